@@ -1,0 +1,57 @@
+"""Every error that Diode raises on purpose.
+
+    DiodeError
+    ├── RecordError        a problem, candidate, timing or environment has an impossible value
+    ├── DatasetError       a dataset file is malformed or of an unknown version
+    ├── StoreError         the database cannot be opened, migrated or written
+    │   └── SchemaTooNewError
+    ├── ModelError         a model file is missing, corrupt, foreign or too new
+    ├── RegistryError      no such model, version or alias
+    ├── CollectionError    a collection cannot start or go on
+    ├── TrainingError      there is too little data, or none that fits
+    └── IntegrationError   this torch cannot carry Diode's choices
+
+Each message is a sentence that says what is wrong and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class DiodeError(Exception):
+    """The root of the tree: catch this to catch everything Diode raises on purpose."""
+
+
+class RecordError(DiodeError, ValueError):
+    """A record was given a value that it cannot have."""
+
+
+class DatasetError(DiodeError):
+    """A dataset file is malformed, truncated or of a version that this Diode cannot read."""
+
+
+class StoreError(DiodeError):
+    """The store cannot be opened, migrated, read or written."""
+
+
+class SchemaTooNewError(StoreError):
+    """The store was written by a newer Diode."""
+
+
+class ModelError(DiodeError):
+    """A model artifact is missing, corrupt, not Diode's or too new."""
+
+
+class RegistryError(DiodeError):
+    """The registry has no such model, version or alias, or would overwrite one."""
+
+
+class CollectionError(DiodeError):
+    """A collection cannot start or cannot go on."""
+
+
+class TrainingError(DiodeError):
+    """The timings at hand cannot train or validate a model."""
+
+
+class IntegrationError(DiodeError):
+    """Diode's choices cannot be installed in this torch."""
