@@ -1,0 +1,35 @@
+"""Where Diode keeps its files, decided here alone.
+
+The store, the user's models and the log lie in the data directory; what Diode ships lies at
+the repository root in a checkout, and inside the package where Diode was installed from a wheel.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def data_dir() -> Path:
+    """The directory of everything Diode writes: $DIODE_HOME, else the platform's place for an
+    application's data. It need not exist yet."""
+    home = os.environ.get("DIODE_HOME")
+    if home:
+        return Path(home).expanduser()
+    import platformdirs
+
+    return platformdirs.user_data_path("diode", appauthor=False)
+
+
+def store_path(given: str | os.PathLike[str] | None = None) -> Path:
+    """The database: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
+    directory."""
+    chosen = given or os.environ.get("DIODE_STORE")
+    return Path(chosen).expanduser() if chosen else data_dir() / "diode.db"
+
+
+def shipped_dir() -> Path:
+    """The directory that holds trained_models/ and datasets/ as shipped with this Diode."""
+    package = Path(__file__).resolve().parent
+    root = package.parent
+    return root if (root / "pyproject.toml").is_file() else package / "_shipped"
