@@ -1,0 +1,108 @@
+"""Problems and candidates as Inductor knows them.
+
+`problem_of` reads the problem from Inductor's kernel inputs and `candidate_of` the candidate
+from a KernelTemplateChoice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from diode_engine.errors import RecordError
+from diode_engine.problem import Bias, Candidate, DType, Op, Operand, Problem, Scalar
+
+# What a kernel's author may tune. The rest of a config follows from the problem, the device or
+# torch's version (EVEN_K, ALLOW_TF32, NUM_SMS, hint_override, …), and one kernel should have
+# one name on all of them.
+TUNABLE_KWARGS = frozenset(
+    {
+        "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps",
+        "k_split",  # decompose_k
+        "EPILOGUE_SUBTILE", "WARP_SPECIALIZE", "FLATTEN",  # Blackwell
+        "matrix_instr_nonkdim", "waves_per_eu", "kpack",  # ROCm
+    }
+)  # fmt: skip
+
+
+def dtype_of(dtype: torch.dtype) -> DType | None:
+    """None where Diode has no name for it."""
+    try:
+        return DType(str(dtype).removeprefix("torch."))
+    except ValueError:
+        return None
+
+
+def tf32_allowed() -> bool:
+    """Whether float32 products may use TF32 in the compile under way."""
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
+    """The problem that Inductor asks `op_name` for, dynamic shapes by their hints.
+
+    None where Diode has no such problem: another op, dtype, or an operand whose strides are
+    both larger than one.
+    """
+    if op_name not in tuple(Op) or not hasattr(kernel_inputs, "mnk_hinted"):
+        return None
+    op = Op(op_name)
+    shapes, strides = kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
+    ia, ib = kernel_inputs._mat1_idx, kernel_inputs._mat2_idx
+    dtype = dtype_of(kernel_inputs.dtype(ia))
+    out_dtype = dtype_of(kernel_inputs.out_dtype())
+    if dtype is None or out_dtype is None or kernel_inputs.dtype(ib) != kernel_inputs.dtype(ia):
+        return None
+    a = _operand(shapes[ia], strides[ia])
+    b = _operand(shapes[ib], strides[ib])
+    if a is None or b is None:
+        return None
+    m, n, k = (int(size) for size in kernel_inputs.mnk_hinted())
+    try:
+        return Problem(
+            op=op,
+            B=int(shapes[ia][0]) if op.batched else 1,
+            M=m,
+            N=n,
+            K=k,
+            dtype=dtype,
+            out_dtype=out_dtype,
+            a=a,
+            b=b,
+            allow_tf32=dtype is DType.FLOAT32 and tf32_allowed(),
+            bias=_bias(shapes[0], strides[0], m, n) if op.biased else Bias.NONE,
+        )
+    except RecordError:  # an empty matrix
+        return None
+
+
+def _operand(shape: Sequence[int], stride: Sequence[int]) -> Operand | None:
+    rows, cols = int(shape[-2]), int(shape[-1])
+    return Operand.from_strides(rows, cols, (int(stride[-2]), int(stride[-1])))
+
+
+def _bias(shape: Sequence[int], stride: Sequence[int], m: int, n: int) -> Bias:
+    """A bias comes as it is or already expanded to the output, by strides of 0."""
+    broadcast = [True] * (2 - len(shape)) + [
+        size == 1 or step == 0 for size, step in zip(shape[-2:], stride[-2:], strict=True)
+    ]
+    rows, cols = broadcast[0] and m > 1, broadcast[1] and n > 1
+    if m == 1 and n > 1:
+        rows = not cols  # one row: a vector is all there is
+    if rows and cols:
+        return Bias.SCALAR
+    if rows:
+        return Bias.VECTOR
+    return Bias.COLUMN if cols else Bias.MATRIX
+
+
+def candidate_of(choice: Any) -> Candidate:
+    """The candidate behind a KernelTemplateChoice: its template and tunable kwargs."""
+    kwargs: dict[str, Scalar] = {
+        name: value
+        for name, value in choice.params.to_kwargs().items()
+        if name in TUNABLE_KWARGS
+    }
+    return Candidate.make(choice.template.uid, **kwargs)

@@ -1,0 +1,167 @@
+"""A problem's kernels without a user's program: offered, rendered and compiled by Inductor.
+
+`offered` asks Inductor's own lowering of the op which KernelTemplateChoices it would choose
+from, and `launchable` turns one of them into a function that runs it on given tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._inductor import config, ir
+from torch._inductor.choices import InductorChoices
+from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
+from torch._inductor.select_algorithm import (
+    ExternKernelCaller,
+    NoValidChoicesError,
+    TritonTemplateCaller,
+)
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from diode_engine.inductor.candidates import candidate_of
+from diode_engine.problem import Bias, Candidate, DType, Operand, Problem
+
+Shape = tuple[int, ...]
+
+
+def search_space(problem_space: str, *, persistent_tma: bool) -> dict[str, Any]:
+    """The Inductor options under which `problem_space` (EXHAUSTIVE or DEFAULT) is offered."""
+    return {
+        "max_autotune": True,
+        "max_autotune_gemm_search_space": problem_space,
+        "triton.enable_persistent_tma_matmul": persistent_tma,
+    }
+
+
+class _Collector(InductorChoices):
+    """Takes what is offered and chooses nothing."""
+
+    def __init__(self) -> None:
+        self.offered: list[Any] = []
+
+    def _finalize_template_configs(
+        self,
+        template_choices: dict[str, Any],
+        kernel_inputs: Any,
+        templates: Any,
+        op_name: str,
+        kwarg_overrides: Any = None,
+    ) -> list[Any]:
+        for choices in template_choices.values():
+            for choice in choices:
+                choice.layout = kernel_inputs.output_layout(flexible=False)
+                self.offered.append(choice)
+        return []
+
+
+@contextlib.contextmanager
+def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.TensorBox]]:
+    """A graph of Inductor's with the problem's operands as its inputs, in the op's order.
+
+    Choices may be rendered as long as it is open.
+    """
+    graph = GraphLowering(torch.fx.symbolic_trace(lambda: 0))
+
+    def buffer(name: str, size: list[int], stride: list[int], dtype: torch.dtype) -> ir.TensorBox:
+        layout = ir.FixedLayout(device, dtype, size, stride)
+        box = ir.TensorBox.create(ir.InputBuffer(name=name, layout=layout))
+        graph.graph_inputs[name] = box
+        return box
+
+    # decompose_k is a subgraph, which is traced with fake tensors when it is rendered
+    with V.set_graph_handler(graph), V.set_fake_mode(FakeTensorMode()), tf32(problem.allow_tf32):
+        shapes = operand_shapes(problem)
+        yield [
+            buffer(name, list(size), list(stride), getattr(torch, dtype))
+            for name, (size, stride, dtype) in shapes.items()
+        ]
+
+
+def operand_shapes(
+    problem: Problem,
+) -> dict[str, tuple[Shape, Shape, DType]]:
+    """name → (size, stride in elements, dtype) of the op's inputs, in its order."""
+    p = problem
+    batch = (p.B,) if p.op.batched else ()
+
+    def matrix(operand: Operand, rows: int, cols: int) -> tuple[Shape, Shape]:
+        stride = operand.strides(rows, cols)
+        lines = rows if stride[1] == 1 and operand.layout == "row" else cols
+        step = (max(stride) * lines,) if batch else ()
+        return (*batch, rows, cols), (*step, *stride)
+
+    shapes: dict[str, tuple[Shape, Shape, DType]] = {}
+    if p.op.biased:
+        size, stride = {
+            Bias.SCALAR: ((1,), (1,)),
+            Bias.VECTOR: ((p.N,), (1,)),
+            Bias.COLUMN: ((p.M, 1), (1, 1)),
+            Bias.MATRIX: ((*batch, p.M, p.N), (*((p.M * p.N,) if batch else ()), p.N, 1)),
+        }[p.bias]
+        shapes["bias"] = (size, stride, p.dtype)
+    shapes["a"] = (*matrix(p.a, p.M, p.K), p.dtype)
+    shapes["b"] = (*matrix(p.b, p.K, p.N), p.dtype)
+    return shapes
+
+
+def offered(
+    problem: Problem,
+    operands: Sequence[ir.TensorBox],
+    *,
+    space: str = "EXHAUSTIVE",
+    persistent_tma: bool = True,
+) -> dict[Candidate, Any]:
+    """Every candidate of the space with its KernelTemplateChoice, as Inductor's lowering of
+    the op offers them. Call it inside `graph_for`."""
+    collector = _Collector()
+    lower = lowerings[getattr(torch.ops.aten, str(problem.op)).default]
+    with (
+        config.patch(search_space(space, persistent_tma=persistent_tma)),
+        V.set_choices_handler(collector),
+        contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
+    ):
+        lower(*operands)
+    return {candidate_of(choice): choice for choice in collector.offered}
+
+
+@contextlib.contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Float32 products in TF32, or not, for a while."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def launchable(
+    choice: Any, operands: Sequence[torch.Tensor], out: torch.Tensor
+) -> Callable[[], Any]:
+    """Compiles a KernelTemplateChoice; the result launches it once on these tensors.
+
+    The launch writes `out`, except where the kernel can only return a new tensor; then the
+    result returns it. Call it inside `graph_for`. Raises whatever rendering or compiling
+    raises, and LookupError where the template declines the config.
+    """
+    caller = choice.choice
+    if caller is None:
+        raise LookupError(f"Inductor's {choice.template.uid} declines this config.")
+    if isinstance(caller, ExternKernelCaller):
+        if caller.has_out_variant:
+            return functools.partial(caller.to_callable(), *operands, out=out)
+        return functools.partial(caller.to_callable(), *operands)
+    if isinstance(caller, TritonTemplateCaller):
+        with torch.cuda.device(out.device):
+            caller.bmreq.precompile()
+            run = caller.bmreq.make_run_fn(*operands, out=out)
+        return run
+    # decompose_k: a subgraph with a batched product and a sum, compiled as a module
+    module = caller._compile_for_benchmarking()
+    return lambda: module.call([*operands])[0]
