@@ -1,0 +1,134 @@
+"""Candidates as columns: what features and resource rules compute with.
+
+A candidate is *known* where its template belongs to one of the families below and its kwargs
+give what the family needs. Kwargs that are not named here are ignored; GROUP_M, num_stages
+and num_warps take Inductor's and Triton's defaults where they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.problem import Candidate
+
+
+class Family(IntEnum):
+    """Templates that are computed alike."""
+
+    ATEN = 0  # an extern kernel: cuBLAS
+    TRITON = 1  # the tiled template of mm, addmm, bmm and baddbmm
+    TRITON_TMA = 2  # the persistent one, that loads through the tensor memory accelerator
+    DECOMPOSE_K = 3  # K split into a batch, then summed
+
+
+# By Inductor's uid; the same in torch 2.10 to 2.15.
+TEMPLATES: Mapping[str, Family] = {
+    "aten::mm": Family.ATEN,
+    "aten::addmm": Family.ATEN,
+    "aten::bias_addmm": Family.ATEN,
+    "aten::bmm": Family.ATEN,
+    "aten::baddbmm": Family.ATEN,
+    "triton::mm": Family.TRITON,
+    "triton::bmm": Family.TRITON,
+    "triton::mm_persistent_tma": Family.TRITON_TMA,
+    "decompose_k": Family.DECOMPOSE_K,
+}
+
+_NEEDED = {
+    Family.ATEN: (),
+    Family.TRITON: ("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+    Family.TRITON_TMA: ("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+    Family.DECOMPOSE_K: ("k_split",),
+}
+# BLOCK_* of a kernel without tiles of its own: those of a usual cuBLAS kernel, so that the
+# columns that follow from a tile mean something there too.
+_DEFAULTS = {
+    "BLOCK_M": 128,
+    "BLOCK_N": 128,
+    "BLOCK_K": 64,
+    "num_stages": 3,
+    "num_warps": 4,
+    "GROUP_M": 8,
+    "k_split": 1,
+}
+_PLACE = {name: place for place, name in enumerate(_DEFAULTS, start=2)}
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateColumns:
+    """n candidates. All columns are float32 [n] and hold whole numbers, but for the masks."""
+
+    known: npt.NDArray[np.bool_]
+    tiled: npt.NDArray[np.bool_]  # a Triton template: the tile is its own
+    family: npt.NDArray[np.float32]
+    bias_addmm: npt.NDArray[np.float32]  # 1 for aten::bias_addmm
+    block_m: npt.NDArray[np.float32]
+    block_n: npt.NDArray[np.float32]
+    block_k: npt.NDArray[np.float32]
+    stages: npt.NDArray[np.float32]
+    warps: npt.NDArray[np.float32]
+    group_m: npt.NDArray[np.float32]
+    k_split: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+
+def _row(candidate: Candidate, default: tuple[float, ...]) -> tuple[float, ...]:
+    family = TEMPLATES.get(candidate.template)
+    if family is None:
+        return default
+    row = list(default)
+    row[0] = family
+    row[1] = candidate.template == "aten::bias_addmm"
+    needed = len(_NEEDED[family])
+    for name, value in candidate.kwargs:
+        place = _PLACE.get(name)
+        if place is None:
+            continue
+        if type(value) is not int or not 1 <= value <= _LARGEST:
+            return default
+        row[place] = value
+        needed -= name in _NEEDED[family]
+    return tuple(row) if needed == 0 else default
+
+
+def _encode(candidates: tuple[Candidate, ...]) -> CandidateColumns:
+    default = (-1.0, 0.0, *map(float, _DEFAULTS.values()))
+    rows: npt.NDArray[np.float32] = np.array(
+        [_row(candidate, default) for candidate in candidates], dtype=np.float32
+    ).reshape(len(candidates), len(default))
+    columns = np.ascontiguousarray(rows.T)
+    columns.flags.writeable = False
+    family = columns[0]
+    tiled = (family == Family.TRITON) | (family == Family.TRITON_TMA)
+    return CandidateColumns(family >= 0, tiled, *columns)
+
+
+_recent: tuple[tuple[tuple[Candidate, ...], CandidateColumns], ...] = ()
+_KEPT = 16
+
+
+def encode(candidates: Sequence[Candidate]) -> CandidateColumns:
+    """The columns of these candidates; those of recently seen sequences are kept, since the
+    same few spaces are asked about again and again."""
+    global _recent
+    asked = tuple(candidates)
+    for seen, columns in _recent:
+        if seen == asked:
+            return columns
+    columns = _encode(asked)
+    # One assignment: another thread sees the old tuple or the new one, either of them whole.
+    _recent = ((asked, columns), *_recent[: _KEPT - 1])
+    return columns
+
+
+def supported(candidate: Candidate) -> bool:
+    """Whether features can be made for this candidate."""
+    return bool(encode((candidate,)).known[0])

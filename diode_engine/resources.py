@@ -1,0 +1,86 @@
+"""What a kernel needs of a multiprocessor, by rules that were checked against compiled kernels.
+
+The shared-memory rule named which of 400 sampled kernels Triton 3.6 could not build for an
+sm_90 device (47, no false alarm). From Triton 3.7.1 on such a kernel is built with less
+pipelining instead.
+
+The first three functions take whatever numpy can broadcast: features ask about rows of many
+problems, `fits` about the candidates of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.encoding import encode
+from diode_engine.hardware import Hardware
+from diode_engine.problem import Candidate, Problem
+
+MAX_THREADS_BLOCK = 1024
+_WARPGROUP = 4  # warps that issue one wgmma together
+# The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
+# itself drops the candidates above.
+_MAX_ACCUMULATOR_REGISTERS = 255
+
+Array = npt.NDArray[Any]
+
+
+def wgmma_type(problem: Problem, hardware: Hardware) -> bool:
+    """Whether the device has warpgroup matrix instructions (Hopper only) for these operands:
+    16-bit, 8-bit or TF32."""
+    hopper = hardware.backend == "cuda" and hardware.arch.startswith("9.")
+    return hopper and (problem.dtype.itemsize <= 2 or problem.allow_tf32)
+
+
+def uses_wgmma(typed: Any, block_m: Array, warps: Array) -> Array:
+    """bool, whether Triton compiles tl.dot to wgmma: `typed` is wgmma_type's answer, the tile
+    has 64 rows or more and the warps make whole warpgroups."""
+    return np.logical_and(typed, (block_m >= 64) & (np.fmod(warps, _WARPGROUP) == 0))
+
+
+def accumulator_registers(block_m: Array, block_n: Array, warps: Array) -> Array:
+    """32-bit registers a thread that hold the accumulator."""
+    return block_m * block_n / (32 * warps)
+
+
+def tile_shared_bytes(
+    itemsize: Any, block_m: Array, block_n: Array, block_k: Array, stages: Array, wgmma: Array
+) -> Array:
+    """Bytes of shared memory that one thread block needs for its operand tiles.
+
+    itemsize·(BLOCK_M + BLOCK_N)·BLOCK_K a stage; all stages are buffered where wgmma reads
+    from shared memory, all but one where registers hold the current one.
+    """
+    buffered = np.where(wgmma, stages, np.maximum(stages - 1, 1))
+    return itemsize * (block_m + block_n) * block_k * buffered
+
+
+def shared_bytes(
+    problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
+) -> npt.NDArray[np.float32]:
+    """[n] bytes of shared memory a thread block; 0 where the candidate has no tiles of its
+    own (ATen, decompose_k) or is not known."""
+    c = encode(candidates)
+    need = tile_shared_bytes(
+        np.float32(problem.dtype.itemsize), c.block_m, c.block_n, c.block_k, c.stages,
+        uses_wgmma(wgmma_type(problem, hardware), c.block_m, c.warps),
+    )  # fmt: skip
+    return np.where(c.tiled, need, np.float32(0))
+
+
+def fits(
+    problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
+) -> npt.NDArray[np.bool_]:
+    """[n] whether the kernel can be launched: its shared memory, its threads and its
+    accumulator fit. True where the candidate is not known, since nothing speaks against it."""
+    c = encode(candidates)
+    ok = (32 * c.warps <= MAX_THREADS_BLOCK) & (
+        accumulator_registers(c.block_m, c.block_n, c.warps) <= _MAX_ACCUMULATOR_REGISTERS
+    )
+    if hardware.shared_bytes_block:
+        ok &= shared_bytes(problem, candidates, hardware) <= hardware.shared_bytes_block
+    return np.logical_or(ok, ~c.tiled)
