@@ -1,0 +1,137 @@
+"""What people read while a command runs: this module owns stderr.
+
+A command says what it does with `note`, what is odd with `warn`, and shows a long job with
+`progress`; an error is raised, never printed. All of it goes through one rich console, so that
+messages and records of the log scroll above a progress bar instead of through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_engine import paths
+from diode_engine.version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+LOGGER = logging.getLogger("diode_engine")
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+class _ConsoleHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        _print(self.format(record))
+
+
+def configure(verbosity: int = 0) -> None:
+    """Sets how much is said: -1 errors only, 0 notes and warnings, 1 also the log's INFO, 2 and
+    more also its DEBUG."""
+    levels = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
+    LOGGER.setLevel(levels.get(max(verbosity, -1), logging.DEBUG))
+    if not any(isinstance(handler, _ConsoleHandler) for handler in LOGGER.handlers):
+        handler = _ConsoleHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        LOGGER.addHandler(handler)
+
+
+def _quiet() -> bool:
+    return LOGGER.level >= logging.ERROR
+
+
+@cache
+def console() -> Console:
+    """The console on stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _print(message: str) -> None:
+    console().print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """Says what is being done; silent under --quiet."""
+    if not _quiet():
+        _print(message)
+
+
+def warn(message: str) -> None:
+    """Says what is odd; silent under --quiet."""
+    if not _quiet():
+        _print(f"Warning: {message}")
+
+
+def error(message: str) -> None:
+    """Says why a command failed. Commands raise; only the frame calls this."""
+    _print(f"Error: {message}")
+
+
+def progress() -> Progress:
+    """A progress display on stderr, with the elapsed and the remaining time; hidden under --quiet
+    and, as it would be lines of noise, where stderr is no terminal."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console(),
+        disable=_quiet() or not console().is_terminal,
+    )
+
+
+def crash(exc: Exception, arguments: list[str], *, debug: bool) -> None:
+    """Reports an error that nobody foresaw: a sentence here, the traceback in the log file, or,
+    with `debug` or where that file cannot be written, here."""
+    details = "".join(traceback.format_exception(exc))
+    summary = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    log = paths.data_dir() / "errors.log"
+    if not debug and _append(log, arguments, details):
+        error(
+            f"Diode met an error that it did not expect ({summary}). The details are in {log}; "
+            "--debug shows them here."
+        )
+        return
+    _print(details.rstrip())
+    error(f"Diode met an error that it did not expect ({summary}).")
+
+
+def _append(log: Path, arguments: list[str], details: str) -> bool:
+    head = (
+        f"{datetime.now(UTC).isoformat(timespec='seconds')} Diode {__version__}, "
+        f"Python {sys.version.split()[0]} on {sys.platform}: {arguments}"
+    )
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{head}\n{details}\n")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""The command diode-engine: its subcommands, each loaded when it is called, and its exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.errors import DiodeError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a subcommand is (`module:attribute`), and its line in the help."""
+
+    target: str
+    help: str
+
+    def load(self, name: str) -> click.Command:
+        """Raises ClickException where something that the command needs is not installed."""
+        module, _, attribute = self.target.partition(":")
+        try:
+            loaded = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as exc:
+            raise click.ClickException(
+                f"The command {name} needs {exc.name}, which is not installed; install Diode again."
+            ) from exc
+        return cast(click.Command, loaded)
+
+
+COMMANDS = {
+    "collect": Entry(
+        "diode_engine.cli.collect:collect", "Time Inductor's candidates on this machine's GPU."
+    ),
+    "data": Entry("diode_engine.cli.data:data", "Import, export and count timings."),
+    "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
+    "validate": Entry(
+        "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
+    ),
+    "models": Entry("diode_engine.cli.models:models", "List, show and register trained models."),
+    "predict": Entry(
+        "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
+    ),
+    "demo": Entry(
+        "diode_engine.cli.demo:demo", "Import, train, validate, register and choose, in one run."
+    ),
+}
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The table as click wants it; taking a command out imports its module."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        return COMMANDS[name].load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        raise TypeError("Commands are added to the table COMMANDS.")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("Commands are taken from the table COMMANDS.")
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)  # in the order of the work, not of the alphabet
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from diode_engine.version import __version__
+
+        click.echo(f"diode-engine {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_LazyGroup,
+    name="diode-engine",
+    commands=_Commands(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
+@click.option("-v", "--verbose", count=True, help="Say more; -vv says everything.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    envvar="DIODE_DEBUG",
+    help="Show the traceback of an error (also DIODE_DEBUG=1).",
+)
+@click.pass_context
+def _root(ctx: click.Context, verbose: int, quiet: bool, debug: bool) -> None:
+    """Choose PyTorch Inductor's GEMM kernels with a model instead of a benchmark."""
+    ctx.obj["debug"] = debug
+    diagnostics.configure(-1 if quiet else verbose)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs diode-engine with these arguments (those of the process by default) and returns its
+    exit code. A command's own return value, where it has one, is its exit code."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    state = {"debug": False}
+    diagnostics.configure()
+    try:
+        code = _root.main(args, prog_name="diode-engine", standalone_mode=False, obj=state)
+        sys.stdout.flush()
+    except click.ClickException as exc:
+        exc.show()
+        return exc.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        diagnostics.note("Interrupted.")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout has gone (`| head`): Python's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILURE
+    except DiodeError as exc:
+        if state["debug"]:
+            diagnostics.console().print_exception()
+        diagnostics.error(str(exc))
+        return ExitCode.FAILURE
+    except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
+        diagnostics.crash(exc, args, debug=state["debug"])
+        return ExitCode.FAILURE
+    return code if isinstance(code, int) else ExitCode.OK

@@ -1,0 +1,29 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from diode_engine import paths
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def store_option(command: F) -> F:
+    """Adds --store; the command gets `store: Path`, the default already filled in."""
+    return click.option(
+        "--store",
+        metavar="PATH",
+        type=click.Path(dir_okay=False),
+        callback=_store,
+        help="The database of timings. [default: $DIODE_STORE, else diode.db in Diode's data "
+        "directory]",
+    )(command)
+
+
+def _store(_ctx: click.Context, _param: click.Parameter, given: str | None) -> Path:
+    return paths.store_path(given)
