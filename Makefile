@@ -1,0 +1,69 @@
+# Diode's tasks. Each sets up what it needs in .venv; `make` alone lists them.
+
+PYTHON ?= python3
+TORCH := 2.13.0
+TRITON := 3.7.1
+
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+.SUFFIXES:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(VENV)/.installed ## install Diode and its tools into .venv
+
+demo: setup ## run the whole of Diode on the shipped timings
+	@$(BIN)/diode-engine demo
+
+# The tests that drive Inductor with a fake GPU change torch for their whole process.
+test: setup ## run the tests
+	@echo "Testing (1 of 2): all but Inductor ..."
+	@$(BIN)/pytest -q -n auto --maxprocesses 4
+	@echo "Testing (2 of 2): Inductor's lowering, without a GPU ..."
+	@$(BIN)/pytest -q tests/inductor_nogpu
+
+check: setup ## lint, format, types, import rules and tests
+	@echo "Linting ..."
+	@$(BIN)/ruff check .
+	@echo "Checking the format ..."
+	@$(BIN)/ruff format --check .
+	@echo "Checking the types ..."
+	@$(BIN)/mypy
+	@echo "Checking the import rules ..."
+	@$(BIN)/lint-imports --no-timings
+	@$(MAKE) --no-print-directory test
+
+bench: setup ## run the benchmarks
+	@set -e; for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python $$script; done
+
+clean: ## remove .venv and everything that was made
+	@echo "Removing .venv and caches ..."
+	@rm -rf $(VENV) .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp a step, so that a second run is quick and an interrupted one goes on where it was.
+
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON) here: install Python 3.11 or newer, or name one: make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) -V): Diode needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) -V) ..."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make virtual environments: install its venv module (python3-venv)."; exit 1; }
+	@touch $@
+
+$(VENV)/.torch-$(TORCH)-triton-$(TRITON): $(VENV)/.created
+	@echo "Installing torch $(TORCH) and triton $(TRITON), once: some minutes ..."
+	@$(BIN)/pip install -qq -c constraints.txt torch==$(TORCH) triton==$(TRITON)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch-$(TORCH)-triton-$(TRITON) pyproject.toml constraints.txt hatch_build.py
+	@echo "Installing Diode and its tools ..."
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[dev,baselines]'
+	@touch $@

@@ -1,0 +1,28 @@
+"""What all tests share: a data directory of their own, and the marker gpu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="torch finds no GPU here"))
+
+
+@pytest.fixture(autouse=True)
+def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Diode's data directory, empty: no test reads or writes the user's own."""
+    home = tmp_path / "diode-home"
+    monkeypatch.setenv("DIODE_HOME", str(home))
+    for name in ("DIODE_STORE", "DIODE_DEBUG", "DIODE_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    return home

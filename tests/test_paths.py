@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diode_engine import paths
+
+
+def test_home_moves_the_data_and_with_it_the_store(diode_home: Path) -> None:
+    assert paths.data_dir() == diode_home
+    assert paths.store_path() == diode_home / "diode.db"
+    assert not diode_home.exists()  # asking makes nothing
+
+
+def test_a_store_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIODE_STORE", "~/of-the-environment.db")
+    assert paths.store_path() == Path.home() / "of-the-environment.db"
+    assert paths.store_path("given.db") == Path("given.db")
+
+
+def test_without_a_home_the_data_lies_in_the_platforms_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DIODE_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert paths.data_dir().is_relative_to(tmp_path)
+    assert paths.data_dir().name == "diode"
+
+
+def test_a_checkout_ships_from_its_root() -> None:
+    assert (paths.shipped_dir() / "pyproject.toml").is_file()
+
+
+def test_a_wheel_ships_from_inside_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = tmp_path / "site-packages" / "diode_engine" / "paths.py"
+    monkeypatch.setattr(paths, "__file__", str(module))
+    assert paths.shipped_dir() == module.parent / "_shipped"
