@@ -39,12 +39,14 @@ def wgmma_type(problem: Problem, hardware: Hardware) -> bool:
 def uses_wgmma(typed: Any, block_m: Array, warps: Array) -> Array:
     """bool, whether Triton compiles tl.dot to wgmma: `typed` is wgmma_type's answer, the tile
     has 64 rows or more and the warps make whole warpgroups."""
-    return np.logical_and(typed, (block_m >= 64) & (np.fmod(warps, _WARPGROUP) == 0))
+    used: Array = np.logical_and(typed, (block_m >= 64) & (np.fmod(warps, _WARPGROUP) == 0))
+    return used
 
 
 def accumulator_registers(block_m: Array, block_n: Array, warps: Array) -> Array:
     """32-bit registers a thread that hold the accumulator."""
-    return block_m * block_n / (32 * warps)
+    registers: Array = block_m * block_n / (32 * warps)
+    return registers
 
 
 def tile_shared_bytes(
@@ -56,7 +58,8 @@ def tile_shared_bytes(
     from shared memory, all but one where registers hold the current one.
     """
     buffered = np.where(wgmma, stages, np.maximum(stages - 1, 1))
-    return itemsize * (block_m + block_n) * block_k * buffered
+    need: Array = itemsize * (block_m + block_n) * block_k * buffered
+    return need
 
 
 def shared_bytes(
