@@ -102,6 +102,7 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"
     CRASH = "crash"  # the worker died
     CUT_SHORT = "cut_short"  # hopeless after its first launches
+    NOT_TIMED = "not_timed"  # only asked about, as in a dataset to predict
 
 
 def content_key(kind: str, fields: Mapping[str, Any]) -> str:

@@ -1,0 +1,27 @@
+"""The store: every timing in one SQLite file, with the run that it came from.
+
+`Store` opens it (and migrates it first), `transfer` carries timings to and from files.
+"""
+
+from diode_engine.store.runs import Run, RunState
+from diode_engine.store.store import Imported, Stats, Store
+from diode_engine.store.transfer import (
+    dataset_key,
+    export_dataset,
+    import_dataset,
+    read_dataset,
+    write_dataset,
+)
+
+__all__ = [
+    "Imported",
+    "Run",
+    "RunState",
+    "Stats",
+    "Store",
+    "dataset_key",
+    "export_dataset",
+    "import_dataset",
+    "read_dataset",
+    "write_dataset",
+]

@@ -1,0 +1,226 @@
+"""Opening the SQLite file: who may, whether it is ours, and which schema it has.
+
+Writers begin with BEGIN IMMEDIATE: in WAL mode a transaction that reads first and writes
+later fails at once when another one writes, whatever the busy timeout. Migrations run on a
+connection of their own with foreign keys off, since SQLite changes a table by copying it,
+and dropping the old one would cascade.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool, QueuePool
+
+from diode_engine.errors import SchemaTooNewError, StoreError
+from diode_engine.store.schema import APPLICATION_ID, HEAD
+
+BUSY_SECONDS = 30.0
+_T = TypeVar("_T")
+
+
+@contextmanager
+def sentences(path: Path) -> Iterator[None]:
+    """Turns what SQLite and SQLAlchemy raise into a StoreError that names the file."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        text = str(cause)
+        if "not a database" in text or "malformed" in text:
+            sentence = (
+                f"{path} is not a Diode store, or it is damaged ({text}); give another path, or "
+                "put a backup in its place."
+            )
+        elif "locked" in text or "busy" in text:
+            sentence = (
+                f"The store {path} stayed locked by another process for {BUSY_SECONDS:.0f} s; "
+                "try again when that process is done."
+            )
+        else:
+            sentence = f"The store {path} could not be read or written: {text}."
+        raise StoreError(sentence) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise StoreError(f"A value does not fit in the store {path}: {error}.") from error
+
+
+def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
+    """The engine on a store of the newest schema; creates or migrates it unless `read_only`.
+
+    Raises StoreError where the file is missing (read-only), foreign, damaged or, read-only,
+    of an older schema; SchemaTooNewError where a newer Diode wrote it.
+    """
+    with sentences(path):
+        if read_only and not path.is_file():
+            raise StoreError(f"There is no store at {path}; import or collect timings first.")
+        if not read_only:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"The folder of {path} cannot be made: {error}.") from error
+        with closing(_connect(path, read_only=read_only)) as connection:
+            revision = _revision(connection, path)
+        if revision != HEAD:
+            if read_only:
+                raise StoreError(
+                    f"The store {path} has the schema {revision or 'of an empty file'} and this "
+                    f"Diode reads {HEAD}; open it once for writing, which migrates it."
+                )
+            _migrate(path)
+        return _engine(path, read_only=read_only)
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    mode = "mode=rwc"
+    if read_only:
+        mode = "mode=ro"
+        # A WAL file is read through a shared-memory file beside it. Where none can be made
+        # and nobody is writing, the file does not change, and SQLite may be told so.
+        wal = path.with_name(path.name + "-wal")
+        if not os.access(path.parent, os.W_OK) and not wal.exists():
+            mode = "mode=ro&immutable=1"
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?{mode}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,  # the driver begins nothing by itself; _begin does
+        check_same_thread=False,
+    )
+
+
+def _engine(path: Path, *, read_only: bool) -> sa.Engine:
+    engine = sa.create_engine(
+        "sqlite://", creator=lambda: _connect(path, read_only=read_only), poolclass=QueuePool
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def pragmas(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+
+    _begin(engine)
+    return engine
+
+
+def _begin(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        reads = connection.get_execution_options().get("reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
+    """The schema's revision, None for an empty file. Raises StoreError for a foreign one."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if not tables:
+        return None
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID or "alembic_version" not in tables:
+        raise StoreError(f"{path} is an SQLite file of another program; give another path.")
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    if row is None:
+        raise StoreError(f"The store {path} has lost its schema's version; restore a backup.")
+    return str(row[0])
+
+
+def migrations_folder() -> Path:
+    """Alembic's folder: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_migrations", package.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise StoreError("The migrations are missing from this installation; install Diode again.")
+
+
+def _migrate(path: Path) -> None:
+    """Brings the file to HEAD in one transaction, after a backup if it holds a schema."""
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    with closing(_connect(path, read_only=False)) as connection:
+        revision = _revision(connection, path)
+        _refuse_newer(path, revision, known)
+        _until_unlocked(lambda: connection.execute("PRAGMA journal_mode = WAL"))
+
+    engine = sa.create_engine(
+        "sqlite://", creator=lambda: _connect(path, read_only=False), poolclass=NullPool
+    )
+    _begin(engine)
+    backup: Path | None = None
+    try:
+        with engine.begin() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            revision = _revision(driver, path)  # another process may have been first
+            _refuse_newer(path, revision, known)
+            if revision == HEAD:
+                return
+            if revision is not None:
+                backup = _back_up(path, revision)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            if broken := driver.execute("PRAGMA foreign_key_check").fetchall():
+                raise StoreError(
+                    f"Migrating the store {path} would break {len(broken)} references, so it was "
+                    "left as it was; please report this."
+                )
+            driver.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    except BaseException:
+        if backup is not None:
+            backup.unlink()
+        raise
+    finally:
+        engine.dispose()
+
+
+def _refuse_newer(path: Path, revision: str | None, known: set[str]) -> None:
+    if revision is not None and revision not in known:
+        raise SchemaTooNewError(
+            f"The store {path} was written by a newer Diode (its schema is {revision}, this one "
+            f"knows up to {HEAD}); update Diode, or give another path."
+        )
+
+
+def _until_unlocked(work: Callable[[], _T]) -> _T:
+    """Changing the journal mode does not heed the busy timeout, so this tries again."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _back_up(path: Path, revision: str) -> Path:
+    """A copy beside the store, by SQLite's backup API, that replaces nothing."""
+    target = path.with_name(f"{path.name}.schema-{revision}.bak")
+    count = 1
+    while target.exists():
+        count += 1
+        target = path.with_name(f"{path.name}.schema-{revision}-{count}.bak")
+    try:
+        with (
+            closing(_connect(path, read_only=True)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return target

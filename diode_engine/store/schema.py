@@ -1,0 +1,150 @@
+"""The tables, as the newest migration leaves them (a test compares the two).
+
+A timing belongs to a sweep: the candidates that one run timed on one problem in one
+environment. That keeps a timing at about 45 bytes, and all of a sweep's timings side by
+side: `timings` is one B-tree ordered by (sweep, candidate, seq). `seq` counts the times
+that a sweep holds the same candidate. A reason of failure is a row of `failures`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+HEAD = "0001"  # the newest revision in migrations/versions
+APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
+
+metadata = sa.MetaData()
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column("id", sa.Integer, primary_key=True)
+
+
+def _key() -> sa.Column[str]:
+    return sa.Column("key", sa.Text, nullable=False, unique=True)
+
+
+def _integer(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, nullable=False)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False)
+
+
+def _real(name: str, *, nullable: bool = True) -> sa.Column[Any]:
+    return sa.Column(name, sa.REAL, nullable=nullable)
+
+
+def _reference(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, sa.ForeignKey(f"{to}.id"), nullable=nullable)
+
+
+environments = sa.Table(
+    "environments",
+    metadata,
+    _id(),
+    _key(),
+    _text("backend"),
+    _text("name"),
+    _text("arch"),
+    _integer("multiprocessors"),
+    _integer("clock_mhz"),
+    _integer("memory_gb_s"),
+    _integer("l2_bytes"),
+    _integer("shared_bytes_block"),
+    _integer("shared_bytes_multiprocessor"),
+    _integer("registers_multiprocessor"),
+    _text("driver"),
+    _text("torch"),
+    _text("triton"),
+    sqlite_strict=True,
+)
+
+problems = sa.Table(
+    "problems",
+    metadata,
+    _id(),
+    _key(),
+    _text("op"),
+    _integer("B"),
+    _integer("M"),
+    _integer("N"),
+    _integer("K"),
+    _text("dtype"),
+    _text("out_dtype"),
+    _text("a_layout"),
+    _integer("a_align"),
+    _text("b_layout"),
+    _integer("b_align"),
+    _integer("allow_tf32"),
+    _text("bias"),
+    sqlite_strict=True,
+)
+
+candidates = sa.Table(
+    "candidates",
+    metadata,
+    _id(),
+    _key(),
+    _text("template"),
+    _text("kwargs"),  # canonical JSON
+    sqlite_strict=True,
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    _id(),
+    sa.Column("key", sa.Text, unique=True),  # the content of what was imported
+    _text("kind"),
+    _text("spec"),  # JSON
+    _text("state"),
+    _real("started", nullable=False),  # seconds since 1970, UTC
+    _real("heartbeat", nullable=False),
+    _real("finished"),
+    sa.Column("progress", sa.Text),  # JSON
+    sa.Column("message", sa.Text),
+    sqlite_strict=True,
+)
+
+sweeps = sa.Table(
+    "sweeps",
+    metadata,
+    _id(),
+    _reference("problem", "problems"),
+    _reference("run", "runs"),
+    _reference("environment", "environments"),
+    sa.UniqueConstraint("problem", "run", "environment"),
+    sqlite_strict=True,
+)
+
+failures = sa.Table(
+    "failures",
+    metadata,
+    _id(),
+    sa.Column("reason", sa.Text, nullable=False, unique=True),
+    sqlite_strict=True,
+)
+
+timings = sa.Table(
+    "timings",
+    metadata,
+    _reference("sweep", "sweeps"),
+    _reference("candidate", "candidates"),
+    _integer("seq"),
+    _real("min_us"),
+    _real("median_us"),
+    _real("spread_us"),
+    _integer("repeats"),
+    _reference("failure", "failures", nullable=True),
+    sa.PrimaryKeyConstraint("sweep", "candidate", "seq"),
+    sa.CheckConstraint(
+        "(failure IS NULL) = (min_us IS NOT NULL OR median_us IS NOT NULL)",
+        name="time_or_failure",
+    ),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
