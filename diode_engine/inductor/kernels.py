@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._inductor import config, ir
 from torch._inductor.choices import InductorChoices
+from torch._inductor.debug import DebugContext
 from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
 from torch._inductor.select_algorithm import (
@@ -74,8 +75,14 @@ def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.Tensor
         graph.graph_inputs[name] = box
         return box
 
-    # decompose_k is a subgraph, which is traced with fake tensors when it is rendered
-    with V.set_graph_handler(graph), V.set_fake_mode(FakeTensorMode()), tf32(problem.allow_tf32):
+    # decompose_k is a subgraph, which is traced with fake tensors when it is rendered,
+    # and compiled as a module of its own, which reports to the debug handler.
+    with (
+        V.set_graph_handler(graph),
+        V.set_fake_mode(FakeTensorMode()),
+        V.set_debug_handler(DebugContext()),
+        tf32(problem.allow_tf32),
+    ):
         shapes = operand_shapes(problem)
         yield [
             buffer(name, list(size), list(stride), getattr(torch, dtype))

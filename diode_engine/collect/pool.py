@@ -1,0 +1,225 @@
+"""Worker processes on one or more GPUs, which may crash, hang or be killed.
+
+A `Pool` hands each idle worker a conversation: a generator that yields requests and is sent
+the answers. A worker that dies or overstays the deadline is killed with its whole process
+group and replaced, and its conversation is told so with a `WorkerDied`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+from diode_engine.collect import protocol
+from diode_engine.errors import CollectionError
+from diode_engine.hardware import Environment
+
+# From one message of a worker to the next: the slowest kernel's compile, and its launches.
+DEADLINE_SECONDS = 120.0
+START_SECONDS = 300.0
+# A pool whose workers die at once, again and again, is not going to get better.
+MOST_FAILED_STARTS = 3
+
+WORKER = (sys.executable, "-m", "diode_engine.collect.worker")
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """What a conversation is sent in place of an answer."""
+
+    timed_out: bool
+
+
+Message = dict[str, Any]
+# Yields requests, or None to read on; is sent the worker's messages.
+Conversation = Generator[Message | None, Message | WorkerDied, None]
+# Gives the next conversation with a worker of this environment, or None if there is none left.
+Conversations = Callable[[Environment], Conversation | None]
+
+
+@dataclass
+class _Worker:
+    """A process and how far it is."""
+
+    device: int
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    caches: Path
+    deadline: float
+    environment: Environment | None = None
+    conversation: Conversation | None = field(default=None)
+
+    def kill(self) -> None:
+        """Ends the process and all that it started (compilers), and its caches with it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.connection.close()
+        shutil.rmtree(self.caches, ignore_errors=True)
+
+
+class Pool:
+    """`per_device` workers on each of the devices.
+
+    `command` starts a worker, given the number of its connection's file descriptor and the
+    path of its GPU's lock; `deadline` is in seconds. A context manager: leaving it ends all
+    workers at once.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int],
+        per_device: int,
+        *,
+        command: Sequence[str] = WORKER,
+        deadline: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._devices = tuple(devices)
+        self._per_device = per_device
+        self._command = tuple(command)
+        self._deadline = deadline
+        self._folder = Path(tempfile.mkdtemp(prefix="diode-collect-"))
+        self._workers: list[_Worker] = []
+        self._failed_starts = 0
+        self._started = 0
+
+    def __enter__(self) -> Pool:
+        for _ in range(self._per_device):
+            for device in self._devices:
+                self._start(device)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._workers.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, device: int) -> None:
+        ours, theirs = Pipe()
+        self._started += 1
+        caches = self._folder / f"worker-{self._started}"
+        environment = {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": str(device),
+            "TORCHINDUCTOR_CACHE_DIR": str(caches),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "DIODE_DISABLE": "1",
+        }
+        with (self._folder / f"worker-{device}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*self._command, str(theirs.fileno()), str(self._folder / f"gpu-{device}.lock")],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C is for the run, which then ends its workers
+            )
+        theirs.close()
+        deadline = time.monotonic() + START_SECONDS
+        self._workers.append(_Worker(device, process, ours, caches, deadline))
+
+    def run(self, conversations: Conversations) -> Iterator[None]:
+        """Holds all conversations to their end; yields after every message, so that the
+        caller can write and report. Raises CollectionError if workers cannot be started."""
+        orphans: list[Conversation] = []
+
+        def begin(worker: _Worker) -> bool:
+            """Gives the worker something to do; False if there is nothing left."""
+            assert worker.environment is not None
+            while True:
+                conversation = orphans.pop() if orphans else conversations(worker.environment)
+                worker.conversation = conversation
+                if conversation is None:
+                    return False
+                request = next(conversation, None)
+                if request is not None:
+                    self._send(worker, request)
+                    return True
+
+        def hear(worker: _Worker, message: Message) -> bool:
+            """Passes a message on; False if the worker has nothing left to do."""
+            if worker.conversation is None:
+                worker.environment = Environment.from_dict(message["environment"])
+                self._failed_starts = 0
+                return begin(worker)
+            try:
+                request = worker.conversation.send(message)
+            except StopIteration:
+                return begin(worker)
+            if request is not None:
+                self._send(worker, request)
+            return True
+
+        idle: list[_Worker] = []
+        while busy := [worker for worker in self._workers if worker not in idle]:
+            now = time.monotonic()
+            patience = max(0.0, min(worker.deadline for worker in busy) - now)
+            ready = wait([worker.connection for worker in busy], timeout=patience)
+            now = time.monotonic()
+            for worker in busy:
+                if worker.connection in ready:
+                    try:
+                        message = protocol.unpack(worker.connection.recv_bytes())
+                    except (EOFError, OSError):
+                        self._replace(worker, orphans, timed_out=False)
+                        continue
+                    worker.deadline = now + self._deadline
+                    if not hear(worker, message):
+                        idle.append(worker)
+                    yield
+                elif worker.deadline <= now:
+                    self._replace(worker, orphans, timed_out=True)
+
+    def _send(self, worker: _Worker, request: Message) -> None:
+        # If it has just died, the next read says so.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            worker.connection.send_bytes(protocol.pack(request))
+
+    def _replace(
+        self, worker: _Worker, orphans: list[Conversation], *, timed_out: bool
+    ) -> None:
+        self._workers.remove(worker)
+        worker.kill()
+        if worker.environment is None:
+            self._failed_starts += 1
+            if self._failed_starts >= MOST_FAILED_STARTS:
+                raise CollectionError(
+                    f"Workers for GPU {worker.device} cannot be started; the last one said: "
+                    f"{self._last_words(worker.device)}"
+                )
+        if worker.conversation is not None:
+            with contextlib.suppress(StopIteration):
+                # It yields what it would ask next; a fresh worker is asked that.
+                request = worker.conversation.send(WorkerDied(timed_out))
+                orphans.append(_resumed(worker.conversation, request))
+        self._start(worker.device)
+
+    def _last_words(self, device: int) -> str:
+        lines = (self._folder / f"worker-{device}.log").read_text(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+
+
+def _resumed(conversation: Conversation, request: Message | None) -> Conversation:
+    """A conversation that goes on from a request that it has already made."""
+    answer = yield request
+    while True:
+        try:
+            request = conversation.send(answer)
+        except StopIteration:
+            return
+        answer = yield request

@@ -1,0 +1,52 @@
+"""What a run and its workers say to each other: msgpack maps, one a message.
+
+    worker → run   {"environment": …}              once, when it is ready
+    run → worker   {"problem": …}                  what would Inductor offer?
+    worker → run   {"offered": […], "default": […]}
+    run → worker   {"problem": …, "candidates": […]}
+    worker → run   {"begin": i}, {"timing": i, …}  for each; then {"done": true}
+    worker → run   {"refused": sentence}           Inductor has no such problem
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+from diode_engine.problem import Failure, Timing
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    packed: bytes = msgpack.packb(message)
+    return packed
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    message: dict[str, Any] = msgpack.unpackb(data)
+    return message
+
+
+def timed(index: int, timing: Timing, reason: str) -> dict[str, Any]:
+    """The message for one timing, with what went wrong in words."""
+    return {
+        "timing": index,
+        "min_us": timing.min_us,
+        "median_us": timing.median_us,
+        "spread_us": timing.spread_us,
+        "repeats": timing.repeats,
+        "failure": None if timing.failure is None else str(timing.failure),
+        "reason": reason,
+    }
+
+
+def timing(message: dict[str, Any]) -> Timing:
+    """The inverse of `timed`."""
+    failure = message["failure"]
+    return Timing(
+        min_us=message["min_us"],
+        median_us=message["median_us"],
+        spread_us=message["spread_us"],
+        repeats=message["repeats"],
+        failure=None if failure is None else Failure(failure),
+    )

@@ -1,0 +1,93 @@
+"""Timing one launchable on a GPU."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from diode_engine.problem import Failure, Timing
+
+WARMUP = 3
+LEAST_REPEATS = 5
+MOST_REPEATS = 40
+BUDGET_MS = 12.0
+# Written between launches. Larger than any L2, and it keeps the GPU busy for longer (over
+# 100 µs) than the host needs to enqueue the next launch, so that no gap is timed.
+FLUSH_BYTES = 512 * 2**20
+
+# How far (Frobenius norm, relative) a kernel may be from the reference, by its input's type.
+TOLERANCE = {
+    torch.bfloat16: 1e-2,
+    torch.float16: 2e-3,
+    torch.float32: 1e-4,
+    torch.float64: 1e-10,
+}
+TF32_TOLERANCE = 2e-3
+
+
+class Timer:
+    """Times launches on one device, each behind a flush of the L2 cache.
+
+    The method is that of Triton's and Inductor's benchmarkers: device events around each
+    launch, all enqueued before the host waits.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+
+    def time(self, launch: Callable[[], Any]) -> Timing:
+        """The least and the median time and the interquartile range of enough launches to
+        fill the budget. Raises what the launch raises, asynchronous errors included."""
+        for _ in range(WARMUP - 1):
+            launch()
+        estimate_ms = self._launches(launch, 1)[0]
+        repeats = int(BUDGET_MS / max(estimate_ms, 1e-3))
+        repeats = min(MOST_REPEATS, max(LEAST_REPEATS, repeats))
+        times = sorted(1e3 * t for t in self._launches(launch, repeats))
+        low, median, high = statistics.quantiles(times, n=4)
+        return Timing(
+            min_us=times[0], median_us=median, spread_us=high - low, repeats=len(times)
+        )
+
+    def _launches(self, launch: Callable[[], Any], count: int) -> list[float]:
+        """Milliseconds of `count` launches."""
+        pairs = [
+            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            for _ in range(count)
+        ]
+        for begin, end in pairs:
+            self._flush.zero_()
+            begin.record()
+            launch()
+            end.record()
+        torch.cuda.synchronize(self._device)
+        return [begin.elapsed_time(end) for begin, end in pairs]
+
+
+def is_right(result: torch.Tensor, reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> bool:
+    """Whether the relative error ‖result − reference‖ / ‖reference‖ is within the tolerance
+    of the operands' dtype. NaN never is."""
+    tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
+    error = torch.linalg.vector_norm((result - reference).float())
+    scale = torch.linalg.vector_norm(reference.float())
+    return bool((error <= tolerance * scale).item())
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The reason behind an exception of compiling or launching a kernel."""
+    text = f"{type(error).__name__}: {error}".lower()
+    if isinstance(error, torch.OutOfMemoryError):
+        return Failure.OUT_OF_MEMORY
+    if "illegal memory" in text or "misaligned address" in text or "illegal instruction" in text:
+        return Failure.ILLEGAL_ACCESS
+    if "outofresources" in text or "out of resource" in text or "shared memory" in text:
+        return Failure.OUT_OF_RESOURCES
+    if "notritonconfigs" in text or "no valid triton configs" in text:
+        return Failure.OUT_OF_RESOURCES
+    if "cuda error" in text or "launch" in text:
+        return Failure.LAUNCH_ERROR
+    return Failure.COMPILE_ERROR

@@ -1,0 +1,170 @@
+"""The process that compiles candidates and times them on one GPU.
+
+It is asked over a connection (see `protocol`) and may die at any moment: whoever asks knows
+from the last `begin` which candidate it was.
+
+    python -m diode_engine.collect.worker FD LOCKFILE
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from diode_engine.collect import protocol
+from diode_engine.collect.timer import Timer, failure_of, is_right
+from diode_engine.hardware import Environment, detect
+from diode_engine.inductor import kernels
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+
+# After these the CUDA context is gone, and with it every later launch of this process.
+STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
+
+
+@contextlib.contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """The GPU to ourselves. The kernel drops the lock if this process dies."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class ProblemAtWork:
+    """A problem with its operands on the GPU and its candidates as Inductor offers them."""
+
+    def __init__(self, problem: Problem, device: torch.device, lock: Path) -> None:
+        self.problem = problem
+        self._lock = lock
+        self._stack = contextlib.ExitStack()
+        boxes = self._stack.enter_context(kernels.graph_for(problem, device))
+        try:
+            self.choices = kernels.offered(problem, boxes, space="EXHAUSTIVE")
+            self.default = kernels.offered(problem, boxes, space="DEFAULT")
+            self.choices |= {c: k for c, k in self.default.items() if c not in self.choices}
+        except BaseException:
+            self._stack.close()
+            raise
+        self._device = device
+        self._tensors: list[torch.Tensor] | None = None
+
+    def close(self) -> None:
+        self._stack.close()
+        self._tensors = None
+        # A kernel is compiled for one problem; what lies in the cache is never asked again.
+        shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
+
+    def _prepare(self) -> list[torch.Tensor]:
+        """Random operands, an output, and the result that a kernel must come near."""
+        if self._tensors is None:
+            generator = torch.Generator(self._device).manual_seed(0)
+            operands = [
+                torch.empty_strided(
+                    size, stride, dtype=getattr(torch, dtype), device=self._device
+                ).normal_(generator=generator)
+                for size, stride, dtype in kernels.operand_shapes(self.problem).values()
+            ]
+            p = self.problem
+            shape = (p.B, p.M, p.N) if p.op.batched else (p.M, p.N)
+            out = torch.empty(shape, dtype=getattr(torch, p.out_dtype), device=self._device)
+            reference = getattr(torch, p.op)(*operands)
+            self._tensors = [*operands, out, reference]
+        return self._tensors
+
+    def time(self, candidate: Candidate, timer: Timer) -> tuple[Timing, str]:
+        """The timing of one candidate, and what went wrong in words. Never raises for it."""
+        try:
+            choice = self.choices[candidate]
+        except KeyError:
+            return Timing(failure=Failure.COMPILE_ERROR), "Inductor does not offer it here"
+        try:
+            if self._tensors is None:
+                with held(self._lock):
+                    self._prepare()
+                    torch.cuda.synchronize()
+            *operands, out, reference = self._prepare()
+            launch = kernels.launchable(choice, operands, out)
+            with held(self._lock):
+                out.fill_(float("nan"))
+                result = launch()
+                result = result if isinstance(result, torch.Tensor) else out
+                if not is_right(
+                    result, reference, tf32=self.problem.allow_tf32, dtype=operands[-1].dtype
+                ):
+                    return Timing(failure=Failure.WRONG_RESULT), "the result is wrong"
+                return timer.time(launch), ""
+        except Exception as error:
+            return Timing(failure=failure_of(error)), f"{type(error).__name__}: {error}"[:300]
+
+
+def serve(connection: Connection, lock: Path) -> None:
+    """Answers until the connection closes."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    with held(lock):
+        timer = Timer(device)
+    connection.send_bytes(protocol.pack({"environment": environment().to_dict()}))
+    work: ProblemAtWork | None = None
+    while True:
+        try:
+            request = protocol.unpack(connection.recv_bytes())
+        except EOFError:
+            return
+        problem = Problem.from_dict(request["problem"])
+        if work is None or work.problem != problem:
+            if work is not None:
+                work.close()
+                work = None
+            torch.cuda.empty_cache()
+            try:
+                work = ProblemAtWork(problem, device, lock)
+            except Exception as error:
+                connection.send_bytes(protocol.pack({"refused": f"{type(error).__name__}: {error}"}))
+                continue
+        if "candidates" not in request:
+            answer: dict[str, Any] = {
+                "offered": [c.to_dict() for c in work.choices],
+                "default": [c.to_dict() for c in work.default],
+            }
+            connection.send_bytes(protocol.pack(answer))
+            continue
+        for index, fields in enumerate(request["candidates"]):
+            connection.send_bytes(protocol.pack({"begin": index}))
+            timing, reason = work.time(Candidate.from_dict(fields), timer)
+            connection.send_bytes(protocol.pack(protocol.timed(index, timing, reason)))
+            if timing.failure in STICKY:
+                os._exit(1)  # the pool starts another process
+        connection.send_bytes(protocol.pack({"done": True}))
+
+
+def environment() -> Environment:
+    """This process's GPU and software."""
+    import triton
+
+    driver = ""
+    with contextlib.suppress(OSError, IndexError):
+        text = Path("/proc/driver/nvidia/version").read_text()
+        driver = text.split("Kernel Module")[1].split()[0]
+    return Environment(
+        hardware=detect(), driver=driver, torch=str(torch.__version__), triton=triton.__version__
+    )
+
+
+def main() -> None:
+    connection = Connection(int(sys.argv[1]))
+    os.dup2(2, 1)  # whatever a compiler prints is not an answer
+    logging.getLogger("torch").setLevel(logging.CRITICAL)
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        serve(connection, Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""A collection survives what workers do, keeps what it has, and goes on from there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from diode_engine.collect.run import BATCH, collect
+from diode_engine.errors import CollectionError
+from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.store import Store
+
+COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
+PROBLEMS = [Problem.make("mm", 16 * n, 64, 64, "float16") for n in (1, 2, 3)]
+
+
+def config(block: int, stages: int) -> Candidate:
+    return Candidate.make(
+        "triton::mm", BLOCK_M=block, BLOCK_N=64, BLOCK_K=32, num_stages=stages, num_warps=4
+    )
+
+
+OFFERED = [Candidate.make("aten::mm")] + [
+    config(block, stages) for block in (16, 32, 64) for stages in (1, 2, 3, 4, 5)
+]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    def write(fates=None, **more):
+        value = {
+            "offered": [c.to_dict() for c in OFFERED],
+            "fates": {str(c): fate for c, fate in (fates or {}).items()},
+            "time_us": 5.0,
+            **more,
+        }
+        monkeypatch.setenv("DIODE_SCRIPT", json.dumps(value))
+
+    return write
+
+
+def run(store, problems=PROBLEMS, **more):
+    more.setdefault("workers_per_gpu", 2)
+    return collect(store, problems, gpus=[0], command=COMMAND, **more)
+
+
+def rows(table):
+    return Counter((p, int(c)) for p, c in zip(table.problem, table.candidate, strict=True))
+
+
+def test_everything_offered_is_timed_once(tmp_path, script):
+    script()
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store)
+        table = store.read()
+    assert progress.problems_done == 3
+    assert len(table) == len(OFFERED) * 3
+    assert set(rows(table).values()) == {1}
+    assert set(table.time_us) == {5.0}
+
+
+def test_crashes_and_hangs_are_typed_and_lose_nothing_else(tmp_path, script):
+    crash, hang, wrong = config(32, 2), config(64, 1), config(16, 5)
+    script({crash: "crash", hang: "hang", wrong: "wrong_result"})
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, deadline=1.0)
+        table = store.read()
+    assert len(table) == len(OFFERED) * 3
+    by_candidate = {
+        (table.candidates[table.candidate[i]], table.timing(i).failure) for i in range(len(table))
+    }
+    failed = {(c, f) for c, f in by_candidate if f is not None}
+    assert failed == {
+        (crash, Failure.CRASH), (hang, Failure.TIMEOUT), (wrong, Failure.WRONG_RESULT)
+    }  # fmt: skip
+    assert progress.workers_lost == 6
+
+
+def test_the_same_call_times_nothing_twice_and_takes_new_problems(tmp_path, script):
+    script()
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, PROBLEMS[:1])
+        assert run(store, PROBLEMS[:1]).timings == 0
+        assert run(store, PROBLEMS).timings == 2 * len(OFFERED)
+
+
+def test_a_budget_has_aten_and_the_default_space_first(tmp_path, script):
+    script(default=4)
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, PROBLEMS[:1], budget=8)
+        table = store.read()
+        assert len(table) == 8
+        assert set(OFFERED[:4]) <= {table.candidates[i] for i in table.candidate}
+        assert run(store, PROBLEMS[:1], budget=8).timings == 0
+        assert run(store, PROBLEMS[:1], budget=10).timings == 2
+
+
+def test_a_problem_that_inductor_refuses_is_counted(tmp_path, script):
+    script()
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, [Problem.make("mm", 8, 8, 13, "float16"), PROBLEMS[0]])
+    assert (progress.problems_refused, progress.problems_done) == (1, 1)
+
+
+def test_workers_that_cannot_start_end_the_run_with_their_last_words(tmp_path, script):
+    script(dead_on_arrival=True)
+    with Store.open(tmp_path / "s.db") as store:
+        with pytest.raises(CollectionError, match="no GPU today"):
+            run(store)
+        assert store.runs()[-1].state == "failed"
+
+
+def test_a_problem_that_kills_every_worker_is_left_alone(tmp_path, script):
+    script({c: "crash" for c in OFFERED})
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, PROBLEMS[:1])
+        assert BATCH <= len(store.read()) < len(OFFERED)
+    assert progress.problems_done == 1
+
+
+def test_an_interrupt_keeps_what_is_there_and_ends_the_workers(tmp_path, script):
+    log = tmp_path / "pids"
+    script({config(64, 5): "hang"}, log=str(log))
+    program = (
+        "import sys\n"
+        "from tests.collect.test_collect import *\n"
+        "with Store.open(sys.argv[1]) as store:\n"
+        "    run(store, PROBLEMS[:1], workers_per_gpu=1,"
+        " report=lambda p: print(p.timings, flush=True))\n"
+    )
+    root = Path(__file__).parents[2]
+    # The second batch hangs; the heartbeat after the first is the sign to interrupt.
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import diode_engine.collect.run as r; r.HEARTBEAT_SECONDS = 0\n" + program,
+         str(tmp_path / "s.db")],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) >= BATCH:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    with Store.open(tmp_path / "s.db") as store:
+        assert store.runs()[-1].state == "cancelled"
+        assert len(store.read()) == BATCH
+        for pid in log.read_text().split():
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(pid), 0)
+        script()
+        assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
