@@ -15,21 +15,44 @@ SOURCES = ("transformers", "zoo", "log-normal", "attention")
 
 @click.command()
 @store_option
-@click.option("--problems", type=click.IntRange(1), default=300, show_default=True,
-              help="How many distinct problems to time.")
-@click.option("--source", "sources", type=click.Choice(SOURCES), multiple=True,
-              help="Where problems come from; may be repeated. [default: all]")
-@click.option("--dataset", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Time the problems of this dataset file instead.")
-@click.option("--budget", type=click.IntRange(1),
-              help="At most so many candidates a problem: ATen, decompose_k and the DEFAULT "
-              "space first, then a spread and the neighbours of the best. [default: all]")
-@click.option("--seed", type=int, default=0, show_default=True,
-              help="Another seed draws other problems.")
-@click.option("--gpu", "gpus", type=click.IntRange(0), multiple=True,
-              help="Use this GPU; may be repeated. [default: all]")
-@click.option("--workers", type=click.IntRange(1),
-              help="Worker processes a GPU. [default: one a core]")
+@click.option(
+    "--problems",
+    type=click.IntRange(1),
+    default=300,
+    show_default=True,
+    help="How many distinct problems to time.",
+)
+@click.option(
+    "--source",
+    "sources",
+    type=click.Choice(SOURCES),
+    multiple=True,
+    help="Where problems come from; may be repeated. [default: all]",
+)
+@click.option(
+    "--dataset",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Time the problems of this dataset file instead.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(1),
+    help="At most so many candidates a problem: ATen, decompose_k and the DEFAULT "
+    "space first, then a spread and the neighbours of the best. [default: all]",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Use this GPU; may be repeated. [default: all]",
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Worker processes a GPU. [default: one a core]"
+)
 def collect(
     store: Path, problems: int, sources: tuple[str, ...], dataset: Path | None,
     budget: int | None, seed: int, gpus: tuple[int, ...], workers: int | None,

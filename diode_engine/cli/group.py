@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +73,11 @@ class _Commands(MutableMapping[str, click.Command]):
 
 
 class _LazyGroup(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        result = super().invoke(ctx)
+        sys.stdout.flush()  # here click is quiet about a reader that has gone; at exit nobody is
+        return result
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)  # in the order of the work, not of the alphabet
 
@@ -121,23 +125,20 @@ def _root(ctx: click.Context, verbose: int, quiet: bool, debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs diode-engine with these arguments (those of the process by default) and returns its
-    exit code. A command's own return value, where it has one, is its exit code."""
+    exit code. A command's own return value, where it has one, is its exit code.
+
+    Raises SystemExit(1), silently, where the reader of stdout has gone (`| head`)."""
     args = list(sys.argv[1:] if arguments is None else arguments)
     state = {"debug": False}
     diagnostics.configure()
     try:
         code = _root.main(args, prog_name="diode-engine", standalone_mode=False, obj=state)
-        sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()
         return exc.exit_code
     except (click.Abort, KeyboardInterrupt):
         diagnostics.note("Interrupted.")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout has gone (`| head`): Python's own flush at exit must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILURE
     except DiodeError as exc:
         if state["debug"]:
             diagnostics.console().print_exception()

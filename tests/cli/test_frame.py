@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import subprocess
 import sys
 import types
@@ -184,7 +185,8 @@ def test_an_interrupt_is_130_without_a_traceback(
 
 
 @pytest.mark.parametrize("lines", [1, 100_000])
-def test_a_reader_that_goes_away_is_met_in_silence(lines: int) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) -> None:
     code = (
         "import sys, types, click\n"
         "from diode_engine.cli import main\n"
@@ -201,6 +203,7 @@ def test_a_reader_that_goes_away_is_met_in_silence(lines: int) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         text=True,
     ) as process:
         assert process.stdin is not None
