@@ -35,7 +35,7 @@ check: setup ## lint, format, types, import rules and tests
 	@echo "Checking the types ..."
 	@$(BIN)/mypy
 	@echo "Checking the import rules ..."
-	@$(BIN)/lint-imports --no-timings
+	@$(BIN)/lint-imports --no-logo
 	@$(MAKE) --no-print-directory test
 
 bench: setup ## run the benchmarks
