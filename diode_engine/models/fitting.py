@@ -1,0 +1,112 @@
+"""What both families are fitted to, and how a fit tells how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.errors import TrainingError
+from diode_engine.models.protocol import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """n timed rows, those of one problem together.
+
+    `x` is [n, F] (features.matrix), `log_us` [n] natural logarithms of measured microseconds,
+    `problem` [n] any number that rows of one problem share. Raises TrainingError where there
+    is nothing to learn from, or a value is not finite.
+    """
+
+    x: Matrix
+    log_us: Matrix
+    problem: npt.NDArray[np.integer[Any]]
+
+    def __post_init__(self) -> None:
+        n = len(self.log_us)
+        if not n:
+            raise TrainingError("There are no timings to learn from; collect or import some.")
+        if self.x.shape[0] != n or self.problem.shape != (n,):
+            raise TrainingError("The features, times and problems differ in number of rows.")
+        if not (np.isfinite(self.log_us).all() and np.isfinite(self.x).all()):
+            raise TrainingError("A feature or a time is not finite; leave failed timings out.")
+        if len(self.starts) != len(np.unique(self.problem)):
+            raise TrainingError("The rows of a problem are not together; sort them by problem.")
+
+    @property
+    def starts(self) -> npt.NDArray[np.intp]:
+        """[problems] the first row of each problem."""
+        change = np.flatnonzero(np.diff(self.problem)) + 1
+        return np.append(np.zeros(1, np.intp), change)
+
+    @property
+    def counts(self) -> npt.NDArray[np.intp]:
+        """[problems] the number of rows of each problem."""
+        return np.diff(np.append(self.starts, len(self.log_us)))
+
+    @property
+    def gap(self) -> Matrix:
+        """[n] log of the time over the problem's best: 0 for the best."""
+        best = np.minimum.reduceat(self.log_us, self.starts)
+        gap: Matrix = self.log_us - np.repeat(best, self.counts)
+        return gap
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One step of a fit (an epoch, or a round of boosting), on the held-out problems.
+
+    `rmse` is of log time; `efficiency` the geometric mean over problems of the best time over
+    the time of the candidate with the least predicted one; `objective` what early stopping
+    watches.
+    """
+
+    step: int
+    steps: int
+    rmse: float
+    efficiency: float
+    objective: float
+
+
+Report = Callable[[Progress], None]
+
+
+def efficiency(examples: Examples, predicted: Matrix) -> float:
+    """Geometric mean over problems of (best time / time of the candidate predicted fastest)."""
+    gap = examples.gap
+    chosen = [
+        gap[start + int(np.argmin(predicted[start : start + count]))]
+        for start, count in zip(examples.starts, examples.counts, strict=True)
+    ]
+    return float(np.exp(-np.mean(chosen)))
+
+
+def importance(examples: Examples, focus: float) -> Matrix:
+    """[n] 1 for a hopeless candidate up to 1 + focus for a problem's best: errors near the
+    best decide the choice. The width is 15 % of time."""
+    weight: Matrix = 1 + np.float32(focus) * np.exp(-examples.gap / np.float32(0.15))
+    return weight
+
+
+def softmax_by_problem(examples: Examples, logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[n] softmax of `logits` within each problem."""
+    starts, counts = examples.starts, examples.counts
+    power = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
+    share: npt.NDArray[Any] = power / np.repeat(np.add.reduceat(power, starts), counts)
+    return share
+
+
+def ranking_loss(examples: Examples, predicted: Matrix, temperature: float) -> float:
+    """The listwise loss: mean over problems of the cross entropy between softmax(−log time /
+    temperature) as measured and as predicted, less the measured one's own entropy (0 where
+    the two agree). After ListNet (Cao et al., ICML 2007)."""
+    truth = softmax_by_problem(examples, -examples.log_us.astype(np.float64) / temperature)
+    guess = softmax_by_problem(examples, -predicted.astype(np.float64) / temperature)
+    tiny = 1e-30
+    return float(
+        np.sum(truth * (np.log(truth + tiny) - np.log(guess + tiny))) / len(examples.starts)
+    )

@@ -1,0 +1,124 @@
+"""A multilayer perceptron over feature rows, evaluated with numpy: no torch is needed to ask it.
+
+Rectified linear units; inputs are clipped to the range seen in training and standardised. With
+`residual` the network predicts the logarithm of the time over the features' base time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.errors import ModelError
+from diode_engine.models.protocol import Matrix
+
+_BLOCK = 2048  # rows at once: the activations stay in the processor's cache
+_MAX_HEADER = 1 << 20
+_MAX_LAYERS = 16
+_LN2 = np.float32(math.log(2))
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F];
+    a layer is (weight [inputs, outputs], bias [outputs]), the last one with one output."""
+
+    low: Matrix
+    high: Matrix
+    mean: Matrix
+    scale: Matrix
+    layers: tuple[tuple[Matrix, Matrix], ...]
+    residual: bool
+
+    family: ClassVar[str] = "network"
+    suffix: ClassVar[str] = ".safetensors"
+
+    def predict(self, x: Matrix) -> Matrix:
+        """As TimingModel.predict."""
+        n = len(x)
+        out = np.empty(n, np.float32)
+        for start in range(0, n, _BLOCK):
+            h = np.minimum(np.maximum(x[start : start + _BLOCK], self.low), self.high)
+            h -= self.mean
+            h *= self.scale
+            out[start : start + len(h)] = self._forward(h)
+        if self.residual:
+            out += x[:, features.BASE] * _LN2
+        return out
+
+    def _forward(self, h: Matrix) -> Matrix:
+        """[n, F] standardised rows to [n]."""
+        for weight, bias in self.layers[:-1]:
+            h = h @ weight
+            h += bias
+            np.maximum(h, 0, out=h)
+        weight, bias = self.layers[-1]
+        out: Matrix = (h @ weight)[:, 0] + bias[0]
+        return out
+
+    def to_bytes(self) -> bytes:
+        """As TimingModel.to_bytes: the safetensors format."""
+        from safetensors.numpy import save
+
+        tensors: dict[str, np.ndarray[Any, Any]] = {
+            "low": self.low,
+            "high": self.high,
+            "mean": self.mean,
+            "scale": self.scale,
+            "residual": np.array([self.residual], np.uint8),
+        }
+        for place, (weight, bias) in enumerate(self.layers):
+            tensors[f"weight.{place}"] = np.ascontiguousarray(weight)
+            tensors[f"bias.{place}"] = bias
+        return save(tensors)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        if len(data) < 8 or int.from_bytes(data[:8], "little") > min(_MAX_HEADER, len(data) - 8):
+            raise ModelError("The network's file is truncated or its header is too long.")
+        try:
+            tensors = load(data)
+        except (SafetensorError, ValueError, TypeError, KeyError) as error:
+            raise ModelError(f"The network's file is not valid safetensors: {error}.") from None
+
+        def take(name: str, *shape: int | None) -> Matrix:
+            tensor = tensors.pop(name, None)
+            if tensor is None:
+                raise ModelError(f"The network's file lacks the tensor {name}.")
+            fitting = len(tensor.shape) == len(shape) and all(
+                want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
+            )
+            if tensor.dtype != np.float32 or not fitting:
+                raise ModelError(
+                    f"The network's tensor {name} is {tensor.dtype}{list(tensor.shape)}, which "
+                    "does not fit its place."
+                )
+            if not np.isfinite(tensor).all():
+                raise ModelError(f"The network's tensor {name} holds values that are not finite.")
+            tensor.flags.writeable = False
+            return tensor
+
+        residual = tensors.pop("residual", None)
+        if residual is None or residual.dtype != np.uint8 or residual.tolist() not in ([0], [1]):
+            raise ModelError("The network's tensor residual must be one 0 or 1.")
+        width = len(features.NAMES)
+        low, high, mean, scale = (take(name, width) for name in ("low", "high", "mean", "scale"))
+        layers: list[tuple[Matrix, Matrix]] = []
+        inputs: int = width
+        while f"weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
+            weight = take(f"weight.{len(layers)}", inputs, None)
+            inputs = weight.shape[1]
+            layers.append((weight, take(f"bias.{len(layers)}", inputs)))
+        if not layers or inputs != 1:
+            raise ModelError("The network's last layer must have one output.")
+        if tensors:
+            raise ModelError(f"The network's file holds unknown tensors: {', '.join(tensors)}.")
+        return cls(low, high, mean, scale, tuple(layers), bool(residual[0]))

@@ -1,0 +1,187 @@
+"""Gradient-boosted trees over feature rows: XGBoost's, in its binary JSON.
+
+With `residual` the trees predict the logarithm of the time over the features' base time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.errors import ModelError
+from diode_engine.models import ubjson
+from diode_engine.models.protocol import Matrix
+
+_CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+_RESIDUAL = "diode_residual"
+_LN2 = np.float32(math.log(2))
+
+
+class Trees:
+    """A fitted booster whose prediction is a log time, or with `residual` what is added to the
+    base time's logarithm."""
+
+    family: ClassVar[str] = "trees"
+    suffix: ClassVar[str] = ".ubj"
+
+    def __init__(self, booster: Any, *, residual: bool) -> None:
+        self.booster = booster
+        self.residual = residual
+
+    def predict(self, x: Matrix) -> Matrix:
+        """As TimingModel.predict."""
+        if not len(x):
+            return np.empty(0, np.float32)
+        out: Matrix = self.booster.inplace_predict(x, validate_features=False)
+        if self.residual:
+            out = out + x[:, features.BASE] * _LN2
+        return out
+
+    def to_bytes(self) -> bytes:
+        """As TimingModel.to_bytes: UBJ."""
+        self.booster.set_attr(**{_RESIDUAL: str(int(self.residual))})
+        return bytes(self.booster.save_raw("ubj"))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """As TimingModel.from_bytes. XGBoost sees the bytes only after everything that it would
+        follow blindly (lengths, children, split features) has been looked at."""
+        residual = _checked(ubjson.loads(data))
+        import xgboost
+
+        booster = xgboost.Booster()
+        try:
+            booster.load_model(bytearray(data))
+        except (xgboost.core.XGBoostError, ValueError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise ModelError(f"XGBoost cannot read the trees' file: {line}.") from None
+        return cls(booster, residual=residual)
+
+
+def _require(ok: bool, sentence: str) -> None:
+    if not ok:
+        raise ModelError(sentence)
+
+
+def _at(tree: Any, *path: str) -> Any:
+    for name in path:
+        _require(
+            isinstance(tree, Mapping) and name in tree, f"The trees' file lacks {'.'.join(path)}."
+        )
+        tree = tree[name]
+    return tree
+
+
+def _checked(document: Any) -> bool:
+    """Whether the model is residual. Raises ModelError where the document is anything but
+    regression trees over our features."""
+    learner = _at(document, "learner")
+    width = str(len(features.NAMES))
+    for path, wanted in (
+        (("objective", "name"), "reg:squarederror"),
+        (("gradient_booster", "name"), "gbtree"),
+        (("learner_model_param", "num_feature"), width),
+        (("learner_model_param", "num_class"), "0"),
+        (("learner_model_param", "num_target"), "1"),
+    ):
+        found = _at(learner, *path)
+        _require(
+            found == wanted, f"The trees' {path[-1]} is {found!r}; this Diode reads {wanted!r}."
+        )
+    residual = _at(learner, "attributes", _RESIDUAL)
+    _require(residual in ("0", "1"), f"The trees' attribute {_RESIDUAL} must be 0 or 1.")
+    try:
+        base = float(str(_at(learner, "learner_model_param", "base_score")).strip("[]"))
+    except ValueError:
+        base = math.nan
+    _require(math.isfinite(base), "The trees' base score is not a finite number.")
+
+    model = _at(learner, "gradient_booster", "model")
+    trees = _at(model, "trees")
+    _require(isinstance(trees, list) and len(trees) > 0, "The trees' file holds no trees.")
+    _require(
+        _at(model, "gbtree_model_param", "num_trees") == str(len(trees)),
+        "The trees' file states another number of trees than it holds.",
+    )
+    _require(
+        _at(model, "cats", "enc") == [] and not any(
+            len(_numbers(_at(model, "cats"), n)) for n in ("feature_segments", "sorted_idx")),
+        "The trees' file holds categories, which Diode's trees never do.",
+    )  # fmt: skip
+    info = _numbers(model, "tree_info")
+    steps = _numbers(model, "iteration_indptr")
+    _require(len(info) == len(trees) and not info.any(), "The trees' groups do not fit.")
+    _require(
+        len(steps) > 0 and steps[0] == 0 and steps[-1] == len(trees)
+        and bool(np.all(np.diff(steps) >= 0)),
+        "The trees' iterations do not fit.",
+    )  # fmt: skip
+    for place, tree in enumerate(trees):
+        _check_tree(tree, place)
+    return bool(residual == "1")
+
+
+def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
+    array = _at(tree, name)
+    if isinstance(array, list) and all(type(v) in (int, float) for v in array):
+        array = np.array(array, np.float64 if any(type(v) is float for v in array) else np.int64)
+    _require(isinstance(array, np.ndarray), f"The trees' {name} is not an array of numbers.")
+    return array  # type: ignore[no-any-return]
+
+
+def _check_tree(tree: Any, place: int) -> None:
+    nodes = len(_numbers(tree, "left_children"))
+    _require(
+        nodes > 0 and _at(tree, "id") == place
+        and _at(tree, "tree_param", "num_nodes") == str(nodes)
+        and _at(tree, "tree_param", "num_deleted") == "0"
+        and _at(tree, "tree_param", "size_leaf_vector") in ("0", "1")
+        and _at(tree, "tree_param", "num_feature") == str(len(features.NAMES)),
+        f"Tree {place} states other sizes than it has.",
+    )  # fmt: skip
+    column = {}
+    for name in (
+        "left_children", "right_children", "parents", "split_indices", "split_conditions",
+        "base_weights", "default_left", "split_type", "loss_changes", "sum_hessian",
+    ):  # fmt: skip
+        column[name] = _numbers(tree, name)
+        _require(len(column[name]) == nodes, f"Tree {place}'s {name} has not one value a node.")
+    left, right = (
+        column["left_children"].astype(np.int64),
+        column["right_children"].astype(np.int64),
+    )
+    leaf = left == -1
+    node = np.arange(nodes)
+    inner = ~leaf
+    # A child lies after its parent, so there is no way round in circles.
+    _require(
+        bool(np.all(right[leaf] == -1) and np.all(left[inner] > node[inner])
+             and np.all(right[inner] > node[inner]) and np.all(left[inner] < nodes)
+             and np.all(right[inner] < nodes)),
+        f"Tree {place}'s children do not form a tree.",
+    )  # fmt: skip
+    parents = column["parents"].astype(np.int64)
+    _require(
+        bool(np.all(parents[left[inner]] == node[inner])
+             and np.all(parents[right[inner]] == node[inner])
+             and np.all((parents[1:] >= 0) & (parents[1:] < nodes))),
+        f"Tree {place}'s parents do not form a tree.",
+    )  # fmt: skip
+    split = column["split_indices"]
+    _require(
+        bool(np.all((split >= 0) & (split < len(features.NAMES)))),
+        f"Tree {place} splits by a feature that does not exist.",
+    )
+    _require(
+        not column["split_type"].any() and not any(len(_numbers(tree, n)) for n in _CATEGORIES),
+        f"Tree {place} splits by category, which Diode's trees never do.",
+    )
+    _require(
+        bool(np.all(np.isfinite(column["split_conditions"]))
+             and np.all(np.isfinite(column["base_weights"]))),
+        f"Tree {place} holds values that are not finite.",
+    )  # fmt: skip
