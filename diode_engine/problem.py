@@ -122,7 +122,7 @@ def _is_int(value: object) -> bool:
 
 def _enum(kind: type[_E], value: object, what: str) -> _E:
     try:
-        return kind(value)
+        return kind(str(value))
     except ValueError:
         known = ", ".join(kind)
         raise RecordError(f"{what} is {value!r}; it must be one of {known}.") from None
@@ -347,9 +347,7 @@ class Candidate:
                 f"A candidate's kwarg {name} is not finite.",
             )
         ordered = tuple(sorted(self.kwargs, key=lambda item: item[0]))
-        _require(
-            len({name for name, _ in ordered}) == len(ordered), "A candidate repeats a kwarg."
-        )
+        _require(len({name for name, _ in ordered}) == len(ordered), "A candidate repeats a kwarg.")
         object.__setattr__(self, "kwargs", ordered)
 
     @classmethod
@@ -428,9 +426,7 @@ class Timing:
         if self.failure is not None:
             object.__setattr__(self, "failure", _enum(Failure, self.failure, "A timing's failure"))
         timed = self.min_us is not None or self.median_us is not None
-        _require(
-            timed != (self.failure is not None), "A timing has either a time or a failure."
-        )
+        _require(timed != (self.failure is not None), "A timing has either a time or a failure.")
 
     @property
     def time_us(self) -> float | None:

@@ -60,7 +60,9 @@ class TimingTable:
             column = getattr(self, name)
             if not np.all(np.isnan(column) | (np.isfinite(column) & (column > 0))):
                 raise RecordError(f"The column {name} holds a time that is not positive.")
-        if not np.all(np.isnan(self.spread_us) | (np.isfinite(self.spread_us) & (self.spread_us >= 0))):
+        if not np.all(
+            np.isnan(self.spread_us) | (np.isfinite(self.spread_us) & (self.spread_us >= 0))
+        ):
             raise RecordError("The column spread_us holds a negative number.")
         if np.any(self.repeats < 0):
             raise RecordError("The column repeats holds a negative number.")
@@ -134,4 +136,4 @@ class TimingTable:
         transposed: Sequence[Sequence[float]] = list(zip(*columns, strict=True)) or [()] * 8
         types = (np.int32,) * 3 + (np.float64,) * 3 + (np.int32, np.uint8)
         arrays = [np.array(c, dtype=t) for c, t in zip(transposed, types, strict=True)]
-        return cls(tuple(problems), tuple(candidates), tuple(environments), *arrays)  # type: ignore[arg-type]
+        return cls(tuple(problems), tuple(candidates), tuple(environments), *arrays)

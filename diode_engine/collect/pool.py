@@ -190,9 +190,7 @@ class Pool:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             worker.connection.send_bytes(protocol.pack(request))
 
-    def _replace(
-        self, worker: _Worker, orphans: list[Conversation], *, timed_out: bool
-    ) -> None:
+    def _replace(self, worker: _Worker, orphans: list[Conversation], *, timed_out: bool) -> None:
         self._workers.remove(worker)
         worker.kill()
         if worker.environment is None:

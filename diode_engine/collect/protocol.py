@@ -1,11 +1,11 @@
 """What a run and its workers say to each other: msgpack maps, one a message.
 
-    worker → run   {"environment": …}              once, when it is ready
-    run → worker   {"problem": …}                  what would Inductor offer?
-    worker → run   {"offered": […], "default": […]}
-    run → worker   {"problem": …, "candidates": […]}
-    worker → run   {"begin": i}, {"timing": i, …}  for each; then {"done": true}
-    worker → run   {"refused": sentence}           Inductor has no such problem
+worker → run   {"environment": …}              once, when it is ready
+run → worker   {"problem": …}                  what would Inductor offer?
+worker → run   {"offered": […], "default": […]}
+run → worker   {"problem": …, "candidates": […]}
+worker → run   {"begin": i}, {"timing": i, …}  for each; then {"done": true}
+worker → run   {"refused": sentence}           Inductor has no such problem
 """
 
 from __future__ import annotations

@@ -148,9 +148,7 @@ def collect(
                 if timed_now.failure is not None:
                     progress.failures[timed_now.failure] += 1
                     deaths += timed_now.failure in (Failure.CRASH, Failure.TIMEOUT)
-            store.add(
-                run, TimingTable.from_records((problem, c, environment, t) for c, t in rows)
-            )
+            store.add(run, TimingTable.from_records((problem, c, environment, t) for c, t in rows))
         progress.problems_done += 1
 
     def _batch(

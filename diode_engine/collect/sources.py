@@ -93,7 +93,9 @@ def log_normal(seed: int) -> Iterator[Problem]:
     """Sizes drawn log-normally around 512; a third skinny, a third odd."""
     rng = random.Random(f"log-normal/{seed}")
     while True:
-        m, n, k = (min(32768, max(1, round(math.exp(rng.gauss(math.log(512), 1.4))))) for _ in "mnk")
+        m, n, k = (
+            min(32768, max(1, round(math.exp(rng.gauss(math.log(512), 1.4))))) for _ in "mnk"
+        )
         kind = rng.random()
         if kind < 0.2:
             m = rng.randint(1, 64)

@@ -49,9 +49,7 @@ class Timer:
         repeats = min(MOST_REPEATS, max(LEAST_REPEATS, repeats))
         times = sorted(1e3 * t for t in self._launches(launch, repeats))
         low, median, high = statistics.quantiles(times, n=4)
-        return Timing(
-            min_us=times[0], median_us=median, spread_us=high - low, repeats=len(times)
-        )
+        return Timing(min_us=times[0], median_us=median, spread_us=high - low, repeats=len(times))
 
     def _launches(self, launch: Callable[[], Any], count: int) -> list[float]:
         """Milliseconds of `count` launches."""
@@ -68,7 +66,9 @@ class Timer:
         return [begin.elapsed_time(end) for begin, end in pairs]
 
 
-def is_right(result: torch.Tensor, reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> bool:
+def is_right(
+    result: torch.Tensor, reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype
+) -> bool:
     """Whether the relative error ‖result − reference‖ / ‖reference‖ is within the tolerance
     of the operands' dtype. NaN never is."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)

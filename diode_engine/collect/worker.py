@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ class ProblemAtWork:
                 ):
                     return Timing(failure=Failure.WRONG_RESULT), "the result is wrong"
                 return timer.time(launch), ""
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result
             return Timing(failure=failure_of(error)), f"{type(error).__name__}: {error}"[:300]
 
 
@@ -126,8 +127,10 @@ def serve(connection: Connection, lock: Path) -> None:
             torch.cuda.empty_cache()
             try:
                 work = ProblemAtWork(problem, device, lock)
-            except Exception as error:
-                connection.send_bytes(protocol.pack({"refused": f"{type(error).__name__}: {error}"}))
+            except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
+                connection.send_bytes(
+                    protocol.pack({"refused": f"{type(error).__name__}: {error}"})
+                )
                 continue
         if "candidates" not in request:
             answer: dict[str, Any] = {
@@ -149,13 +152,21 @@ def environment() -> Environment:
     """This process's GPU and software."""
     import triton
 
-    driver = ""
-    with contextlib.suppress(OSError, IndexError):
-        text = Path("/proc/driver/nvidia/version").read_text()
-        driver = text.split("Kernel Module")[1].split()[0]
     return Environment(
-        hardware=detect(), driver=driver, torch=str(torch.__version__), triton=triton.__version__
+        hardware=detect(),
+        driver=_driver_version(),
+        torch=str(torch.__version__),
+        triton=triton.__version__,
     )
+
+
+def _driver_version() -> str:
+    """The kernel driver's version, or "" where it does not say."""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/driver/nvidia/version").read_text()
+        if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
+            return found.group()
+    return ""
 
 
 def main() -> None:

@@ -101,8 +101,6 @@ def _bias(shape: Sequence[int], stride: Sequence[int], m: int, n: int) -> Bias:
 def candidate_of(choice: Any) -> Candidate:
     """The candidate behind a KernelTemplateChoice: its template and tunable kwargs."""
     kwargs: dict[str, Scalar] = {
-        name: value
-        for name, value in choice.params.to_kwargs().items()
-        if name in TUNABLE_KWARGS
+        name: value for name, value in choice.params.to_kwargs().items() if name in TUNABLE_KWARGS
     }
     return Candidate.make(choice.template.uid, **kwargs)

@@ -167,8 +167,8 @@ def launchable(
     if isinstance(caller, TritonTemplateCaller):
         with torch.cuda.device(out.device):
             caller.bmreq.precompile()
-            run = caller.bmreq.make_run_fn(*operands, out=out)
-        return run
+            run: Callable[[], Any] = caller.bmreq.make_run_fn(*operands, out=out)
+            return run
     # decompose_k: a subgraph with a batched product and a sum, compiled as a module
     module = caller._compile_for_benchmarking()
     return lambda: module.call([*operands])[0]

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from diode_engine.collect import protocol
 from diode_engine.hardware import H200, Environment
@@ -19,11 +20,10 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     script = json.loads(os.environ["DIODE_SCRIPT"])
     if script.get("log"):
-        with open(script["log"], "a") as file:
+        with Path(script["log"]).open("a") as file:
             file.write(f"{os.getpid()}\n")
     if script.get("dead_on_arrival"):
-        print("no GPU today", file=sys.stderr)
-        sys.exit(1)
+        sys.exit("no GPU today")
     environment = Environment(H200, "", "test", "test")
     connection.send_bytes(protocol.pack({"environment": environment.to_dict()}))
     while True:

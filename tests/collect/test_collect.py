@@ -116,7 +116,7 @@ def test_workers_that_cannot_start_end_the_run_with_their_last_words(tmp_path, s
 
 
 def test_a_problem_that_kills_every_worker_is_left_alone(tmp_path, script):
-    script({c: "crash" for c in OFFERED})
+    script(dict.fromkeys(OFFERED, "crash"))
     with Store.open(tmp_path / "s.db") as store:
         progress = run(store, PROBLEMS[:1])
         assert BATCH <= len(store.read()) < len(OFFERED)
@@ -128,6 +128,8 @@ def test_an_interrupt_keeps_what_is_there_and_ends_the_workers(tmp_path, script)
     script({config(64, 5): "hang"}, log=str(log))
     program = (
         "import sys\n"
+        "import diode_engine.collect.run as r\n"
+        "r.HEARTBEAT_SECONDS = 0\n"
         "from tests.collect.test_collect import *\n"
         "with Store.open(sys.argv[1]) as store:\n"
         "    run(store, PROBLEMS[:1], workers_per_gpu=1,"
@@ -136,8 +138,7 @@ def test_an_interrupt_keeps_what_is_there_and_ends_the_workers(tmp_path, script)
     root = Path(__file__).parents[2]
     # The second batch hangs; the heartbeat after the first is the sign to interrupt.
     process = subprocess.Popen(
-        [sys.executable, "-c", "import diode_engine.collect.run as r; r.HEARTBEAT_SECONDS = 0\n" + program,
-         str(tmp_path / "s.db")],
+        [sys.executable, "-c", program, str(tmp_path / "s.db")],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root,
         env={**os.environ, "PYTHONPATH": str(root)},
     )  # fmt: skip
