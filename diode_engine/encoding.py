@@ -127,8 +127,3 @@ def encode(candidates: Sequence[Candidate]) -> CandidateColumns:
     # One assignment: another thread sees the old tuple or the new one, either of them whole.
     _recent = ((asked, columns), *_recent[: _KEPT - 1])
     return columns
-
-
-def supported(candidate: Candidate) -> bool:
-    """Whether features can be made for this candidate."""
-    return bool(encode((candidate,)).known[0])

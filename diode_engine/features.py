@@ -97,9 +97,17 @@ _FACTS = (
 )  # fmt: skip
 
 
-def supported(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
-    """[n] whether rows can be made that mean something for this problem and candidate."""
-    return encode(candidates).known & (problem.dtype in DTYPES)
+def supported(
+    problems: Sequence[Problem],
+    candidates: Sequence[Candidate],
+    problem_index: npt.NDArray[np.integer],
+    candidate_index: npt.NDArray[np.integer],
+) -> npt.NDArray[np.bool_]:
+    """[n] whether `matrix` can make a row that means something: the template and its kwargs
+    are known (see encoding) and the type is one of DTYPES."""
+    typed = np.array([problem.dtype in DTYPES for problem in problems], bool)
+    ok: npt.NDArray[np.bool_] = typed[problem_index] & encode(candidates).known[candidate_index]
+    return ok
 
 
 def matrix(

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine import features
 from diode_engine.errors import TrainingError
+from diode_engine.hardware import Hardware
 from diode_engine.models.protocol import Matrix
+from diode_engine.table import TimingTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,19 @@ class Examples:
             raise TrainingError("A feature or a time is not finite; leave failed timings out.")
         if len(self.starts) != len(np.unique(self.problem)):
             raise TrainingError("The rows of a problem are not together; sort them by problem.")
+
+    @classmethod
+    def of(cls, table: TimingTable, hardware: Hardware) -> Examples:
+        """The table's successful timings that features can be made for, sorted by problem;
+        the others are left out."""
+        ok = (table.failure == 0) & features.supported(
+            table.problems, table.candidates, table.problem, table.candidate
+        )
+        rows = np.flatnonzero(ok)
+        rows = rows[np.argsort(table.problem[rows], kind="stable")]
+        problem, candidate = table.problem[rows], table.candidate[rows]
+        x = features.matrix(table.problems, table.candidates, problem, candidate, hardware)
+        return cls(x, np.log(table.time_us[rows]).astype(np.float32), problem)
 
     @property
     def starts(self) -> npt.NDArray[np.intp]:

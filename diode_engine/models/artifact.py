@@ -1,0 +1,383 @@
+"""A model on disk: a folder with manifest.json and one weight file a member, none of which can
+hold code.
+
+    {"format": "diode-model", "version": 1, "name": …, "family": …, "purpose": "gemm",
+     "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},
+     "torch": [versions], "triton": [versions],
+     "coverage": {"templates": […], "types": […], "ops": […]},
+     "data": {"datasets": [content hashes], "runs": [keys], "problems": n, "timings": n},
+     "metrics": {…}, "notes": …,
+     "members": [{"family": …, "file": …, "bytes": n, "sha256": …}]}
+
+What is read is believed only after it has been looked at: sizes before they are read, hashes
+before they are parsed, names before they are opened.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from diode_engine import features
+from diode_engine.errors import DiodeError, ModelError
+from diode_engine.hardware import Hardware
+from diode_engine.models.protocol import Ensemble, TimingModel, family_of, load_member
+from diode_engine.problem import Problem
+from diode_engine.table import TimingTable
+from diode_engine.version import __version__
+
+FORMAT = "diode-model"
+VERSION = 1
+MANIFEST = "manifest.json"
+_MAX_MANIFEST = 1 << 20
+_MAX_FILE = 256 << 20
+_MAX_MEMBERS = 64
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the training timings held. Of anything else a model says nothing."""
+
+    templates: tuple[str, ...]
+    types: tuple[str, ...]  # as `type_of` has them
+    ops: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: TimingTable) -> Coverage:
+        """What occurs among the table's successful timings."""
+        timed = table.take(table.failure == 0)
+        problems = [table.problems[i] for i in set(timed.problem.tolist())]
+        return cls(
+            tuple(sorted({table.candidates[i].template for i in set(timed.candidate.tolist())})),
+            tuple(sorted({type_of(problem) for problem in problems})),
+            tuple(sorted({str(problem.op) for problem in problems})),
+        )
+
+
+def type_of(problem: Problem) -> str:
+    """The kind of arithmetic: the operands' type, "tf32" where float32 may be computed so."""
+    return "tf32" if problem.allow_tf32 else str(problem.dtype)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a model was made from."""
+
+    datasets: tuple[str, ...] = ()  # content hashes of dataset files
+    runs: tuple[str, ...] = ()  # keys of collections
+    problems: int = 0
+    timings: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
+    problems that were held out."""
+
+    name: str
+    family: str
+    hardware: Hardware
+    coverage: Coverage
+    data: Data
+    torch: tuple[str, ...] = ()
+    triton: tuple[str, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    notes: str = ""
+    purpose: str = "gemm"
+    created: str = ""  # UTC, ISO 8601; when it was saved
+    diode: str = ""
+    feature_version: int = features.VERSION
+    feature_names: str = features.NAMES_HASH
+    members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
+
+    @property
+    def identity(self) -> str:
+        """32 hex digits: equal where predictions are, whatever the model is called."""
+        parts = [
+            f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
+            json.dumps(asdict(self.coverage), sort_keys=True),
+            *(f"{member['family']} {member['sha256']}" for member in self.members),
+        ]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As manifest.json has it."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": self.name,
+            "family": self.family,
+            "purpose": self.purpose,
+            "created": self.created,
+            "diode": self.diode,
+            "hardware": self.hardware.to_dict(),
+            "features": {"version": self.feature_version, "names": self.feature_names},
+            "torch": list(self.torch),
+            "triton": list(self.triton),
+            "coverage": {k: list(v) for k, v in asdict(self.coverage).items()},
+            "data": {**asdict(self.data), "datasets": list(self.data.datasets),
+                     "runs": list(self.data.runs)},
+            "metrics": dict(self.metrics),
+            "notes": self.notes,
+            "members": [dict(member) for member in self.members],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Manifest:
+        """Raises ModelError where a field is missing, of another type, too new or foreign."""
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            raise ModelError("This is not the manifest of a Diode model.")
+        version = given.get("version")
+        if type(version) is not int or version < 1:
+            raise ModelError("The model's manifest has no version.")
+        if version > VERSION:
+            raise ModelError(
+                f"The model is of format version {version}, this Diode reads up to {VERSION}; "
+                "update Diode."
+            )
+        read = _Reader(given)
+        made_with = read.mapping("features")
+        feature_version, names = made_with.get("version"), made_with.get("names")
+        if (feature_version, names) != (features.VERSION, features.NAMES_HASH):
+            raise ModelError(
+                f"The model was made with version {feature_version!r} of the features "
+                f"({names!r}), this Diode has version {features.VERSION} "
+                f"({features.NAMES_HASH!r}); train it again, or use the Diode it was made with."
+            )
+        try:
+            hardware = Hardware.from_dict(read.mapping("hardware"))
+        except DiodeError as error:
+            raise ModelError(f"The model's hardware is impossible: {error}") from None
+        coverage, data = _Reader(read.mapping("coverage")), _Reader(read.mapping("data"))
+        manifest = cls(
+            name=check_name(read.text("name")),
+            family=read.text("family"),
+            hardware=hardware,
+            coverage=Coverage(*(coverage.texts(f.name) for f in fields(Coverage))),
+            data=Data(data.texts("datasets"), data.texts("runs"), data.count("problems"),
+                      data.count("timings")),
+            torch=read.texts("torch"),
+            triton=read.texts("triton"),
+            metrics=read.mapping("metrics"),
+            notes=read.text("notes"),
+            purpose=check_name(read.text("purpose")),
+            created=read.text("created"),
+            diode=read.text("diode"),
+            members=tuple(_member(member) for member in read.items("members")),
+        )  # fmt: skip
+        if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
+            raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")
+        if len({member["file"] for member in manifest.members}) < len(manifest.members):
+            raise ModelError("The model's manifest names a file twice.")
+        return manifest
+
+
+class _Reader:
+    """Fields of the expected type, or a sentence."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+
+    def _take(self, name: str, kind: type, what: str) -> Any:
+        value = self.given.get(name)
+        if type(value) is not kind:
+            raise ModelError(f"The model's manifest must have {what} as {name}.")
+        return value
+
+    def text(self, name: str) -> str:
+        value: str = self._take(name, str, "a text")
+        return value
+
+    def count(self, name: str) -> int:
+        value: int = self._take(name, int, "a whole number")
+        if value < 0:
+            raise ModelError(f"The model's manifest must have no negative number as {name}.")
+        return value
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        value: dict[str, Any] = self._take(name, dict, "an object")
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        value: list[Any] = self._take(name, list, "a list")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.items(name)
+        if not all(isinstance(item, str) for item in value):
+            raise ModelError(f"The model's manifest must have a list of texts as {name}.")
+        return tuple(value)
+
+
+def _member(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ModelError("A member in the model's manifest must be an object.")
+    read = _Reader(given)
+    file = read.text("file")
+    if not _FILE.fullmatch(file):
+        raise ModelError(
+            f"The model's manifest names the file {file!r}, which cannot be a weight file."
+        )
+    digest = read.text("sha256")
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ModelError(f"The model's manifest has no valid hash for {file}.")
+    size = read.count("bytes")
+    if size > _MAX_FILE:
+        raise ModelError(f"The model's file {file} is larger than {_MAX_FILE >> 20} MiB.")
+    return {"family": read.text("family"), "file": file, "bytes": size, "sha256": digest}
+
+
+def check_name(name: str) -> str:
+    """The name, if it can be a model's: lower-case letters, digits, ., _ and -."""
+    if not _NAME.fullmatch(name):
+        raise ModelError(
+            f"{name!r} cannot name a model; use lower-case letters, digits, '.', '_' and '-', "
+            "64 at most, a letter or digit first."
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A loaded model and what it says about itself."""
+
+    manifest: Manifest
+    members: tuple[TimingModel, ...]
+
+    @property
+    def model(self) -> TimingModel | Ensemble:
+        """The member, or the ensemble of the members."""
+        return self.members[0] if len(self.members) == 1 else Ensemble(self.members)
+
+
+def save_artifact(folder: Path, manifest: Manifest, members: Sequence[TimingModel]) -> Artifact:
+    """Writes a new model folder, whole or not at all, and returns it as `load_artifact` reads
+    it. Family, members, creation time and Diode's version are filled in.
+
+    Raises ModelError where the folder exists or cannot be written, or the model is not one
+    that could be loaded again.
+    """
+    contents: dict[str, bytes] = {}
+    entries: list[dict[str, Any]] = []
+    for place, member in enumerate(members):
+        data = member.to_bytes()
+        file = f"{member.family}-{place}{member.suffix}"
+        contents[file] = data
+        digest = hashlib.sha256(data).hexdigest()
+        entries.append(
+            {"family": member.family, "file": file, "bytes": len(data), "sha256": digest}
+        )
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    described = {
+        **manifest.to_dict(),
+        "family": family_of(members),
+        "created": now,
+        "diode": __version__,
+        "members": entries,
+    }
+    try:
+        text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"The model's manifest cannot be written as JSON: {error}.") from None
+    Manifest.from_dict(json.loads(text))
+    contents[MANIFEST] = text.encode()
+    write_folder(folder, contents)
+    return load_artifact(folder)
+
+
+def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """A new folder with these files, whole or not at all. Raises ModelError."""
+    if folder.exists():
+        raise ModelError(f"{folder} exists already; choose another place for the model.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+        try:
+            made.chmod(0o755)
+            for name, data in contents.items():
+                with (made / name).open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            made.rename(folder)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise ModelError(f"The model cannot be written to {folder}: {error.strerror}.") from None
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """The manifest alone; raises ModelError as `load_artifact` does for it."""
+    data = _read(folder / MANIFEST, None)
+    try:
+        given = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_no_twins)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"The model's manifest in {folder} is not valid JSON.") from None
+    return Manifest.from_dict(given)
+
+
+def load_artifact(folder: Path) -> Artifact:
+    """The model in this folder.
+
+    Raises ModelError where a file is missing, a link, too large, of another size or hash than
+    the manifest says, or not what its family writes; where the manifest is malformed or too
+    new; and where the model was made with other features than this Diode's.
+    """
+    manifest = load_manifest(folder)
+    members = []
+    for entry in manifest.members:
+        data = _read(folder / entry["file"], entry["bytes"])
+        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            raise ModelError(
+                f"The model's file {entry['file']} in {folder} is not the one the manifest "
+                "describes: its hash differs. Copy or train the model again."
+            )
+        members.append(load_member(entry["family"], data))
+    return Artifact(manifest, tuple(members))
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        raise ValueError("a key is given twice")
+    return out
+
+
+def _read(path: Path, size: int | None) -> bytes:
+    """A regular file of exactly this size, or of a manifest's at most; never through a link."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        why = "is a link" if path.is_symlink() else f"cannot be read: {error.strerror}"
+        raise ModelError(f"The model's file {path} {why}.") from None
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise ModelError(f"The model's file {path} is not a regular file.")
+        if size is None and found.st_size > _MAX_MANIFEST:
+            raise ModelError(f"The model's file {path} is too large for a manifest.")
+        if size is not None and found.st_size != size:
+            raise ModelError(
+                f"The model's file {path} has {found.st_size} bytes, its manifest says {size}; "
+                "copy or train the model again."
+            )
+        return file.read(found.st_size + 1)
