@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -22,6 +22,9 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from diode_engine.errors import SchemaTooNewError, StoreError
 from diode_engine.store.schema import APPLICATION_ID, HEAD
+
+if TYPE_CHECKING:  # Alembic is needed, and imported, only to migrate
+    from alembic.config import Config
 
 BUSY_SECONDS = 30.0
 _T = TypeVar("_T")
@@ -69,10 +72,11 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
         with closing(_connect(path, read_only=read_only)) as connection:
             revision = _revision(connection, path)
         if revision != HEAD:
+            _refuse_newer(path, revision)
             if read_only:
                 raise StoreError(
-                    f"The store {path} has the schema {revision or 'of an empty file'} and this "
-                    f"Diode reads {HEAD}; open it once for writing, which migrates it."
+                    f"The store {path} is of an older schema ({revision or 'none'}; this Diode "
+                    f"reads {HEAD}); open it once for writing, which migrates it."
                 )
             _migrate(path)
         return _engine(path, read_only=read_only)
@@ -145,15 +149,9 @@ def migrations_folder() -> Path:
 def _migrate(path: Path) -> None:
     """Brings the file to HEAD in one transaction, after a backup if it holds a schema."""
     from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
-    config = Config()
-    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    config = _alembic()
     with closing(_connect(path, read_only=False)) as connection:
-        revision = _revision(connection, path)
-        _refuse_newer(path, revision, known)
         _until_unlocked(lambda: connection.execute("PRAGMA journal_mode = WAL"))
 
     engine = sa.create_engine(
@@ -166,9 +164,9 @@ def _migrate(path: Path) -> None:
             driver = connection.connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
             revision = _revision(driver, path)  # another process may have been first
-            _refuse_newer(path, revision, known)
             if revision == HEAD:
                 return
+            _refuse_newer(path, revision)
             if revision is not None:
                 backup = _back_up(path, revision)
             config.attributes["connection"] = connection
@@ -187,7 +185,18 @@ def _migrate(path: Path) -> None:
         engine.dispose()
 
 
-def _refuse_newer(path: Path, revision: str | None, known: set[str]) -> None:
+def _alembic() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    return config
+
+
+def _refuse_newer(path: Path, revision: str | None) -> None:
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
     if revision is not None and revision not in known:
         raise SchemaTooNewError(
             f"The store {path} was written by a newer Diode (its schema is {revision}, this one "

@@ -210,10 +210,9 @@ def _load(path: Path, *, compressed: bool) -> bytes:
     with path.open("rb") as file:
         if compressed:
             return _decompress(iter(lambda: file.read(1024), b""))
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise _too_large()
-    return data
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise _too_large()
+        return file.read()
 
 
 def _decompress(chunks: Iterable[bytes]) -> bytes:
@@ -422,7 +421,7 @@ class _Rows:
     def whole(self, name: str, largest: int, *, none: int | None) -> npt.NDArray[np.int32]:
         """A column of whole numbers from 0 to `largest`, `none` for null if that may be."""
         column = self.columns[name]
-        must = f"a whole number from 0 to {largest}" if largest >= 0 else "of the candidates"
+        must = f"a whole number from 0 to {largest}" if largest >= 0 else "left out: there are none"
         if none is not None:
             must += ", or null"
             kinds = set(map(type, column))

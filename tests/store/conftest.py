@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from diode_engine.hardware import H200, Environment
+from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.table import FAILURES, TimingTable
+
+ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
+
+
+def make_table(problems: int = 3, candidates: int = 5, *, first: int = 0) -> TimingTable:
+    """Every candidate on every problem; one in seven failed, one in five has no spread.
+    `first` numbers the first problem, so that tables can differ in their problems."""
+    n = problems * candidates
+    rows = np.arange(n)
+    failed = rows % 7 == 3
+    time = np.where(failed, np.nan, np.random.default_rng(first).lognormal(3, 1, n))
+    return TimingTable(
+        tuple(Problem.make("mm", first + i + 1, 64, 96, "bfloat16") for i in range(problems)),
+        tuple(
+            Candidate.make("triton::mm", BLOCK_M=16 << i % 4, num_warps=i, ratio=0.1)
+            for i in range(candidates)
+        ),
+        (ENVIRONMENT,),
+        problem=np.repeat(np.arange(problems, dtype=np.int32), candidates),
+        candidate=np.tile(np.arange(candidates, dtype=np.int32), problems),
+        environment=np.zeros(n, dtype=np.int32),
+        min_us=time,
+        median_us=time * 1.01,
+        spread_us=np.where(failed | (rows % 5 == 0), np.nan, 0.1 * time),
+        repeats=np.where(failed, 0, 30).astype(np.int32),
+        failure=np.where(failed, FAILURES.index(Failure.TIMEOUT) + 1, 0).astype(np.uint8),
+    )
+
+
+def as_rows(table: TimingTable) -> list[tuple[object, ...]]:
+    """The rows with their records' keys in place of indices; equal exactly or not at all."""
+    return [
+        (
+            table.problems[table.problem[i]].key,
+            table.candidates[table.candidate[i]].key,
+            table.environments[table.environment[i]].key,
+            table.timing(i),
+        )
+        for i in range(len(table))
+    ]
+
+
+@pytest.fixture(name="make_table")
+def _make_table() -> Callable[..., TimingTable]:
+    return make_table
+
+
+@pytest.fixture(name="as_rows")
+def _as_rows() -> Callable[[TimingTable], list[tuple[object, ...]]]:
+    return as_rows

@@ -1,0 +1,244 @@
+"""Opening: fresh, at once by several, foreign, newer, older, read-only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from diode_engine.errors import SchemaTooNewError, StoreError
+from diode_engine.store import Store, database, schema
+
+
+@pytest.fixture
+def path(tmp_path, make_table):
+    """A closed store with one run and its timings."""
+    where = tmp_path / "diode.db"
+    with Store.open(where) as store:
+        store.add(store.start_run("collect", {}), make_table())
+    return where
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def execute(path: Path, *statements: str) -> list:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return [connection.execute(statement).fetchall() for statement in statements][-1]
+
+
+def test_the_migrations_lead_to_the_schema_of_the_code(tmp_path):
+    migrated = tmp_path / "migrated.db"
+    Store.open(migrated).close()
+    created = tmp_path / "created.db"
+    engine = sa.create_engine(f"sqlite:///{created}")
+    schema.metadata.create_all(engine)
+    engine.dispose()
+    query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'alembic%' ORDER BY name"
+    ours = [row for row in execute(migrated, query) if "alembic" not in row[0]]
+
+    def plain(rows):
+        # Alembic writes the constraints of a table in another order.
+        return [
+            (name, sorted(line.strip(" \t,") for line in (sql or "").splitlines()))
+            for name, sql in rows
+        ]
+
+    assert plain(ours) == plain(execute(created, query))
+    assert execute(migrated, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_head_is_the_newest_migration():
+    from alembic.script import ScriptDirectory
+
+    assert ScriptDirectory(str(database.migrations_folder())).get_heads() == [schema.HEAD]
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path):
+    execute(path, "UPDATE alembic_version SET version_num = '9999'")
+    before = digest(path)
+    for read_only in (False, True):
+        with pytest.raises(SchemaTooNewError, match=r"9999.*update Diode"):
+            Store.open(path, read_only=read_only)
+    assert digest(path) == before
+    assert not list(path.parent.glob("*.bak"))
+
+
+@pytest.mark.parametrize("content", [b"no database at all, only some text" * 50, None])
+def test_a_foreign_file_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "other.db"
+    if content is None:
+        execute(path, "CREATE TABLE alembic_version (version_num TEXT)")
+    else:
+        path.write_bytes(content)
+    before = digest(path)
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=r"other\.db is (not a Diode store|an SQLite file)"):
+            Store.open(path, read_only=read_only)
+    assert digest(path) == before
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be made"):
+        Store.open(tmp_path / "file" / "diode.db")
+
+
+def test_a_store_with_a_strange_name_opens(tmp_path):
+    path = tmp_path / "100% a?b#c" / "d.db"
+    Store.open(path).close()
+    assert path.is_file()
+
+
+def test_reading_only_neither_writes_nor_makes(path, make_table, as_rows):
+    before = digest(path)
+    with Store.open(path, read_only=True) as store:
+        assert as_rows(store.read()) == as_rows(make_table())
+        for write in (
+            lambda: store.start_run("collect", {}),
+            lambda: store.add(1, make_table()),
+            lambda: store.update_run(1),
+        ):
+            with pytest.raises(StoreError, match="reading only"):
+                write()
+        with store._reads() as c, pytest.raises(sa.exc.OperationalError, match="readonly"):
+            c.execute(sa.delete(schema.timings))
+    assert digest(path) == before
+    missing = path.with_name("missing.db")
+    with pytest.raises(StoreError, match="no store at"):
+        Store.open(missing, read_only=True)
+    assert not missing.exists()
+
+
+def test_a_reader_in_a_folder_it_may_not_write_to(path, make_table, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Store.open(path, read_only=True) as store:
+        assert len(store.read()) == len(make_table())
+        assert list(path.parent.glob("diode.db*")) == [path]
+
+
+def test_a_reader_holds_nobody_up(path, make_table):
+    with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
+        with reader._reads() as connection:
+            connection.execute(sa.select(schema.timings)).fetchone()
+            writer.add(1, make_table(first=50))
+        assert len(reader.read()) == 2 * len(make_table())
+
+
+# Migrating
+
+
+@pytest.fixture
+def second_migration(tmp_path, monkeypatch):
+    """Makes the code one migration newer, whose body is given."""
+
+    def install(body: str) -> None:
+        folder = tmp_path / "migrations"
+        shutil.copytree(database.migrations_folder(), folder)
+        (folder / "versions" / "0002_test.py").write_text(
+            "import sqlalchemy as sa\nfrom alembic import op\n"
+            "revision = '0002'\ndown_revision = '0001'\n"
+            f"def upgrade():\n{body}"
+        )
+        monkeypatch.setattr(database, "migrations_folder", lambda: folder)
+        monkeypatch.setattr(database, "HEAD", "0002")
+
+    return install
+
+
+# Makes `runs` anew, which the sweeps refer to.
+_REBUILD = """
+    with op.batch_alter_table("runs", recreate="always") as runs:
+        runs.add_column(sa.Column("note", sa.Text))
+"""
+
+
+def test_a_migration_makes_a_backup_first_and_loses_no_rows(
+    path, second_migration, make_table, as_rows
+):
+    second_migration(_REBUILD)
+    with pytest.raises(StoreError, match="open it once for writing"):
+        Store.open(path, read_only=True)
+    with Store.open(path) as store:
+        assert as_rows(store.read()) == as_rows(make_table())
+        assert len(store.runs()) == 1
+    assert execute(path, "SELECT note FROM runs") == [(None,)]
+    (made,) = execute(path, "SELECT sql FROM sqlite_master WHERE name = 'runs'")[0]
+    assert made.rstrip().endswith("STRICT")
+    backup = path.with_name("diode.db.schema-0001.bak")
+    assert execute(backup, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert execute(backup, "SELECT count(*) FROM timings") == [(len(make_table()),)]
+    Store.open(path).close()
+    assert len(list(path.parent.glob("*.bak"))) == 1
+
+
+def test_a_backup_replaces_no_other(path, second_migration):
+    other = path.with_name("diode.db.schema-0001.bak")
+    other.write_text("mine")
+    second_migration(_REBUILD)
+    Store.open(path).close()
+    assert other.read_text() == "mine"
+    assert path.with_name("diode.db.schema-0001-2.bak").is_file()
+
+
+@pytest.mark.parametrize(
+    ("body", "raised"),
+    [
+        ("    op.create_table('half', sa.Column('a', sa.Integer))\n    1 / 0\n", ZeroDivisionError),
+        (
+            "    op.create_table('half', sa.Column('a', sa.Integer))\n"
+            "    op.execute('DELETE FROM runs')\n",
+            StoreError,
+        ),
+    ],
+)
+def test_a_migration_that_fails_changes_nothing(path, second_migration, body, raised):
+    second_migration(body)
+    with pytest.raises(raised):
+        Store.open(path)
+    names = [name for (name,) in execute(path, "SELECT name FROM sqlite_master")]
+    assert "half" not in names
+    assert execute(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert execute(path, "SELECT count(*) FROM runs") == [(1,)]
+    assert not list(path.parent.glob("*.bak"))
+
+
+# Several processes
+
+_OPENS = """
+import sys
+from diode_engine.store import Store
+
+print("ready", flush=True)
+for line in sys.stdin:
+    with Store.open(line.strip()) as store:
+        run = store.start_run("collect", {})
+    print(run, flush=True)
+"""
+
+
+def test_several_processes_may_make_the_same_store_at_once(tmp_path):
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [child.stdout.readline() for child in children] == ["ready\n"] * 3
+    for attempt in range(5):
+        for child in children:
+            child.stdin.write(f"{tmp_path / f'{attempt}.db'}\n")
+            child.stdin.flush()
+        assert sorted(child.stdout.readline() for child in children) == ["1\n", "2\n", "3\n"]
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0

@@ -1,0 +1,272 @@
+"""What goes into a store comes out again, once, and survives what processes do to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine.errors import StoreError
+from diode_engine.hardware import H200, Environment, Hardware
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.store import RunState, Store
+from diode_engine.table import TimingTable
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "folder" / "diode.db") as opened:
+        yield opened
+
+
+def test_timings_come_back_exactly(store, make_table, as_rows):
+    table = make_table()
+    assert store.add(store.start_run("collect", {}), table) == len(table)
+    back = store.read()
+    assert as_rows(back) == as_rows(table)
+    assert back.problems == table.problems
+    assert back.min_us.tobytes() == table.min_us.tobytes()
+
+
+def test_rows_are_read_by_problem_then_candidate(store, make_table, as_rows):
+    table = make_table()
+    shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
+    run = store.start_run("collect", {})
+    store.add(run, shuffled.take(np.arange(len(table) // 2)))
+    store.add(run, shuffled.take(np.arange(len(table) // 2, len(table))))
+    later = store.start_run("collect", {})
+    store.add(later, table)
+    back = store.read()
+    assert sorted(map(repr, as_rows(back))) == sorted(map(repr, as_rows(table) * 2))
+    order = list(zip(back.problem.tolist(), back.candidate.tolist(), strict=True))
+    assert order == sorted(order)
+
+
+def test_every_timing_of_the_same_candidate_is_kept_in_its_order(store):
+    problem, candidate = Problem.make("mm", 8, 8, 8, "float16"), Candidate.make("aten::mm")
+    environment = Environment(H200, "", "", "")
+
+    def rows(*times: float) -> TimingTable:
+        return TimingTable.from_records(
+            (problem, candidate, environment, Timing(min_us=time)) for time in times
+        )
+
+    run = store.start_run("import", {})
+    store.add(run, rows(3.0, 1.0, 3.0))
+    store.add(run, rows(2.0))
+    store.add(store.start_run("import", {}), rows(9.0))
+    assert store.read().min_us.tolist() == [3.0, 1.0, 3.0, 2.0, 9.0]
+    assert store.stats().problems == store.stats().candidates == 1
+
+
+def test_records_that_python_calls_equal_stay_apart(store):
+    problem, environment = Problem.make("mm", 8, 8, 8, "float16"), Environment(H200, "", "", "")
+    for flag in (True, 1, 1.0):
+        candidate = Candidate.make("triton::mm", flag=flag)
+        table = TimingTable.from_records([(problem, candidate, environment, Timing(min_us=1.0))])
+        store.add(store.start_run("import", {}), table)
+    kinds = [type(candidate.config["flag"]) for candidate in store.read().candidates]
+    assert kinds == [bool, int, float]
+
+
+def test_read_selects_by_hardware_run_and_success(store, make_table, as_rows):
+    table = make_table()
+    other = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
+    elsewhere = TimingTable(
+        table.problems, table.candidates, (other,), *(getattr(table, c) for c in _COLUMNS)
+    )
+    first = store.start_run("collect", {})
+    second = store.start_run("collect", {})
+    store.add(first, table)
+    store.add(second, elsewhere)
+    assert as_rows(store.read(run=first)) == as_rows(table)
+    assert as_rows(store.read(hardware="Other")) == as_rows(elsewhere)
+    ok = store.read(run=second, ok_only=True)
+    assert as_rows(ok) == as_rows(elsewhere.take(elsewhere.failure == 0))
+    assert len(store.read(hardware="NVIDIA H200", run=second)) == 0
+
+
+_COLUMNS = (
+    "problem",
+    "candidate",
+    "environment",
+    "min_us",
+    "median_us",
+    "spread_us",
+    "repeats",
+    "failure",
+)
+
+
+def test_timed_pairs_are_those_of_this_very_environment(store, make_table):
+    table = make_table(2, 4)
+    store.add(store.start_run("collect", {}), table)
+    assert store.timed_pairs(table.environments[0]) == {
+        (problem.key, candidate.key) for problem in table.problems for candidate in table.candidates
+    }
+    assert store.timed_pairs(Environment(H200, "570.1", "2.13.0", "3.9.0")) == set()
+
+
+def test_stats_count_what_is_there(store, make_table):
+    table = make_table(3, 7)
+    run = store.start_run("collect", {})
+    store.add(run, table)
+    stats = store.stats()
+    assert (stats.problems, stats.candidates, stats.timings) == (3, 7, 21)
+    assert stats.failures == {"timeout": 3}
+    assert stats.by_op == {"mm": 21}
+    assert stats.by_dtype == {"bfloat16": 21}
+    assert stats.by_environment == ((table.environments[0], 21),)
+    assert stats.by_run == {run: 21}
+    assert [r.id for r in stats.runs] == [run]
+
+
+def test_an_empty_store_reads_as_an_empty_table(store):
+    assert len(store.read()) == 0
+    assert store.stats().timings == 0
+
+
+def test_a_run_tells_how_far_it_is(store):
+    run = store.start_run("collect", {"shapes": ["a"]}, key="abc")
+    (begun,) = store.runs()
+    assert (begun.state, begun.spec, begun.key) == (RunState.RUNNING, {"shapes": ["a"]}, "abc")
+    store.update_run(run, progress={"done": 3, "of": 9}, message="compiling")
+    (going,) = store.runs()
+    assert going.progress == {"done": 3, "of": 9}
+    assert going.message == "compiling"
+    assert going.heartbeat >= begun.heartbeat
+    assert going.finished is None
+    store.finish_run(run, "done")
+    (ended,) = store.runs()
+    assert ended.state is RunState.DONE
+    assert ended.finished is not None
+    assert ended.message == "compiling"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda s: s.add(7, s.read()), "no run 7"),
+        (lambda s: s.update_run(7), "no run 7"),
+        (lambda s: s.finish_run(s.start_run("x", {}), "running"), "ends as done"),
+        (lambda s: s.update_run(s.start_run("x", {}), state="over"), "must be one of running"),
+        (lambda s: s.start_run("x", {"a": object()}), "cannot be written as JSON"),
+        (lambda s: [s.start_run("x", {}, key="k") for _ in "ab"], "has the key k already"),
+    ],
+)
+def test_mistakes_are_refused_with_a_sentence(store, mistake, sentence):
+    with pytest.raises(StoreError, match=sentence):
+        mistake(store)
+
+
+def test_rows_that_were_never_timed_are_refused_whole(store, make_table):
+    asked = TimingTable.from_records(
+        [
+            (
+                Problem.make("mm", 8, 8, 8, "float16"),
+                Candidate.make("aten::mm"),
+                Environment(H200, "", "", ""),
+                Timing(failure=Failure.NOT_TIMED),
+            )
+        ]
+    )
+    with pytest.raises(StoreError, match="never timed"):
+        store.add(store.start_run("import", {}), asked)
+    assert store.stats().problems == 0
+
+
+def test_a_value_that_does_not_fit_is_a_store_error(store):
+    huge = Environment(Hardware(**{**H200.to_dict(), "l2_bytes": 2**70}), "", "", "")
+    half = Candidate.make("\ud800")
+    problem = Problem.make("mm", 8, 8, 8, "float16")
+    run = store.start_run("import", {})
+    for candidate, environment in (
+        (Candidate.make("aten::mm"), huge),
+        (half, Environment(H200, "", "", "")),
+    ):
+        table = TimingTable.from_records([(problem, candidate, environment, Timing(min_us=1.0))])
+        with pytest.raises(StoreError, match="does not fit"):
+            store.add(run, table)
+    assert store.stats().problems == 0
+
+
+def test_tables_are_strict_and_references_hold(store, make_table):
+    store.add(store.start_run("collect", {}), make_table())
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        for statement, refused in (
+            ("UPDATE timings SET min_us = 'fast'", "cannot store TEXT"),
+            ("UPDATE timings SET candidate = 999 WHERE candidate = 1", "FOREIGN KEY"),
+            ("DELETE FROM runs", "FOREIGN KEY"),
+            ("UPDATE timings SET failure = 1", "CHECK"),
+        ):
+            with pytest.raises(sqlite3.IntegrityError, match=refused):
+                connection.execute(statement)
+
+
+# Two batches are written; the third hangs inside SQLite, half done and already spilling into
+# the WAL file, when the test kills it.
+_HANGS = """
+import sys
+import sqlalchemy as sa
+from tests_store_tables import make_table
+from diode_engine.store import Store
+
+store = Store.open(sys.argv[1])
+run = store.start_run("collect", {})
+store.add(run, make_table(10, 100, first=0))
+store.add(run, make_table(10, 100, first=10))
+
+def hang():
+    print("in the middle", flush=True)
+    sys.stdin.read()
+
+@sa.event.listens_for(store._engine, "begin")
+def begin(connection):
+    connection.exec_driver_sql("PRAGMA cache_size = 20")
+    connection.connection.driver_connection.set_progress_handler(hang, 2_000_000)
+
+if sys.argv[2] == "add":
+    store.add(run, make_table(1000, 100, first=20))
+else:
+    store.import_table(make_table(1000, 100, first=20), key="k", spec={})
+print("not reached", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["add", "import"])
+def test_a_killed_ingest_leaves_whole_batches_and_goes_on(tmp_path, make_table, as_rows, how):
+    path = tmp_path / "diode.db"
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "tests_store_tables.py")
+    child = subprocess.Popen(
+        [sys.executable, "-c", _HANGS, str(path), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        text=True,
+    )
+    assert child.stdout.readline() == "in the middle\n"
+    wal = path.with_name("diode.db-wal")
+    assert wal.stat().st_size > 500_000  # the batch had begun to reach the disk
+    child.kill()
+    child.communicate()
+
+    whole = [make_table(10, 100, first=0), make_table(10, 100, first=10)]
+    with Store.open(path) as store:
+        assert as_rows(store.read()) == as_rows(whole[0]) + as_rows(whole[1])
+        (run,) = store.runs()
+        assert run.state is RunState.RUNNING
+        assert len(store.timed_pairs(whole[0].environments[0])) == 2000
+        again = make_table(1000, 100, first=20)
+        if how == "add":
+            store.add(run.id, again)
+        else:
+            assert store.import_table(again, key="k", spec={}).new
+        assert len(store.read()) == 102_000

@@ -1,0 +1,490 @@
+"""Dataset files: exact both ways, anybody's, and refused with a sentence when malformed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tracemalloc
+from pathlib import Path
+
+import hypothesis.strategies as st
+import msgpack
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+
+from diode_engine.errors import DatasetError
+from diode_engine.hardware import H200, Environment
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.store import (
+    Store,
+    dataset_key,
+    export_dataset,
+    import_dataset,
+    read_dataset,
+    transfer,
+    write_dataset,
+)
+from diode_engine.table import TimingTable
+
+# What somebody else may write: little, by hand, of kernels that Diode has never heard of.
+FOREIGN = {
+    "format": "diode-dataset",
+    "version": 1,
+    "environments": [{"hardware": "NVIDIA H200"}, {"hardware": H200.to_dict(), "torch": "2.11.0"}],
+    "problems": [
+        {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
+        {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
+    ],
+    "candidates": [
+        {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
+        {"template": "aten::mm"},
+    ],
+    "timings": [
+        {"problem": 1, "environment": 1, "candidate": [1, 0], "median_us": [10, 12.5]},
+        {
+            "problem": 0,
+            "environment": 0,
+            "candidate": [0, 1, 1],
+            "min_us": [7.25, None, 7],
+            "spread_us": [0, None, None],
+            "repeats": [5, None, 100],
+            "failure": [None, "timeout", None],
+        },
+    ],
+}
+
+slow = settings(
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def write(path, document) -> None:
+    """The document in the file's format, whatever it holds."""
+    name = path.name.removesuffix(".zst")
+    data = json.dumps(document).encode() if name.endswith("json") else msgpack.packb(document)
+    path.write_bytes(zstandard.compress(data) if path.name.endswith(".zst") else data)
+
+
+dims = st.integers(1, 2**31 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+)
+candidates = st.builds(
+    lambda template, kwargs: Candidate(template, tuple(kwargs.items())),
+    texts,
+    st.dictionaries(texts, scalars, max_size=3),
+)
+problems = st.builds(
+    Problem.make,
+    st.sampled_from(["mm", "addmm"]),
+    dims,
+    dims,
+    dims,
+    st.sampled_from(["float16", "float32", "int8"]),
+    a_layout=st.sampled_from(["row", "col"]),
+    b_align=st.sampled_from([None, 1, 16]),
+    allow_tf32=st.booleans(),
+)
+times = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+timings = st.builds(
+    Timing,
+    min_us=times,
+    median_us=st.none() | times,
+    spread_us=st.none() | times,
+    repeats=st.none() | st.integers(1, 2**31 - 1),
+) | st.builds(Timing, failure=st.sampled_from([f for f in Failure if f is not Failure.NOT_TIMED]))
+environments = st.builds(Environment, st.just(H200), texts, texts, texts)
+tables = st.lists(st.tuples(problems, candidates, environments, timings), max_size=12).map(
+    TimingTable.from_records
+)
+
+
+@settings(slow, max_examples=40)
+@given(table=tables, suffix=st.sampled_from(transfer.SUFFIXES))
+def test_table_file_store_file_table_is_exact(tmp_path, as_rows, table, suffix):
+    path = tmp_path / f"a{suffix}"
+    write_dataset(table, path)
+    back = read_dataset(path)
+    assert as_rows(back) == as_rows(table)
+    assert (back.problems, back.candidates) == (table.problems, table.candidates)
+    assert dataset_key(back) == dataset_key(table)
+    (tmp_path / "d.db").unlink(missing_ok=True)
+    with Store.open(tmp_path / "d.db") as store:
+        import_dataset(store, path)
+        exported = tmp_path / "b.msgpack"
+        assert export_dataset(store, exported) == len(table)
+        assert as_rows(read_dataset(exported)) == as_rows(store.read())
+        assert sorted(map(repr, as_rows(store.read()))) == sorted(map(repr, as_rows(table)))
+
+
+@pytest.mark.parametrize("suffix", transfer.SUFFIXES)
+def test_somebody_elses_file_is_read_in_its_order(tmp_path, suffix):
+    path = tmp_path / f"foreign{suffix}"
+    write(path, FOREIGN)
+    table = read_dataset(path)
+    assert table.problems == (
+        Problem.make("mm", 128, 256, 512, "float16"),
+        Problem.make("baddbmm", 1, 7, 33, "float32", B=4, b_layout="col"),
+    )
+    assert table.candidates[0].kwargs == (("alpha", 0.5), ("stages", 3), ("swizzle", None))
+    assert table.environments == (
+        Environment(H200, "", "", ""),
+        Environment(H200, "", "2.11.0", ""),
+    )
+    assert table.problem.tolist() == [1, 1, 0, 0, 0]
+    assert table.candidate.tolist() == [1, 0, 0, 1, 1]
+    assert table.environment.tolist() == [1, 1, 0, 0, 0]
+    assert [table.timing(i) for i in range(5)] == [
+        Timing(median_us=10.0),
+        Timing(median_us=12.5),
+        Timing(min_us=7.25, spread_us=0.0, repeats=5),
+        Timing(failure=Failure.TIMEOUT),
+        Timing(min_us=7.0, repeats=100),
+    ]
+
+
+def test_the_same_timings_are_imported_once_from_whatever_file(tmp_path):
+    for name in ("a.json", "b.msgpack.zst"):
+        write(tmp_path / name, FOREIGN)
+    with Store.open(tmp_path / "d.db") as store:
+        first = import_dataset(store, tmp_path / "a.json")
+        assert (first.new, first.timings) == (True, 5)
+        for name in ("a.json", "b.msgpack.zst"):
+            again = import_dataset(store, tmp_path / name)
+            assert (again.new, again.timings, again.run) == (False, 0, first.run)
+        assert store.stats().timings == 5
+        (run,) = store.runs()
+        assert (run.kind, run.state) == ("import", "done")
+        assert run.spec["file"] == str(tmp_path / "a.json")
+        assert run.key == dataset_key(read_dataset(tmp_path / "a.json"))
+
+
+def test_a_file_to_be_predicted_has_no_times(tmp_path):
+    asked = copy.deepcopy(FOREIGN)
+    asked["timings"] = [{"problem": 1, "environment": 0, "candidate": [1, 0]}]
+    write(tmp_path / "ask.json", asked)
+    with pytest.raises(DatasetError, match=r"Row 0 of timings\[0\] has neither a time"):
+        read_dataset(tmp_path / "ask.json")
+    table = read_dataset(tmp_path / "ask.json", times_required=False)
+    assert table.candidate.tolist() == [1, 0]
+    assert table.timing(1) == Timing(failure=Failure.NOT_TIMED)
+    write_dataset(table, tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_bytes())["timings"] == asked["timings"]
+
+
+def test_the_only_environment_need_not_be_named(tmp_path):
+    document = copy.deepcopy(FOREIGN)
+    del document["environments"][1]
+    for group in document["timings"]:
+        del group["environment"]
+    write(tmp_path / "a.json", document)
+    assert read_dataset(tmp_path / "a.json").environment.tolist() == [0] * 5
+
+
+def change(*path_and_value):
+    """The foreign document with one place changed, or taken away (...)."""
+    *path, last, value = path_and_value
+    document = copy.deepcopy(FOREIGN)
+    place = document
+    for step in path:
+        place = place[step]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+MALFORMED = [
+    ([], r"It is \[\]; it must be an object"),
+    (change("format", "x"), "format is 'x'"),
+    (change("version", 2), "version is 2 .* update Diode"),
+    (change("version", True), "version is True"),
+    (change("problems", ...), "It lacks the fields problems"),
+    (change("extra", 1), "unknown fields: 'extra'"),
+    (change("problems", {}), "problems is {}; it must be a list"),
+    (change("problems", 0, 5), r"problems\[0\] is 5; it must be an object"),
+    (change("problems", 0, "M", ...), r"problems\[0\]: A problem lacks the fields M"),
+    (change("problems", 0, "M", 0), r"problems\[0\]: A problem's M is 0"),
+    (change("problems", 0, "M", 64.0), r"problems\[0\]: A problem's M is 64.0"),
+    (change("problems", 0, "dtype", "f16"), r"problems\[0\]: A problem's dtype is 'f16'"),
+    (change("problems", 0, "Q", 1), r"problems\[0\]: A problem has unknown fields: Q"),
+    (change("candidates", 1, "template", ""), r"candidates\[1\]: A candidate's template"),
+    (change("candidates", 0, "kwargs", "a", [1]), r"candidates\[0\]: A candidate's kwarg a"),
+    (change("candidates", 0, "kwargs", 5), r"candidates\[0\]: A candidate's kwargs must"),
+    (change("environments", 0, "hardware", "GTX 1"), "'GTX 1' is not one .* give its backend"),
+    (change("environments", 0, "hardware", 7), r"environments\[0\]: Its hardware must be"),
+    (change("environments", 1, "hardware", "l2_bytes", -1), r"environments\[1\]: .*l2_bytes"),
+    (change("environments", 1, "hardware", "l2_bytes", 2**63), "l2_bytes is too large"),
+    (change("environments", 0, "cuda", "12"), r"environments\[0\]: .*has unknown fields: cuda"),
+    (change("timings", 1, "problem", 2), r"timings\[1\].problem is 2, and there are 2"),
+    (change("timings", 1, "problem", -1), r"timings\[1\].problem is -1"),
+    (change("timings", 1, "environment", 9), r"timings\[1\].environment is 9"),
+    (change("timings", 1, "environment", ...), r"timings\[1\] lacks the field environment"),
+    (change("timings", 0, "candidate", 1, 2), r"timings\[0\].candidate\[1\] is 2; .* 0 to 1"),
+    (change("timings", 1, "candidate", 2, True), r"timings\[1\].candidate\[2\] is True"),
+    (change("timings", 1, "candidate", 2, None), r"timings\[1\].candidate\[2\] is None"),
+    (change("timings", 1, "candidate", 2, 10**18), r"timings\[1\].candidate\[2\] is 1000"),
+    (change("timings", 1, "min_us", [1.0]), r"timings\[1\].min_us has 1 values .*candidate 3"),
+    (change("timings", 1, "min_us", 3), r"timings\[1\].min_us is 3; it must be a list"),
+    (change("timings", 1, "min_us", 0, "7"), r"timings\[1\].min_us\[0\] is '7'; .* positive"),
+    (change("timings", 1, "min_us", 0, True), r"timings\[1\].min_us\[0\] is True"),
+    (change("timings", 1, "min_us", 0, 0), r"timings\[1\].min_us\[0\] is 0"),
+    (change("timings", 1, "min_us", 0, -1.5), r"timings\[1\].min_us\[0\] is -1.5"),
+    (change("timings", 1, "spread_us", 0, -1), r"timings\[1\].spread_us\[0\] is -1"),
+    (change("timings", 1, "repeats", 0, 1.5), r"timings\[1\].repeats\[0\] is 1.5"),
+    (change("timings", 1, "repeats", 0, 2**31), r"timings\[1\].repeats\[0\] is 2147483648"),
+    (change("timings", 1, "failure", 1, "tired"), r"timings\[1\].failure\[1\] is 'tired'; .*crash"),
+    (change("timings", 1, "failure", 1, "not_timed"), r"timings\[1\].failure\[1\]"),
+    (change("timings", 1, "failure", 1, []), r"timings\[1\].failure\[1\] is \[\]"),
+    (change("timings", 1, "failure", 1, None), r"Row 1 of timings\[1\] has neither"),
+    (change("timings", 1, "failure", 0, "crash"), r"Row 0 of timings\[1\] has a time and a fail"),
+]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".msgpack"])
+@pytest.mark.parametrize(("document", "sentence"), MALFORMED, ids=[s for _, s in MALFORMED])
+def test_a_malformed_dataset_is_refused_with_its_place(tmp_path, document, sentence, suffix):
+    path = tmp_path / f"bad{suffix}"
+    write(path, document)
+    with pytest.raises(DatasetError, match=sentence) as caught:
+        read_dataset(path)
+    assert str(caught.value).startswith(str(path))
+    with Store.open(tmp_path / "d.db") as store:
+        with pytest.raises(DatasetError):
+            import_dataset(store, path)
+        assert store.runs() == []
+
+
+GOOD = json.dumps(FOREIGN).encode()
+PACKED = msgpack.packb(FOREIGN)
+
+BROKEN = [
+    ("a.json", b"", "cut short"),
+    ("a.json", GOOD[:-1], "cut short"),
+    ("a.json", GOOD + b"x", "cut short|not valid"),
+    ("a.json", GOOD.replace(b"7.25", b"NaN"), "It holds NaN"),
+    ("a.json", GOOD.replace(b"7.25", b"-Infinity"), "It holds -Infinity"),
+    ("a.json", GOOD.replace(b"7.25", b"1e999"), r"min_us\[0\] is inf"),
+    ("a.json", GOOD.replace(b"7.25", b"1" + b"0" * 400), r"min_us\[0\] is 1000"),
+    ("a.json", GOOD.replace(b"7.25", b"1" * 5000), "not valid JSON"),
+    ("a.json", GOOD.replace(b'"K": 512', b'"K": 512, "K": 8'), "the field 'K' twice"),
+    ("a.json", GOOD.replace(b"cutlass", b"\xff\xfe"), "not UTF-8 text at byte"),
+    ("a.json", GOOD.replace(b"cutlass", b"\\ud800"), "not valid Unicode"),
+    ("a.json", b"[" * 200_000, "nested too deeply"),
+    ("a.msgpack", b"", "ends too early"),
+    ("a.msgpack", PACKED[:-1], "ends too early"),
+    ("a.msgpack", PACKED + b"\xc0", "Something follows its end"),
+    ("a.msgpack", PACKED.replace(b"cutlass", b"cut\xffass"), "not UTF-8"),
+    ("a.msgpack", PACKED.replace(b"\xa1K", b"\xa1N"), "the field 'N' twice"),
+    ("a.msgpack", b"\x91" * 5000 + b"\xc0", "nested too deeply"),
+    ("a.msgpack", b"\x81\x01\x02", "not valid msgpack|must be a text"),
+    ("a.msgpack", b"\x81\x90\x02", "not valid msgpack|must be a text"),
+    ("a.msgpack", b"\x81\xc4\x01a\x02", "must be a text"),
+    ("a.msgpack", b"\xc1", "not valid msgpack"),
+    ("a.json.zst", GOOD, "not Zstandard data"),
+    ("a.json.zst", b"", "middle of its compressed"),
+    ("a.json.zst", zstandard.compress(GOOD)[:-1], "middle of its compressed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"), BROKEN, ids=[f"{n} {s}" for n, _, s in BROKEN]
+)
+def test_broken_bytes_are_refused_with_a_sentence(tmp_path, name, data, sentence):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DatasetError, match=sentence):
+        read_dataset(tmp_path / name)
+
+
+def test_frames_one_after_the_other_are_one_file(tmp_path):
+    path = tmp_path / "a.json.zst"
+    path.write_bytes(zstandard.compress(GOOD[:100]) + zstandard.compress(GOOD[100:]))
+    assert len(read_dataset(path)) == 5
+
+
+@pytest.mark.parametrize("name", ["a.json.zst", "a.json"])
+def test_what_is_too_large_is_refused_early(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(transfer, "MAX_BYTES", 1 << 20)
+    bomb = b" " * (256 << 20) if name.endswith("zst") else b" " * (2 << 20)
+    (tmp_path / name).write_bytes(zstandard.compress(bomb) if name.endswith("zst") else bomb)
+    del bomb
+    tracemalloc.start()
+    try:
+        with pytest.raises(DatasetError, match="more than 1 MiB; split it"):
+            read_dataset(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_promised_lengths_take_no_memory(tmp_path):
+    # 400 lists in each other that promise a million entries each, and a megabyte of entries.
+    (tmp_path / "a.msgpack").write_bytes(b"\xdd\x00\x0f\xff\xff" * 400 + b"\xc0" * (1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DatasetError, match="ends too early"):
+            read_dataset(tmp_path / "a.msgpack")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def read_or_refuse(path) -> None:
+    """Anything but a table or a DatasetError with a sentence fails the test."""
+    for times_required in (True, False):
+        try:
+            read_dataset(path, times_required=times_required)
+        except DatasetError as refusal:
+            sentence = str(refusal)
+        else:
+            continue
+        assert sentence.startswith(str(path))
+        assert len(sentence) < 1000
+
+
+def _places(value):
+    """The path to everything in a document."""
+    if isinstance(value, (dict, list)):
+        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield (step,)
+            yield from ((step, *rest) for rest in _places(inner))
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["mm", "float32", "row", "col", "timeout", "not_timed", 2**31]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@slow
+@given(
+    edits=st.lists(
+        st.tuples(st.sampled_from(sorted(_places(FOREIGN), key=repr)), st.just(...) | junk),
+        min_size=1,
+        max_size=3,
+    ),
+    name=st.sampled_from(["a.json", "a.msgpack"]),
+)
+def test_any_change_of_a_value_is_read_or_refused(tmp_path, edits, name):
+    document = copy.deepcopy(FOREIGN)
+    for path, value in edits:
+        place = document
+        try:
+            for step in path[:-1]:
+                place = place[step]
+            if value is ...:
+                del place[path[-1]]
+            else:
+                place[path[-1]] = value
+        except (LookupError, TypeError):
+            continue  # an earlier edit took the place away
+    write(tmp_path / name, document)
+    read_or_refuse(tmp_path / name)
+
+
+FORMS = {
+    "a.json": GOOD,
+    "a.msgpack": PACKED,
+    "a.json.zst": zstandard.compress(GOOD),
+    "a.msgpack.zst": zstandard.compress(PACKED),
+}
+
+
+@slow
+@given(
+    name=st.sampled_from(sorted(FORMS)),
+    cut=st.floats(0, 1),
+    keep=st.floats(0, 1),
+    between=st.binary(max_size=6),
+)
+def test_any_change_of_bytes_is_read_or_refused(tmp_path, name, cut, keep, between):
+    data = FORMS[name]
+    at = int(cut * len(data))
+    after = at + int(keep * 8)
+    (tmp_path / name).write_bytes(data[:at] + between + data[after:])
+    read_or_refuse(tmp_path / name)
+
+
+@slow
+@given(name=st.sampled_from(sorted(FORMS)), cut=st.floats(0, 1, exclude_max=True))
+def test_a_file_cut_short_is_always_refused(tmp_path, name, cut):
+    data = FORMS[name]
+    (tmp_path / name).write_bytes(data[: int(cut * len(data))])
+    with pytest.raises(DatasetError):
+        read_dataset(tmp_path / name)
+
+
+# Writing
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a", "json", "a.zst"])
+def test_an_unknown_suffix_is_refused(tmp_path, name, make_table):
+    with pytest.raises(DatasetError, match=r"must end in \.json, \.msgpack"):
+        write_dataset(make_table(), tmp_path / name)
+    with pytest.raises(DatasetError, match=r"must end in \.json, \.msgpack"):
+        read_dataset(tmp_path / name)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, make_table, monkeypatch):
+    path = tmp_path / "a.json"
+    write_dataset(make_table(1, 1), path)
+    old = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(transfer.os, "fsync", full)
+    with pytest.raises(DatasetError, match="cannot be written: No space left"):
+        write_dataset(make_table(), path)
+    assert path.read_bytes() == old
+    assert [p.name for p in tmp_path.glob("*a.json*")] == ["a.json"]
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path, make_table, monkeypatch):
+    monkeypatch.setattr(transfer, "MAX_BYTES", 100)
+    with pytest.raises(DatasetError, match="write the timings as several datasets"):
+        write_dataset(make_table(), tmp_path / "a.json")
+    monkeypatch.undo()
+    table = make_table(1, 1)
+    wide = TimingTable.from_records(
+        [(table.problems[0], Candidate.make("x", a=2**80), table.environments[0], Timing(1.0))]
+    )
+    with pytest.raises(DatasetError, match="cannot carry"):
+        write_dataset(wide, tmp_path / "a.msgpack")
+    assert not list(tmp_path.glob("*a.*"))
+
+
+def test_missing_files_and_folders_are_sentences(tmp_path, make_table):
+    with pytest.raises(DatasetError, match="There is no file"):
+        read_dataset(tmp_path / "a.json")
+    (tmp_path / "b.json").mkdir()
+    with pytest.raises(DatasetError, match="cannot be read"):
+        read_dataset(tmp_path / "b.json")
+    with pytest.raises(DatasetError, match="cannot be written"):
+        write_dataset(make_table(), tmp_path / "b.json")
+    with pytest.raises(DatasetError, match="cannot be written"):
+        write_dataset(make_table(), tmp_path / "none" / "a.json")
+
+
+def test_the_example_of_the_documentation_is_read(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "dataset-format.md").read_text()
+    example = text.split("```json\n")[1].split("```")[0]
+    (tmp_path / "a.json").write_text(example)
+    assert len(read_dataset(tmp_path / "a.json")) == 7
