@@ -214,6 +214,29 @@ def test_a_migration_that_fails_changes_nothing(path, second_migration, body, ra
 
 # Several processes
 
+
+def test_opening_a_fresh_store_waits_for_who_is_writing_to_it(tmp_path, monkeypatch):
+    path = tmp_path / "diode.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waits = []
+
+        def sleep(seconds):
+            waits.append(seconds)
+            other.execute("ROLLBACK")
+
+        monkeypatch.setattr(database.time, "sleep", sleep)
+        Store.open(path).close()
+    assert len(waits) == 1
+
+
+def test_who_comes_second_to_a_migration_finds_it_done(path, second_migration):
+    second_migration(_REBUILD)
+    Store.open(path).close()
+    database._migrate(path)
+    assert len(list(path.parent.glob("*.bak"))) == 1
+
+
 _OPENS = """
 import sys
 from diode_engine.store import Store

@@ -285,6 +285,11 @@ BROKEN = [
     ("a.msgpack", PACKED + b"\xc0", "Something follows its end"),
     ("a.msgpack", PACKED.replace(b"cutlass", b"cut\xffass"), "not UTF-8"),
     ("a.msgpack", PACKED.replace(b"\xa1K", b"\xa1N"), "the field 'N' twice"),
+    (
+        "a.msgpack",
+        msgpack.packb(change("timings", 1, "min_us", 0, float("nan"))),
+        r"min_us\[0\] is nan",
+    ),
     ("a.msgpack", b"\x91" * 5000 + b"\xc0", "nested too deeply"),
     ("a.msgpack", b"\x81\x01\x02", "not valid msgpack|must be a text"),
     ("a.msgpack", b"\x81\x90\x02", "not valid msgpack|must be a text"),
