@@ -42,6 +42,10 @@ class Hardware:
                 raise RecordError(
                     f"A hardware's {field.name} is {value!r}; it must be a whole number from 0 up."
                 )
+        if self.backend == "cuda" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.arch):
+            raise RecordError(
+                f'A hardware\'s arch is {self.arch!r}; on cuda it must be like "9.0".'
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,0 +1,166 @@
+"""On an NVIDIA GPU: the shipped model's kernels are compiled, and compute what eager computes."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+MODE = "max-autotune-no-cudagraphs"
+# relative error (Frobenius norm) of a product in that type
+TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-4}
+
+
+def draw(*shape, dtype):
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+def near(result, reference):
+    error = torch.linalg.vector_norm((result - reference).float())
+    scale = torch.linalg.vector_norm(reference.float())
+    return bool(error <= TOLERANCE[reference.dtype] * scale)
+
+
+OPS = {
+    "mm": (torch.mm, lambda t: (draw(17, 4096, dtype=t), draw(4096, 4096, dtype=t).t())),
+    "addmm": (
+        torch.addmm,
+        lambda t: (draw(3072, dtype=t), draw(256, 768, dtype=t), draw(768, 3072, dtype=t)),
+    ),
+    "bmm": (torch.bmm, lambda t: (draw(96, 197, 64, dtype=t), draw(96, 64, 197, dtype=t))),
+    "baddbmm": (
+        torch.baddbmm,
+        lambda t: (
+            draw(24, 128, 300, dtype=t),
+            draw(24, 128, 64, dtype=t),
+            draw(24, 64, 300, dtype=t),
+        ),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def diode():
+    import diode_engine
+
+    assert diode_engine.install_diode_choices(top_k_configs=1), diode_engine.get_stats()
+    yield diode_engine
+    diode_engine.uninstall_diode_choices()
+
+
+def compiled(function, *args):
+    """The result of the compiled function, and the generated sources, caches cold."""
+    from torch._inductor.utils import fresh_cache, run_and_get_code
+
+    torch._dynamo.reset()
+    with fresh_cache():
+        return run_and_get_code(torch.compile(function, mode=MODE), *args)
+
+
+def predicted_best(op, args):
+    """The candidate that the shipped model says is fastest."""
+    from diode_engine.hardware import detect
+    from diode_engine.inductor import kernels
+    from diode_engine.problem import Bias, Operand, Problem
+    from diode_engine.registry import load_predictor
+    from diode_engine.resources import fits
+
+    a, b = args[-2:]
+    bias = Bias.NONE
+    if len(args) == 3:
+        bias = Bias.VECTOR if args[0].dim() == 1 else Bias.MATRIX
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    dtype = str(a.dtype).removeprefix("torch.")
+    problem = Problem(
+        op, a.shape[0] if a.dim() == 3 else 1, m, n, k, dtype, dtype,
+        Operand.from_strides(m, k, a.stride()[-2:]), Operand.from_strides(k, n, b.stride()[-2:]),
+        False, bias,
+    )  # fmt: skip
+    with kernels.graph_for(problem, a.device) as operands:
+        offered = list(kernels.offered(problem, operands, persistent_tma=False))
+    fit = fits(problem, offered, detect())
+    us = load_predictor(detect()).predict_us(problem, offered)
+    return offered[int(np.nanargmin(np.where(fit, us, np.nan)))]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("op", list(OPS))
+def test_the_models_kernel_is_taken_and_right(op, dtype, diode):
+    from torch._dynamo.utils import counters
+
+    function, make = OPS[op]
+    args = make(dtype)
+    counters.clear()
+    result, (code,) = compiled(function, *args)
+    assert near(result, function(*args))
+    stats = diode.get_stats()
+    assert stats["model_selections"] == 1
+    assert stats["fallbacks"] == 0
+    best = predicted_best(op, args)
+    if best.is_extern:
+        assert "extern_kernels" in code
+        assert "triton_tem" not in code
+    elif best.template == "decompose_k":
+        assert "bmm" in code
+    else:
+        assert f"BLOCK_M : tl.constexpr = {best.config['BLOCK_M']}" in code
+        assert f"BLOCK_N : tl.constexpr = {best.config['BLOCK_N']}" in code
+        assert f"num_warps={best.config['num_warps']}" in code
+    assert counters["inductor"]["select_algorithm_autotune"] == 0  # nothing was benchmarked
+
+
+def test_a_net_forward_and_backward(diode):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(768, 3072), torch.nn.GELU(), torch.nn.Linear(3072, 768)
+    ).to("cuda", torch.bfloat16)
+    x = draw(300, 768, dtype=torch.bfloat16).requires_grad_()
+    expected = net(x)
+    grads = torch.autograd.grad(expected.square().sum(), [x, *net.parameters()])
+    net.zero_grad()
+
+    def step(x):
+        return net(x)
+
+    torch._dynamo.reset()
+    result = torch.compile(step, mode=MODE)(x)
+    compiled_grads = torch.autograd.grad(result.square().sum(), [x, *net.parameters()])
+    assert near(result, expected)
+    for ours, theirs in zip(compiled_grads, grads, strict=True):
+        assert torch.linalg.vector_norm((ours - theirs).float()) <= 3e-2 * torch.linalg.vector_norm(
+            theirs.float()
+        )
+    # two products forward; the gradients of both weights and of both inputs backward
+    assert diode.get_stats()["model_selections"] >= 6
+    assert diode.get_stats()["fallbacks"] == 0
+
+
+def test_top_k_is_benchmarked_and_right(diode):
+    assert diode.install_diode_choices(top_k_configs=4, performance_threshold=1.5)
+    function, make = OPS["mm"]
+    args = make(torch.bfloat16)
+    result, _ = compiled(function, *args)
+    assert near(result, function(*args))
+    assert diode.get_stats()["model_selections"] == 1
+
+
+def test_a_collection_times_real_kernels(tmp_path):
+    from diode_engine.collect.run import collect
+    from diode_engine.problem import Problem
+    from diode_engine.store import Store
+
+    problems = [
+        Problem.make("addmm", 100, 300, 64, "float16"),
+        Problem.make("mm", 64, 64, 8192, "bfloat16"),  # decompose_k's
+    ]
+    with Store.open(tmp_path / "s.db") as store:
+        progress = collect(store, problems, gpus=[0], workers_per_gpu=2, budget=24)
+        table = store.read()
+    assert progress.problems_done == 2
+    timed = {table.candidates[c].template for c in table.candidate[table.failure == 0]}
+    assert {"aten::addmm", "aten::mm", "triton::mm", "decompose_k"} <= timed
+    assert np.nanmax(table.time_us) < 1e4
