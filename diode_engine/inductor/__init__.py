@@ -1,0 +1,1 @@
+"""The room of Inductor: nothing else in Diode imports torch._inductor."""

@@ -1,0 +1,285 @@
+"""Puts Diode's choices into torch.compile, for all threads, and takes them out again.
+
+Inductor keeps its choices in a slot of which every thread has its own copy, filled from a
+default; the backward is compiled in autograd's thread. So it is the default that is replaced,
+and the name under which threads keep their copies is changed, so that those which have one
+ask again. What was in the slot is composed with while Diode is there, and back afterwards.
+
+`import diode_engine` only arranges for that. The slot is taken when torch._inductor is
+imported, and the model is loaded when something is compiled or a cache key is made: before,
+it would initialise CUDA in a process that may be about to fork.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diode_engine.errors import DiodeError, IntegrationError
+from diode_engine.inductor import options
+from diode_engine.inductor.on_import import when_imported
+from diode_engine.inductor.stats import Stats
+
+if TYPE_CHECKING:
+    from diode_engine.inductor.choices import DiodeInductorChoices, Predictor
+
+log = logging.getLogger(__name__)
+
+_VIRTUALIZED = "torch._inductor.virtualized"
+_NOT_YET = "nothing has been compiled yet"
+_AUTOMATIC_TOP_K = 1
+
+
+@dataclass
+class _Slot:
+    """What was in Inductor's slot before Diode."""
+
+    default: Any
+    key: str
+
+
+class _State:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.slot: _Slot | None = None
+        self.settled = False  # whether `choices` is decided
+        self.settling = False
+        self.choices: DiodeInductorChoices | None = None
+        self.reason = "Diode was not asked to install its choices"
+        self.changes = 0
+        self.stats = Stats()
+
+
+_state = _State()
+
+
+def disabled() -> bool:
+    """Whether DIODE_DISABLE switches Diode off."""
+    return os.environ.get("DIODE_DISABLE", "") not in ("", "0")
+
+
+def arrange() -> None:
+    """Has Diode's choices installed once torch._inductor is imported; costs nothing before."""
+    if disabled():
+        _state.reason = "DIODE_DISABLE is set"
+        return
+    _state.reason = _NOT_YET
+    late = _VIRTUALIZED in sys.modules
+    when_imported(_VIRTUALIZED, _attach)
+    if late:
+        _forget_compiled()
+
+
+def install_diode_choices(
+    model_path: str | os.PathLike[str] | None = None,
+    device: int | None = None,
+    top_k_configs: int = 3,
+    enable_fallback: bool = True,
+    performance_threshold: float = 1.1,
+    *,
+    predictor: Predictor | None = None,
+) -> bool:
+    """Has every thread's compiles choose by these options from now on (they are described at
+    DiodeInductorChoices); True where it does. `import diode_engine` has done it already, with
+    top_k_configs=1.
+
+    Where it cannot be (DIODE_DISABLE, torch older than 2.10, no GPU, no model for it) one
+    line in the log says why, nothing changes, and the answer is False. Raises ModelError or
+    RegistryError where `model_path` cannot be loaded.
+    """
+    if disabled():
+        log.warning("Diode's choices are not installed: DIODE_DISABLE is set.")
+        return False
+    try:
+        choices = create_diode_choices(
+            model_path,
+            device,
+            top_k_configs,
+            enable_fallback,
+            performance_threshold,
+            predictor=predictor,
+        )
+    except IntegrationError as error:
+        log.warning("Diode's choices are not installed: %s", error)
+        if _state.choices is None:
+            _state.reason = str(error)
+        return False
+    with _state.lock:
+        _settle_as(choices, "")
+        _take_slot()
+        options.register(_key)
+    _forget_compiled()
+    return True
+
+
+def create_diode_choices(
+    model_path: str | os.PathLike[str] | None = None,
+    device: int | None = None,
+    top_k_configs: int = 3,
+    enable_fallback: bool = True,
+    performance_threshold: float = 1.1,
+    *,
+    predictor: Predictor | None = None,
+) -> DiodeInductorChoices:
+    """Choices that are not installed yet: see DiodeInductorChoices, whose arguments and errors
+    these are. Raises IntegrationError also where torch cannot be imported or has no Inductor."""
+    try:
+        from diode_engine.inductor.choices import DiodeInductorChoices
+    except ImportError as error:
+        raise IntegrationError(
+            f"Diode needs torch 2.10 or newer with Inductor and Triton: {error}."
+        ) from error
+    return DiodeInductorChoices(
+        model_path,
+        device,
+        top_k_configs,
+        enable_fallback,
+        performance_threshold,
+        predictor=predictor,
+    )
+
+
+def uninstall_diode_choices() -> None:
+    """Stock choices again, or those of whoever had the slot before; also calls off what
+    `import diode_engine` has arranged. Does nothing where nothing is installed."""
+    with _state.lock:
+        _settle_as(None, "Diode's choices were uninstalled")
+        if _state.slot is None:
+            return
+        from diode_engine.inductor.choices import remove_final_choice
+
+        remove_final_choice()
+        virtualized = sys.modules[_VIRTUALIZED]
+        slot = virtualized._choices
+        if slot._default is _default:  # else somebody has taken it since, on top of this
+            _move_foreign(virtualized, slot._key, _state.slot.key)
+            slot._default, slot._key = _state.slot.default, _state.slot.key
+            _state.slot = None
+    _forget_compiled()
+
+
+def get_stats() -> dict[str, int | float | str | bool]:
+    """What Diode's choices have done in this process since they were installed.
+
+    active, reason (why not active, else ""), model (its hash, "" if none), hardware (the GPU's
+    name); total_calls (of Inductor's hook for GEMMs), model_selections (GEMMs decided),
+    configs_considered, configs_filtered (could not have been launched), cache_hits (repeated
+    problems), fallbacks and fallback_<reason> (GEMMs left to stock Inductor), seconds (spent
+    choosing).
+    """
+    choices = _state.choices
+    diode = choices._diode if choices is not None else None
+    return {
+        "active": choices is not None,
+        "reason": _state.reason,
+        "model": diode.predictor.identity if diode else "",
+        "hardware": diode.hardware.name if diode else "",
+        **_state.stats.snapshot(),
+    }
+
+
+def _attach() -> None:
+    """Takes the slot, in the import of torch._inductor.virtualized: must not raise."""
+    with _state.lock:
+        if _state.settled:  # uninstalled, or installed with other options, in the meantime
+            return
+        try:
+            options.register(_key)
+            _take_slot()
+        except Exception as error:
+            _settle_as(None, f"this torch has no place for Diode's choices ({error!r})")
+            log.warning("Diode is inactive, compiles are stock: this torch has no place for it.",
+                        exc_info=True)  # fmt: skip
+
+
+def _take_slot() -> None:
+    slot: Any = importlib.import_module(_VIRTUALIZED)._choices
+    if slot._default is not _default:
+        _state.slot = _Slot(slot._default, slot._key)
+        slot._default = _default
+    assert _state.slot is not None
+    _state.changes += 1
+    slot._key = f"{_state.slot.key}_diode{_state.changes}"
+
+
+def _default() -> Any:
+    """The choices of a thread that has none yet."""
+    virtualized = sys.modules[_VIRTUALIZED]
+    slot = _state.slot
+    assert slot is not None
+    choices = getattr(virtualized.threadlocal, slot.key, None)
+    if choices is None:
+        choices = slot.default()
+        setattr(virtualized.threadlocal, slot.key, choices)
+    _settle()
+    if _state.choices is not None:
+        choices = _state.choices.over(choices)
+    setattr(virtualized.threadlocal, virtualized._choices._key, choices)
+    return choices
+
+
+def _key() -> str:
+    """What Diode adds to Inductor's cache keys: "" while it is inactive.
+
+    Before that is known it is a value that never comes again, so that nothing is cached under
+    it. Making a cache key initialises CUDA by itself, before it looks here.
+    """
+    if not _state.settled and _may_settle():
+        _settle()
+    if not _state.settled:
+        return f"unsettled {os.urandom(16).hex()}"
+    return "" if _state.choices is None else _state.choices.uuid()
+
+
+def _may_settle() -> bool:
+    import torch
+
+    return torch.cuda.is_initialized() or not torch.cuda.is_available()
+
+
+def _settle() -> None:
+    """Decides what `import diode_engine` has left open: loads the model, or says why not."""
+    with _state.lock:
+        if _state.settled or _state.settling:
+            return
+        _state.settling = True
+        try:
+            _settle_as(create_diode_choices(top_k_configs=_AUTOMATIC_TOP_K), "")
+        except DiodeError as error:
+            _settle_as(None, str(error))
+            log.warning("Diode is inactive, compiles are stock: %s", error)
+        except Exception as error:
+            _settle_as(None, f"the model could not be loaded ({error!r})")
+            log.warning("Diode is inactive, compiles are stock: loading its model failed.",
+                        exc_info=True)  # fmt: skip
+        finally:
+            _state.settling = False
+
+
+def _settle_as(choices: DiodeInductorChoices | None, reason: str) -> None:
+    _state.choices, _state.reason, _state.settled = choices, reason, True
+    if choices is not None:
+        _state.stats = choices._diode.stats
+    if "torch._inductor.config" in sys.modules:
+        options.invalidate()
+
+
+def _move_foreign(virtualized: Any, ours: str, theirs: str) -> None:
+    """Keeps choices that this thread was given on top of Diode's."""
+    from diode_engine.inductor.choices import DiodeInductorChoices
+
+    choices = getattr(virtualized.threadlocal, ours, None)
+    if choices is not None and not isinstance(choices, DiodeInductorChoices):
+        setattr(virtualized.threadlocal, theirs, choices)
+
+
+def _forget_compiled() -> None:
+    """Graphs that were compiled under other choices must not survive."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.reset()

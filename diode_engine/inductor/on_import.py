@@ -1,0 +1,64 @@
+"""Does something when a module is imported, and nothing before.
+
+So `import diode_engine` can arrange for torch.compile without importing torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+def when_imported(name: str, action: Callable[[], None]) -> None:
+    """Calls `action` right after the module `name` has been imported: now, where it is
+    already, else the first time it is. `action` must not raise: the import would fail."""
+    if name in sys.modules:
+        importlib.import_module(name)  # waits for another thread that is at it
+        action()
+    else:
+        sys.meta_path.insert(0, _Finder(name, action))
+
+
+class _Finder:
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)  # the other finders find it; this one is done
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._action)  # type: ignore[assignment]
+        return spec
+
+
+class _Loader:
+    """The module's own loader, followed by the action."""
+
+    def __init__(self, own: Loader, action: Callable[[], None]) -> None:
+        self._own = own
+        self._action = action
+
+    def __getattr__(self, name: str) -> Any:  # get_source, get_code, …
+        return getattr(self._own, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._own
+        self._own.exec_module(module)
+        self._action()

@@ -1,0 +1,67 @@
+"""These tests change torch for the whole process, so they have a pytest process of their own:
+`pytest tests/inductor_nogpu`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="diode-test-")
+os.environ.pop("DIODE_DISABLE", None)
+
+import numpy as np
+import pytest
+
+import diode_engine
+from diode_engine.hardware import H200
+from diode_engine.inductor import without_gpu
+from diode_engine.problem import Candidate, Problem
+
+without_gpu.pretend(H200)
+
+BEST = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 3, "num_warps": 8}
+
+
+class FixedPredictor:
+    """Predicts one microsecond for the `best` Triton config, `aten` for ATen and more for the
+    larger of all other tiles."""
+
+    def __init__(
+        self, *, best: dict[str, int] | None = None, aten: float = 5.0, identity: str = "fixed"
+    ) -> None:
+        self.best = BEST if best is None else best
+        self.aten = aten
+        self.identity = identity
+        self.asked: list[tuple[Problem, int]] = []
+
+    def time(self, candidate: Candidate) -> float:
+        config = candidate.config
+        if candidate.template.startswith("aten"):
+            return self.aten
+        if all(config.get(name) == value for name, value in self.best.items()):
+            return 1.0
+        return 10.0 + float(config.get("BLOCK_M") or 0) + float(config.get("BLOCK_N") or 0)
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        self.asked.append((problem, len(candidates)))
+        return np.array([self.time(candidate) for candidate in candidates])
+
+
+@pytest.fixture(autouse=True)
+def _stock_afterwards() -> Iterator[None]:
+    yield
+    diode_engine.uninstall_diode_choices()
+
+
+@pytest.fixture
+def make_predictor() -> type[FixedPredictor]:
+    return FixedPredictor
+
+
+@pytest.fixture
+def predictor() -> FixedPredictor:
+    """Installed with top-1."""
+    predictor = FixedPredictor()
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    return predictor

@@ -1,0 +1,342 @@
+"""Which kernels end up in the program that Inductor generates."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch._guards import detect_fake_mode
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm_selector_cache
+
+import diode_engine
+from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
+from diode_engine.problem import Candidate
+
+MAX_AUTOTUNE = {"max_autotune": True}
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+OPS: dict[str, Callable[[], tuple[Any, Sequence[torch.Tensor]]]] = {
+    "mm": lambda: (torch.mm, (empty(512, 1024), empty(1024, 768))),
+    "addmm": lambda: (torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))),
+    "bmm": lambda: (torch.bmm, (empty(4, 512, 1024), empty(4, 1024, 768))),
+    "baddbmm": lambda: (
+        torch.baddbmm,
+        (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
+    ),
+}
+
+
+def renders_best(source: str) -> bool:
+    """Whether the kernel of the fixed predictor's best config is in the program."""
+    wanted = ("BLOCK_M : tl.constexpr = 128", "BLOCK_N : tl.constexpr = 256",
+              "BLOCK_K : tl.constexpr = 64", "num_stages=3", "num_warps=8")  # fmt: skip
+    return all(text in source for text in wanted)
+
+
+def program(lowered: Lowered) -> str:
+    """The program without its number and the directory it is in."""
+    (source,) = lowered.sources
+    return re.sub(r"AOT ID: .*|/tmp\w+/", "", source)
+
+
+def only_seen(lowered: Lowered) -> tuple[Candidate, ...]:
+    (seen,) = lowered.seen
+    return seen.candidates
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_predicted_best_kernel_is_generated(op: str, predictor: Any) -> None:
+    for repeated in (False, True):  # the second time it is remembered
+        lowered = lower(OPS[op])
+        (source,) = lowered.sources
+        assert renders_best(source)
+        assert source.count("@triton_heuristics.template") == 1  # no loser was rendered
+        assert len(only_seen(lowered)) == 1
+        assert lowered.seen[0].predicted_us == (1.0,)
+        assert (diode_engine.get_stats()["cache_hits"] > 0) == repeated
+    stats = diode_engine.get_stats()
+    assert stats["model_selections"] == 2
+    assert stats["fallbacks"] == 0
+    assert stats["configs_considered"] > 1000  # the EXHAUSTIVE space
+    assert stats["seconds"] > 0
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_aten_is_taken_where_it_is_predicted_best(op: str, predictor: Any) -> None:
+    predictor.aten = 0.5
+    (source,) = lower(OPS[op]).sources
+    assert "extern_kernels" in source
+    assert "triton_heuristics.template" not in source
+
+
+def test_a_remembered_choice_makes_the_same_program(predictor: Any) -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        def biased(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.relu(torch.addmm(c, a, b, alpha=2, beta=3))
+
+        return biased, (empty(250), empty(500, 1000), empty(1000, 250))  # K % BLOCK_K != 0
+
+    first, second = lower(build), lower(build)
+    assert diode_engine.get_stats()["cache_hits"] > 0
+    assert program(first) == program(second)
+    assert "EVEN_K : tl.constexpr = False" in first.sources[0]
+
+
+def test_epilogues_are_fused(predictor: Any) -> None:
+    (source,) = lower(
+        lambda: (lambda a, b: torch.relu(a @ b), (empty(512, 1024), empty(1024, 768)))
+    ).sources
+    assert "triton_tem_fused_mm_relu" in source
+
+
+def test_a_net_of_linear_layers(predictor: Any) -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        with torch.device("meta"):
+            first, second = torch.nn.Linear(256, 512), torch.nn.Linear(512, 256)
+            net = torch.nn.Sequential(first, torch.nn.GELU(), second).bfloat16()
+        return without_data(net), (empty(1024, 256),)
+
+    lowered = lower(build)
+    assert [seen.predicted_us for seen in lowered.seen] == [(1.0,), (1.0,)]
+    assert lowered.sources[0].count("@triton_heuristics.template") == 2
+
+
+def test_forward_and_backward(predictor: Any) -> None:
+    """Autograd runs on the CPU, where a backward can be traced without a device; what it
+    hands to Inductor is lowered for the GPU, the backward in another thread."""
+    threads: list[tuple[bool, str]] = []
+
+    def on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        threads.append((bool(kwargs.get("is_backward")), threading.current_thread().name))
+        with detect_fake_mode(inputs):
+            moved = [
+                torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
+                for x in inputs
+            ]
+        compile_fx_inner(copy.deepcopy(graph), moved, **kwargs)
+        return make_boxed_func(graph)
+
+    net = torch.nn.Linear(256, 512).to(torch.bfloat16)
+    x = torch.randn(128, 256, dtype=torch.bfloat16, requires_grad=True)
+    with lowering() as lowered:
+        compiled = torch.compile(
+            net,
+            backend=lambda graph, inputs: compile_fx(
+                graph, inputs, inner_compile=on_gpu, config_patches=MAX_AUTOTUNE
+            ),
+        )
+        out = compiled(x)
+        thread = threading.Thread(target=lambda: out.sum().backward(), name="backward")
+        thread.start()
+        thread.join()
+    assert threads == [(False, "MainThread"), (True, "backward")]
+    forward, backward = lowered.sources
+    assert "triton_heuristics.template" in forward
+    assert backward.count("@triton_heuristics.template") == 2  # of the input, of the weight
+    assert all(seen.predicted_us != (None,) for seen in lowered.seen)
+    assert x.grad is not None
+
+
+def test_dynamic_shapes_are_chosen_by_their_hints(predictor: Any) -> None:
+    for _ in range(2):
+        (source,) = lower(OPS["mm"], dynamic=True).sources
+        assert renders_best(source)
+    assert diode_engine.get_stats()["cache_hits"] == 0  # EVEN_K does not follow from a hint
+    assert {(p.M, p.N, p.K) for p, _ in predictor.asked} == {(512, 768, 1024)}
+
+
+def test_a_size_without_a_hint_is_left_to_stock(predictor: Any) -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        def of_some_rows(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return empty(rows.item(), 1024) @ b
+
+        return of_some_rows, (torch.empty((), dtype=torch.int64), empty(1024, 768))
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        lowered = lower(build, benchmark=lambda _: 1.0)
+    assert len(only_seen(lowered)) > 10
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["fallback_no_hint"] == 1
+
+
+def test_default_mode_is_stock(predictor: Any) -> None:
+    (source,) = lower(OPS["mm"], mode="default").sources
+    assert "extern_kernels.mm" in source
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["total_calls"] == 0
+
+
+def test_what_cannot_fit_is_never_chosen(make_predictor: Any) -> None:
+    huge = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 256, "num_stages": 5}
+    diode_engine.install_diode_choices(predictor=make_predictor(best=huge), top_k_configs=1)
+    lowered = lower(
+        lambda: (
+            torch.mm,
+            (empty(2048, 2048, dtype=torch.float32), empty(2048, 2048, dtype=torch.float32)),
+        )
+    )
+    assert lowered.seen[0].predicted_us != (1.0,)
+    assert diode_engine.get_stats()["configs_filtered"] > 0
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_top_k_leaves_only_k_to_benchmark(op: str, make_predictor: Any) -> None:
+    benchmarked: list[Candidate] = []
+
+    def benchmark(candidate: Candidate) -> float:
+        benchmarked.append(candidate)
+        return 1.0 if candidate.config.get("num_warps") == 4 else 2.0
+
+    tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 3}
+    predictor = make_predictor(best=tiles, aten=1.05)  # 1 µs for two warp counts
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=3)
+    (source,) = lower(OPS[op], benchmark=benchmark).sources
+    assert len(benchmarked) == 3
+    assert {c.config.get("num_warps") for c in benchmarked} == {None, 4, 8}
+    assert "num_warps=4" in source
+
+
+def test_the_threshold_leaves_out_what_is_predicted_slow(make_predictor: Any) -> None:
+    diode_engine.install_diode_choices(
+        predictor=make_predictor(aten=1.2), top_k_configs=5, performance_threshold=1.1
+    )
+    assert len(only_seen(lower(OPS["mm"]))) == 1
+    diode_engine.install_diode_choices(
+        predictor=make_predictor(aten=1.2), top_k_configs=5, performance_threshold=1.3
+    )
+    assert len(only_seen(lower(OPS["mm"], benchmark=lambda _: 1.0))) == 2
+
+
+class Broken:
+    identity = "broken"
+
+    def predict_us(self, problem: Any, candidates: Any) -> np.ndarray:
+        raise RuntimeError("the model is broken")
+
+
+def stock(op: str) -> tuple[Candidate, ...]:
+    diode_engine.uninstall_diode_choices()
+    return only_seen(lower(OPS[op], benchmark=lambda _: 1.0))
+
+
+def test_a_failing_model_falls_back_to_stock(caplog: pytest.LogCaptureFixture) -> None:
+    expected = stock("mm")
+    assert len(expected) > 10
+    diode_engine.install_diode_choices(predictor=Broken(), top_k_configs=1)
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        for _ in range(3):
+            assert only_seen(lower(OPS["mm"], benchmark=lambda _: 1.0)) == expected
+    assert diode_engine.get_stats()["fallback_error"] == 3
+    (said,) = [r for r in caplog.records if r.name.startswith("diode_engine")]
+    assert "the model is broken" in said.getMessage()
+
+
+def test_without_fallback_the_failure_is_raised() -> None:
+    diode_engine.install_diode_choices(predictor=Broken(), enable_fallback=False)
+    with pytest.raises(Exception, match="the model is broken"):
+        lower(OPS["mm"])
+
+
+class Speechless:
+    """Knows no candidate."""
+
+    identity = "speechless"
+
+    def predict_us(self, problem: Any, candidates: Sequence[Any]) -> np.ndarray:
+        return np.full(len(candidates), np.nan)
+
+
+def test_no_prediction_is_left_to_stock() -> None:
+    expected = stock("addmm")
+    diode_engine.install_diode_choices(predictor=Speechless())
+    assert only_seen(lower(OPS["addmm"], benchmark=lambda _: 1.0)) == expected
+    stats = diode_engine.get_stats()
+    assert stats["fallback_no_prediction"] == stats["fallbacks"] > 0
+
+
+def test_a_problem_unknown_to_diode_is_left_to_stock(predictor: Any) -> None:
+    integers = torch.int64
+    lowered = lower(
+        lambda: (torch.mm, (empty(512, 1024, dtype=integers), empty(1024, 768, dtype=integers)))
+    )
+    assert lowered.seen[0].predicted_us == (None,)
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["fallback_unsupported"] == 1
+
+
+def test_a_kernel_of_another_backend_is_benchmarked_with_the_best(predictor: Any) -> None:
+    extra: list[Any] = []
+
+    def add_one(choices: list[Any]) -> list[Any]:
+        twin = copy.copy(choices[0])
+        twin.annotations = {"ktc": choices[0].annotations["ktc"]}
+        extra.append(twin)
+        return [*choices, twin]
+
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    functions.insert(0, add_one)
+    try:
+        lowered = lower(OPS["mm"], benchmark=lambda _: 1.0)
+    finally:
+        functions.remove(add_one)
+    assert len(only_seen(lowered)) == 2
+    assert diode_engine.get_stats()["fallback_foreign_choice"] == 1
+
+
+def test_persistent_tma_is_considered_where_it_is_offered(make_predictor: Any) -> None:
+    class Tma(make_predictor):  # type: ignore[misc]
+        def time(self, candidate: Candidate) -> float:
+            return super().time(candidate) * (0.5 if "tma" in candidate.template else 1.0)
+
+    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    assert only_seen(lower(OPS["mm"]))[0].template == "triton::mm"
+    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    with_tma = lower(OPS["mm"], options={"triton.enable_persistent_tma_matmul": True})
+    assert only_seen(with_tma)[0].template == "triton::mm_persistent_tma"
+
+
+def test_decompose_k_is_a_candidate_like_any_other(make_predictor: Any) -> None:
+    class Split(make_predictor):  # type: ignore[misc]
+        def time(self, candidate: Candidate) -> float:
+            return 0.1 if candidate.config.get("k_split") == 16 else super().time(candidate)
+
+    diode_engine.install_diode_choices(predictor=Split(), top_k_configs=1)
+    for _ in range(2):
+        lowered = lower(lambda: (torch.mm, (empty(32, 8192), empty(8192, 32))))
+        chosen, inner = lowered.seen  # the batched product inside is lowered too
+        assert chosen.candidates == (Candidate.make("decompose_k", k_split=16),)
+        assert inner.predicted_us == (None,)
+
+
+def test_the_search_space_is_put_back(predictor: Any) -> None:
+    before = config.max_autotune_gemm_search_space
+    lower(OPS["mm"])
+    assert config.max_autotune_gemm_search_space == before
+
+
+def test_others_may_clear_the_preprocessing_functions(predictor: Any) -> None:
+    def theirs(choices: list[Any]) -> list[Any]:
+        return choices
+
+    lower(OPS["addmm"])
+    add_preprocessing_fn(theirs)
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    try:
+        diode_engine.uninstall_diode_choices()
+        assert theirs in functions  # only Diode's own is taken away
+    finally:
+        functions.remove(theirs)

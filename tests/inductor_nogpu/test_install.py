@@ -1,0 +1,402 @@
+"""How Diode's choices get into torch, into all threads and cache keys, and out again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+import torch._inductor.virtualized as virtualized
+from torch._dynamo.utils import counters
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.virtualized import V
+
+import diode_engine
+from diode_engine import registry
+from diode_engine.errors import IntegrationError, ModelError, RegistryError
+from diode_engine.hardware import H200, Hardware
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.choices import DiodeInductorChoices, final_choice
+from diode_engine.inductor.without_gpu import lower
+
+T = TypeVar("T")
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    result: list[T] = []
+    thread = threading.Thread(target=lambda: result.append(work()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def gemm() -> Any:
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+    return torch.mm, (empty(512, 1024), empty(1024, 768))
+
+
+def key() -> str:
+    kept = config.save_config_portable(ignore_private_configs=False)
+    return str(kept["diode_state"])
+
+
+class Theirs(InductorChoices):
+    """Another library's choices."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        self.mine = "still here"
+
+    def get_ktc(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.mine == "still here"
+        Theirs.asked += 1
+        return super().get_ktc(*args, **kwargs)
+
+    def _finalize_template_configs(self, template_choices: Any, *args: Any, **kwargs: Any) -> Any:
+        offered = super()._finalize_template_configs(template_choices, *args, **kwargs)
+        return [c for c in offered if c.params.to_kwargs().get("num_warps") != 8]
+
+
+@pytest.fixture
+def theirs() -> Iterator[Theirs]:
+    handler = Theirs()
+    with V.set_choices_handler(handler):
+        yield handler
+        diode_engine.uninstall_diode_choices()
+
+
+def test_all_threads_have_the_choices(make_predictor: Any) -> None:
+    asked, installed = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def waits() -> None:
+        seen.append(V.choices.get_ktc.__self__)  # has a copy of the stock choices from now on
+        asked.set()
+        installed.wait()
+        seen.append(V.choices.get_ktc.__self__)
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    asked.wait()
+    diode_engine.install_diode_choices(predictor=make_predictor())
+    installed.set()
+    thread.join()
+    assert type(seen[0]) is InductorChoices
+    assert isinstance(seen[1], DiodeInductorChoices)
+    assert in_thread(lambda: V.choices.get_ktc.__self__) is seen[1]
+
+
+def test_a_compile_in_another_thread_is_chosen(predictor: Any) -> None:
+    lowered = in_thread(lambda: lower(gemm))
+    assert lowered.seen[0].predicted_us == (1.0,)
+
+
+def test_uninstalling_puts_everything_back(make_predictor: Any) -> None:
+    slot = virtualized._choices
+    before = (slot._default, slot._key)
+    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+    diode_engine.install_diode_choices(predictor=make_predictor(identity="b"), top_k_configs=1)
+    lower(gemm)
+    diode_engine.uninstall_diode_choices()
+    assert (slot._default, slot._key) == before
+    functions = torch._inductor.select_algorithm.get_algorithm_selector_cache().preprocessing_fns
+    assert final_choice not in functions
+    assert key() == ""
+    lowered = lower(gemm, benchmark=lambda _: 1.0)
+    assert len(lowered.seen[0].candidates) > 10
+    stats = diode_engine.get_stats()
+    assert (stats["active"], stats["reason"]) == (False, "Diode's choices were uninstalled")
+
+
+def test_another_librarys_choices_are_composed_with_and_restored(
+    theirs: Theirs, make_predictor: Any
+) -> None:
+    predictor = make_predictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    composed = V.choices.get_ktc.__self__
+    assert isinstance(composed, DiodeInductorChoices)
+    assert isinstance(composed, Theirs)
+    asked = Theirs.asked
+    for _ in range(2):
+        (seen,) = lower(gemm).seen
+        assert seen.predicted_us == (1.0,)
+        assert seen.candidates[0].config["num_warps"] != 8  # they allow no 8
+    assert Theirs.asked > asked
+    diode_engine.uninstall_diode_choices()
+    assert V.choices.get_ktc.__self__ is theirs
+
+
+def test_choices_set_on_top_of_diodes_stay(predictor: Any) -> None:
+    mine = Theirs()
+    with V.set_choices_handler(mine):
+        diode_engine.uninstall_diode_choices()
+        assert V.choices.get_ktc.__self__ is mine
+    V.set_choices_handler(InductorChoices())
+
+
+def test_a_default_that_was_replaced_later_is_not_taken_away(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot: Any = virtualized._choices
+    under = slot._default
+    monkeypatch.setattr(slot, "_default", lambda: under())
+    diode_engine.uninstall_diode_choices()
+    assert slot._default is not under
+    assert type(in_thread(lambda: V.choices.get_ktc.__self__)) is InductorChoices
+    monkeypatch.undo()
+    diode_engine.install_diode_choices(predictor=predictor)  # and it can come again
+
+
+def test_the_cache_key_names_model_and_options(make_predictor: Any) -> None:
+    def installed(identity: str, **options: Any) -> str:
+        predictor = make_predictor(identity=identity)
+        assert diode_engine.install_diode_choices(predictor=predictor, **options)
+        assert in_thread(key) == key()
+        return key()
+
+    a = installed("a")
+    assert installed("a") == a
+    others = {
+        installed("b"),
+        installed("a", top_k_configs=2),
+        installed("a", performance_threshold=1.5),
+    }
+    assert len({a, *others}) == 4
+    for part in (torch.__version__, "model b"):
+        assert part in installed("b")
+    diode_engine.uninstall_diode_choices()
+    assert key() == in_thread(key) == ""
+
+
+def test_a_thread_that_has_read_its_config_reads_it_again(make_predictor: Any) -> None:
+    def read() -> str:
+        kept = config.save_config_portable(ignore_private_configs=False, readonly_values=True)
+        return str(kept["diode_state"])
+
+    go, done, seen = threading.Event(), threading.Event(), []
+
+    def waits() -> None:
+        seen.append(read())
+        done.set()
+        go.wait()
+        seen.append(read())
+
+    diode_engine.install_diode_choices(predictor=make_predictor(identity="a"))
+    thread = threading.Thread(target=waits)
+    thread.start()
+    done.wait()
+    diode_engine.install_diode_choices(predictor=make_predictor(identity="b"))
+    go.set()
+    thread.join()
+    assert "model a" in seen[0]
+    assert "model b" in seen[1]
+
+
+def test_saved_options_do_not_bring_an_old_key_back(make_predictor: Any) -> None:
+    diode_engine.install_diode_choices(predictor=make_predictor(identity="a"))
+    saved = config.save_config()
+    diode_engine.install_diode_choices(predictor=make_predictor(identity="b"))
+    config.load_config(saved)
+    assert "model b" in key()
+
+
+def test_caches_serve_a_kernel_only_under_the_model_that_chose_it(make_predictor: Any) -> None:
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+    def compiled() -> tuple[int, int]:
+        """Misses and hits of the FX-graph and AOTAutograd caches in a compile."""
+        torch._dynamo.reset()
+        counters.clear()
+        torch.compile(product)(torch.randn(16, 16), torch.randn(16, 16))
+        inductor, autograd = counters["inductor"], counters["aot_autograd"]
+        misses = inductor["fxgraph_cache_miss"] + autograd["autograd_cache_miss"]
+        return misses, inductor["fxgraph_cache_hit"] + autograd["autograd_cache_hit"]
+
+    def install(identity: str) -> None:
+        diode_engine.install_diode_choices(predictor=make_predictor(identity=identity))
+
+    install("a")
+    assert compiled()[0] > 0
+    assert compiled()[0] == 0  # nothing has changed
+    install("b")
+    misses, hits = compiled()
+    assert (misses > 0, hits) == (True, 0)
+    install("a")
+    misses, hits = compiled()
+    assert (misses, hits > 0) == (0, True)
+    diode_engine.uninstall_diode_choices()
+    assert compiled()[1] == 0
+
+
+def test_what_is_compiled_is_forgotten_when_the_model_changes(make_predictor: Any) -> None:
+    compiles: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiles.append(graph)
+        return graph.forward
+
+    def plus_one(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    compiled = torch.compile(plus_one, backend=backend)
+    for _ in range(2):
+        compiled(torch.ones(3))
+    assert len(compiles) == 1
+    diode_engine.install_diode_choices(predictor=make_predictor())
+    compiled(torch.ones(3))
+    assert len(compiles) == 2
+
+
+def test_no_model_for_this_hardware(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registry, "load_predictor", lambda hardware: None)
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        assert not diode_engine.install_diode_choices()
+    assert "there is no model for NVIDIA H200" in caplog.text
+    assert not diode_engine.get_stats()["active"]
+
+
+def test_a_model_that_is_asked_for_and_not_there(predictor: Any) -> None:
+    with pytest.raises((ModelError, RegistryError)):
+        diode_engine.install_diode_choices(model_path="no/such/model")
+    assert diode_engine.get_stats()["model"] == predictor.identity  # nothing has changed
+
+
+@pytest.mark.parametrize(
+    "options", [{"top_k_configs": 0}, {"top_k_configs": 1.5}, {"performance_threshold": 0.9}]
+)
+def test_impossible_options_are_refused(options: dict[str, Any], make_predictor: Any) -> None:
+    with pytest.raises(ValueError, match="it must be"):
+        diode_engine.install_diode_choices(predictor=make_predictor(), **options)
+    assert not diode_engine.get_stats()["active"]
+
+
+def test_without_a_hook_in_torch(
+    make_predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr(InductorChoices, "_finalize_template_configs")
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        assert not diode_engine.install_diode_choices(predictor=make_predictor())
+    assert "2.10" in caplog.text
+    assert "2.10" in str(diode_engine.get_stats()["reason"])
+
+
+def test_disabled(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIODE_DISABLE", "1")
+    assert not diode_engine.install_diode_choices(predictor=make_predictor())
+    assert type(V.choices.get_ktc.__self__) is InductorChoices
+
+
+def test_pretending_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_gpu.pretend(H200)  # it is the same
+    other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
+    with pytest.raises(IntegrationError, match="already"):
+        without_gpu.pretend(other)
+    monkeypatch.setattr(without_gpu, "_pretended", None)
+    with pytest.raises(IntegrationError, match="There is a GPU"):  # is_available says so here
+        without_gpu.pretend(H200)
+    with pytest.raises(IntegrationError, match="pretend"):
+        lower(gemm)
+
+
+def run(program: str, home: Path, **environment: str) -> str:
+    """A program in a Python of its own, in which nothing is pretended yet."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "DIODE_HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+# `import diode_engine` alone installs the registry's model, which is made up here.
+AUTOMATIC = """
+import diode_engine, sys
+assert "torch" not in sys.modules
+import torch
+assert not any(name.startswith("torch._inductor") for name in sys.modules)
+from diode_engine import registry
+from diode_engine.inductor.without_gpu import lower, pretend
+import numpy as np
+
+class Model:
+    identity = "made up"
+    def predict_us(self, problem, candidates):
+        return np.array([1.0 if c.config.get("BLOCK_K") == 32 else 2.0 for c in candidates])
+
+loaded = []
+def load_predictor(hardware):
+    loaded.append(hardware.name)
+    return Model() if {has_model} else None
+registry.load_predictor = load_predictor
+assert loaded == []  # not before something is compiled
+pretend()
+def empty(*shape):
+    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+for _ in range(2):
+    lowered = lower(lambda: (torch.mm, (empty(512, 512), empty(512, 512))), benchmark=lambda c: 1.0)
+    print(len(lowered.seen[0].candidates), "choices")
+print(loaded, diode_engine.get_stats())
+"""
+
+
+def test_importing_installs(tmp_path: Path) -> None:
+    said = run(AUTOMATIC.replace("{has_model}", "True"), tmp_path)
+    assert said.startswith("1 choices\n1 choices\n['NVIDIA H200']")
+    assert "'active': True" in said
+
+
+def test_importing_without_a_model(tmp_path: Path) -> None:
+    said = run(AUTOMATIC.replace("{has_model}", "False"), tmp_path)
+    assert "1 choices" not in said
+    assert "'active': False" in said
+    assert said.count("Diode is inactive, compiles are stock: there is no model") == 1
+
+
+def test_importing_disabled(tmp_path: Path) -> None:
+    said = run(AUTOMATIC.replace("{has_model}", "True"), tmp_path, DIODE_DISABLE="1")
+    assert "1 choices" not in said
+    assert "DIODE_DISABLE is set" in said
+    assert "[] {" in said
+
+
+def test_importing_after_torch_and_without_a_gpu(tmp_path: Path) -> None:
+    said = run(
+        "import torch, torch._inductor.compile_fx\n"
+        "f = torch.compile(lambda a, b: a @ b)\n"
+        "f(torch.ones(4, 4), torch.ones(4, 4))\n"
+        "import diode_engine\n"
+        "f(torch.ones(4, 4), torch.ones(4, 4))\n"
+        "print(diode_engine.get_stats())\n",
+        tmp_path,
+    )
+    assert "there is no NVIDIA GPU" in said
+    assert said.count("Diode is inactive") == 1
+
+
+def test_importing_without_torch(tmp_path: Path) -> None:
+    said = run(
+        "import sys\n"
+        "sys.modules['torch'] = None\n"  # `import torch` raises ImportError
+        "import diode_engine\n"
+        "print(diode_engine.Problem.make('mm', 1, 2, 3, 'float16'))\n"
+        "print(diode_engine.install_diode_choices(), diode_engine.get_stats()['reason'])\n",
+        tmp_path,
+    )
+    assert "False Diode needs torch 2.10 or newer" in said
