@@ -30,6 +30,7 @@ from diode_engine.models.artifact import (
     check_name,
     load_artifact,
     load_manifest,
+    read_member,
     write_folder,
 )
 from diode_engine.models.predictor import Predictor
@@ -102,18 +103,18 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
     Raises ModelError where it is not a model that can be loaded, RegistryError where the
     registry cannot be written.
     """
-    artifact = load_artifact(folder)
-    manifest = artifact.manifest
+    manifest = load_artifact(folder).manifest
     name = check_name(name or manifest.name)
-    contents = {entry["file"]: (folder / entry["file"]).read_bytes() for entry in manifest.members}
+    contents = {entry["file"]: read_member(folder, entry) for entry in manifest.members}
     described = {**manifest.to_dict(), "name": name}
     text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     contents[MANIFEST] = text.encode()
     slug = manifest.hardware.slug
     root = roots()[0][0]
+    taken = [m.version for m in list_models() if (m.slug, m.name) == (slug, name)]
+    version = max(taken, default=0)
     while True:
-        taken = [m.version for m in list_models() if (m.slug, m.name) == (slug, name)]
-        version = max(taken, default=0) + 1
+        version += 1
         target = root / slug / name / str(version)
         try:
             write_folder(target, contents)
@@ -122,7 +123,6 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
             if not (target / MANIFEST).exists():  # else another process took the number
                 raise RegistryError(str(error)) from None
     model = ModelVersion(name, version, target, False, slug)
-    load_artifact(target)
     if default:
         set_default(model)
     return model

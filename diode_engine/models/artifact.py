@@ -341,14 +341,20 @@ def load_artifact(folder: Path) -> Artifact:
     manifest = load_manifest(folder)
     members = []
     for entry in manifest.members:
-        data = _read(folder / entry["file"], entry["bytes"])
-        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-            raise ModelError(
-                f"The model's file {entry['file']} in {folder} is not the one the manifest "
-                "describes: its hash differs. Copy or train the model again."
-            )
-        members.append(load_member(entry["family"], data))
+        members.append(load_member(entry["family"], read_member(folder, entry)))
     return Artifact(manifest, tuple(members))
+
+
+def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:
+    """The weight file of a manifest's member; raises ModelError where it is not the file that
+    the manifest describes."""
+    data = _read(folder / entry["file"], entry["bytes"])
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise ModelError(
+            f"The model's file {entry['file']} in {folder} is not the one the manifest "
+            "describes: its hash differs. Copy or train the model again."
+        )
+    return data
 
 
 def _no_constant(name: str) -> float:
@@ -369,7 +375,7 @@ def _read(path: Path, size: int | None) -> bytes:
     except OSError as error:
         why = "is a link" if path.is_symlink() else f"cannot be read: {error.strerror}"
         raise ModelError(f"The model's file {path} {why}.") from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise ModelError(f"The model's file {path} is not a regular file.")
@@ -380,4 +386,7 @@ def _read(path: Path, size: int | None) -> bytes:
                 f"The model's file {path} has {found.st_size} bytes, its manifest says {size}; "
                 "copy or train the model again."
             )
-        return file.read(found.st_size + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(found.st_size)
+    finally:
+        os.close(handle)

@@ -59,6 +59,7 @@ class NetworkSettings:
 
 _HUBER = 0.3  # log time: beyond 30 % an error counts by its size, not its square
 _MAX_STEPS_EPOCH = 2000
+_ROWS_CHECKED = 1 << 15
 
 
 def fit_network(
@@ -112,6 +113,9 @@ def _fit(
     y = torch.from_numpy(target - np.float32(middle)).to(where)
     offset = torch.from_numpy(np.broadcast_to(base, y.shape).copy()).to(where)
     weights = _draw_weights(train, s)
+    # The range is the training rows', as the fitted network has it.
+    checks = torch.from_numpy((np.clip(held_out.x, low, high) - mean) * scale).to(where)
+    checks_base = _base(held_out, s) + np.float32(middle)
     ends = torch.from_numpy(np.cumsum(weights)).to(where)
     starts = torch.from_numpy(train.starts).to(where)
     counts = torch.from_numpy(train.counts).to(where)
@@ -136,10 +140,10 @@ def _fit(
             place = first[chosen] + place * (last[chosen] - first[chosen])
             rows = torch.searchsorted(ends, place, right=True)
             rows = torch.clamp(rows, starts[chosen], starts[chosen] + counts[chosen] - 1)
-            predicted = net(x[rows]).squeeze(-1)
-            loss = functional.huber_loss(predicted, y[rows], delta=_HUBER) / _HUBER
+            answer = net(x[rows]).squeeze(-1)
+            loss = functional.huber_loss(answer, y[rows], delta=_HUBER) / _HUBER
             if s.ranking != "none" and s.rank:
-                shown, truth = predicted + offset[rows], y[rows] + offset[rows]
+                shown, truth = answer + offset[rows], y[rows] + offset[rows]
                 loss = loss + s.rank * _ranking(shown, truth, s)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
@@ -151,8 +155,12 @@ def _fit(
                 for mine, theirs in zip(averaged.parameters(), net.parameters(), strict=True):
                     mine.lerp_(theirs, 1 - keep)
 
-        network = _exported(averaged, low, high, mean, scale, middle, s)
-        progress = _progress(network, held_out, s, epoch)
+        # With torch, although the fitted network is asked with numpy: the threads of the two
+        # wait for each other's.
+        with torch.no_grad():
+            answers = [averaged(part).squeeze(-1) for part in checks.split(_ROWS_CHECKED)]
+        predicted = torch.cat(answers).cpu().numpy() + checks_base
+        progress = _progress(predicted, held_out, s, epoch)
         if progress.objective < best:
             best, waited = progress.objective, 0
             best_state = copy.deepcopy(averaged.state_dict())
@@ -213,8 +221,7 @@ def _exported(
     return Network(low, high, mean, scale, tuple(layers), s.residual)
 
 
-def _progress(network: Network, held_out: Examples, s: NetworkSettings, epoch: int) -> Progress:
-    predicted = network.predict(held_out.x)
+def _progress(predicted: Matrix, held_out: Examples, s: NetworkSettings, epoch: int) -> Progress:
     error = predicted - held_out.log_us
     size = np.abs(error)
     huber = np.where(size < _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2)) / _HUBER

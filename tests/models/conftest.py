@@ -1,0 +1,100 @@
+"""A small made-up world: problems, a few candidates, and a rule for their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.hardware import H200, Environment
+from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.network import Network
+from diode_engine.models.protocol import TimingModel
+from diode_engine.problem import Candidate, Problem
+from diode_engine.table import TimingTable
+
+
+@pytest.fixture(scope="session")
+def candidates() -> tuple[Candidate, ...]:
+    tiles = [
+        Candidate.make(
+            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
+        )
+        for m in (16, 64, 128)
+        for n in (32, 128)
+        for k in (32, 64)
+        for s, w in ((2, 4), (4, 8))
+        if w <= m * n / 256
+    ]
+    return (*tiles, Candidate.make("aten::mm"), Candidate.make("decompose_k", k_split=4))
+
+
+@pytest.fixture(scope="session")
+def problems() -> tuple[Problem, ...]:
+    rng = np.random.default_rng(3)
+    types = ("float16", "bfloat16", "float32")
+    return tuple(
+        Problem.make("mm", *(int(2**v) for v in rng.uniform(2, 12, 3)), types[i % 3])
+        for i in range(160)
+    )
+
+
+@pytest.fixture(scope="session")
+def table(problems: tuple[Problem, ...], candidates: tuple[Candidate, ...]) -> TimingTable:
+    """All pairs, timed by a rule: a third more for each power of two between BLOCK_M and M."""
+    p = np.repeat(np.arange(len(problems), dtype=np.int32), len(candidates))
+    c = np.tile(np.arange(len(candidates), dtype=np.int32), len(problems))
+    n = len(p)
+    size = np.array([[q.M, q.flops] for q in problems])[p]
+    block = np.array([float(k.config.get("BLOCK_M", 100)) for k in candidates])[c]
+    off = np.abs(np.log2(block) - np.clip(np.log2(size[:, 0]), 4, 7))
+    us = (3 + size[:, 1] / 3e8) * (4 / 3) ** off
+    return TimingTable(
+        problems, candidates, (Environment(H200, "", "", ""),), p, c, np.zeros(n, np.int32), us,
+        np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int32), np.zeros(n, np.uint8),
+    )  # fmt: skip
+
+
+def _network(seed: int = 0, residual: bool = True) -> Network:
+    """A network with made-up weights."""
+    rng = np.random.default_rng(seed)
+    width = len(features.NAMES)
+
+    def random(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32) / 10
+
+    return Network(
+        np.full(width, -50, np.float32), np.full(width, 50, np.float32), random(width),
+        np.ones(width, np.float32),
+        ((random(width, 8), random(8)), (random(8, 1), random(1))),
+        residual,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def network() -> Callable[..., Network]:
+    """Makes networks with made-up weights."""
+    return _network
+
+
+Save = Callable[..., Artifact]
+
+
+@pytest.fixture
+def save(tmp_path: Path, table: TimingTable) -> Save:
+    """Saves a model, by default a network with made-up weights on an H200."""
+
+    def _save(
+        folder: Path | None = None, members: tuple[TimingModel, ...] = (), **changes: object
+    ) -> Artifact:
+        fields = {
+            "name": "small", "family": "", "hardware": H200, "coverage": Coverage.of(table),
+            "data": Data(("d" * 32,), (), len(table.problems), len(table)), **changes,
+        }  # fmt: skip
+        manifest = Manifest(**fields)  # type: ignore[arg-type]
+        return save_artifact(folder or tmp_path / "model", manifest, members or (_network(),))
+
+    return _save

@@ -1,0 +1,377 @@
+"""Model folders: what is saved is what is loaded, and nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from diode_engine import features
+from diode_engine.errors import ModelError
+from diode_engine.hardware import H200
+from diode_engine.models.artifact import Artifact, load_artifact
+from diode_engine.models.fit_trees import TreesSettings, fit_trees
+from diode_engine.models.fitting import Examples
+from diode_engine.models.network import Network
+from diode_engine.models.predictor import Predictor
+from diode_engine.models.trees import Trees
+from diode_engine.models.ubjson import loads
+from diode_engine.problem import Candidate, Problem
+from diode_engine.table import TimingTable
+
+Save = Callable[..., Artifact]
+MakeNetwork = Callable[..., Network]
+
+
+@pytest.fixture(scope="module")
+def trees(table: TimingTable) -> Trees:
+    examples = Examples.of(table, H200)
+    return fit_trees(examples, examples, TreesSettings(rounds=6, max_depth=4, threads=1))
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def replace_weights(folder: Path, data: bytes) -> None:
+    """Puts other bytes into the first member's file, with a manifest that vouches for them."""
+
+    def vouch(manifest: dict[str, Any]) -> None:
+        member = manifest["members"][0]
+        (folder / member["file"]).write_bytes(data)
+        member["bytes"] = len(data)
+        member["sha256"] = hashlib.sha256(data).hexdigest()
+
+    edit(folder, vouch)
+
+
+def test_a_round_trip_predicts_the_same_bits(
+    save: Save, network: MakeNetwork, trees: Trees, table: TimingTable, tmp_path: Path
+) -> None:
+    members = (network(1), network(2, residual=False), trees)
+    saved = save(tmp_path / "m", members, metrics={"rmse": 0.1}, torch=("2.11.0",), notes="ü")
+    loaded = load_artifact(tmp_path / "m")
+    assert loaded.manifest == saved.manifest
+    assert loaded.manifest.family == "ensemble"
+    assert loaded.manifest.metrics == {"rmse": 0.1}
+    x = Examples.of(table, H200).x
+    want = sum(member.predict(x) for member in members) / np.float32(3)
+    np.testing.assert_array_equal(loaded.model.predict(x), want)
+    assert not list(tmp_path.glob(".unfinished*"))
+
+
+def test_the_identity_is_that_of_the_predictions(
+    save: Save, network: MakeNetwork, tmp_path: Path
+) -> None:
+    one = save(tmp_path / "a").manifest
+    other_name = save(tmp_path / "b", name="other", notes="another").manifest
+    other_weights = save(tmp_path / "c", (network(5),)).manifest
+    assert one.identity == other_name.identity
+    assert one.identity != other_weights.identity
+
+
+def test_saving_does_not_write_over_a_model(
+    save: Save, network: MakeNetwork, tmp_path: Path
+) -> None:
+    save(tmp_path / "m")
+    before = (tmp_path / "m" / "manifest.json").read_bytes()
+    with pytest.raises(ModelError, match="exists already"):
+        save(tmp_path / "m", (network(4),))
+    assert (tmp_path / "m" / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("metrics", [{"rmse": float("nan")}, {"rmse": object()}])
+def test_what_cannot_be_loaded_again_is_not_saved(
+    save: Save, tmp_path: Path, metrics: dict[str, object]
+) -> None:
+    with pytest.raises(ModelError, match="JSON"):
+        save(tmp_path / "m", metrics=metrics)
+    assert list(tmp_path.glob("m*")) == []
+
+
+def test_a_failing_write_leaves_nothing(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ModelError, match="No space left"):
+        save(tmp_path / "models" / "m")
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(manifest: dict[str, Any]) -> None:
+        place: Any = manifest
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (put("format", value="other"), "not the manifest"),
+        (put("version", value=2), "update Diode"),
+        (put("version", value=True), "no version"),
+        (put("features", "version", value=features.VERSION + 1), "train it again"),
+        (put("features", "names", value="0" * 16), "train it again"),
+        (put("features", value=None), "features"),
+        (put("hardware", "multiprocessors", value=-1), "hardware is impossible"),
+        (put("hardware", value={}), "hardware is impossible"),
+        (put("name", value="../../etc"), "cannot name a model"),
+        (put("purpose", value=7), "purpose"),
+        (put("coverage", "templates", value="aten::mm"), "list as templates"),
+        (put("coverage", "ops", value=[1]), "texts as ops"),
+        (put("data", "problems", value=-3), "negative"),
+        (put("members", value=[]), "1 to 64"),
+        (put("members", value=[3]), "must be an object"),
+        (put("members", 0, "file", value="../x.safetensors"), "cannot be a weight file"),
+        (put("members", 0, "file", value="/etc/x.safetensors"), "cannot be a weight file"),
+        (put("members", 0, "file", value="weights.pkl"), "cannot be a weight file"),
+        (put("members", 0, "file", value="missing.safetensors"), "cannot be read"),
+        (put("members", 0, "bytes", value=1 << 40), "larger than"),
+        (put("members", 0, "bytes", value=5), "bytes, its manifest says 5"),
+        (put("members", 0, "sha256", value="0" * 64), "hash differs"),
+        (put("members", 0, "sha256", value="x"), "no valid hash"),
+        (put("members", 0, "family", value="oracle"), "does not know"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(
+    save: Save, tmp_path: Path, change: Callable[[dict[str, Any]], None], sentence: str
+) -> None:
+    save(tmp_path / "m")
+    edit(tmp_path / "m", change)
+    with pytest.raises(ModelError, match=sentence):
+        load_artifact(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\xff\xfe", b"{", b"[]", b"null", b"[" * 100_000, b'{"format": NaN}',
+        b'{"format": "diode-model", "format": "diode-model"}', b" " * (2 << 20),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_none_is_refused(save: Save, tmp_path: Path, data: bytes) -> None:
+    save(tmp_path / "m")
+    (tmp_path / "m" / "manifest.json").write_bytes(data)
+    with pytest.raises(ModelError):
+        load_artifact(tmp_path / "m")
+
+
+def test_a_member_named_twice_is_refused(save: Save, tmp_path: Path) -> None:
+    save(tmp_path / "m")
+    edit(tmp_path / "m", lambda m: m["members"].append(m["members"][0]))
+    with pytest.raises(ModelError, match="twice"):
+        load_artifact(tmp_path / "m")
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder", "nothing"])
+@pytest.mark.parametrize("name", ["manifest.json", "network-0.safetensors"])
+def test_only_regular_files_are_read(save: Save, tmp_path: Path, what: str, name: str) -> None:
+    save(tmp_path / "m")
+    path = tmp_path / "m" / name
+    kept = path.rename(tmp_path / "kept")
+    if what == "link":
+        path.symlink_to(kept)
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    with pytest.raises(ModelError):
+        load_artifact(tmp_path / "m")
+
+
+Tensors = dict[str, np.ndarray | None]
+
+
+WIDTH = len(features.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "truncated"),
+        (b"\x80\x04\x95 a pickle", "too long"),
+        (struct.pack("<Q", 1 << 62) + b"{}", "too long"),
+        (struct.pack("<Q", 2) + b"{}", "residual"),
+        (struct.pack("<Q", 200) + b"{" * 200, "not valid safetensors"),
+        ({"mean": None}, "lacks the tensor mean"),
+        ({"mean": np.zeros(3, np.float32)}, "does not fit"),
+        ({"mean": np.zeros(WIDTH, np.float64)}, "does not fit"),
+        ({"mean": np.full(WIDTH, np.nan, np.float32)}, "not finite"),
+        ({"weight.0": np.full((WIDTH, 8), np.inf, np.float32)}, "not finite"),
+        ({"weight.1": np.zeros((9, 1), np.float32)}, "does not fit"),
+        ({"weight.1": np.zeros((8, 2), np.float32)}, "does not fit"),
+        ({"weight.1": None}, "one output"),
+        ({"weight.0": None}, "one output"),
+        ({"residual": np.array([2], np.uint8)}, "residual"),
+        ({"extra": np.zeros(1, np.float32)}, "unknown tensors"),
+    ],
+)
+def test_a_hostile_network_is_refused(
+    save: Save, network: MakeNetwork, tmp_path: Path, data: bytes | Tensors, sentence: str
+) -> None:
+    if isinstance(data, dict):
+        tensors = {**load_tensors(network().to_bytes()), **data}
+        data = save_tensors({k: v for k, v in tensors.items() if v is not None})
+    save(tmp_path / "m")
+    replace_weights(tmp_path / "m", data)
+    with pytest.raises(ModelError, match=sentence):
+        load_artifact(tmp_path / "m")
+
+
+def altered(trees: Trees, name: str, place: int, value: float) -> bytes:
+    """The file with one number of an array of the first tree changed."""
+    data = trees.to_bytes()
+    head = data.index(name.encode() + b"[") + len(name) + 1
+    if data[head : head + 1] == b"$":  # marker and length once, then numbers
+        kind = np.dtype({b"l": ">i4", b"d": ">f4", b"U": ">u1"}[data[head + 1 : head + 2]])
+        at = head + 3 + 9 + place * kind.itemsize
+    else:  # a length, then a marker and a byte each
+        kind = np.dtype(">i1")
+        at = head + 1 + 9 + 2 * place + 1
+    new = np.array([value], kind).tobytes()
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "sentence"),
+    [
+        ("left_children", 0, 1_000_000, "do not form a tree"),
+        ("left_children", 0, 0, "do not form a tree"),
+        ("left_children", 0, -7, "do not form a tree"),
+        ("right_children", 0, -1, "do not form a tree"),
+        ("parents", 1, 999, "parents do not form"),
+        ("split_indices", 0, 5000, "does not exist"),
+        ("split_indices", 0, -1, "does not exist"),
+        ("split_type", 0, 1, "by category"),
+        ("split_conditions", 0, np.nan, "not finite"),
+        ("base_weights", 0, np.inf, "not finite"),
+        ("tree_info", 0, 5, "groups"),
+        ("iteration_indptr", 1, 90, "iterations"),
+    ],
+)
+def test_hostile_trees_are_refused(
+    save: Save, trees: Trees, tmp_path: Path, name: str, place: int, value: float, sentence: str
+) -> None:
+    save(tmp_path / "m", (trees,))
+    replace_weights(tmp_path / "m", altered(trees, name, place, value))
+    with pytest.raises(ModelError, match=sentence):
+        load_artifact(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (b"reg:squarederror", b"reg:pseudohubere", "reads 'reg:squarederror'"),
+        (b"gbtree", b"dartxx", "lacks|reads"),
+        (b"num_featureSL\0\0\0\0\0\0\0\x02%d" % WIDTH, b"num_featureSL\0\0\0\0\0\0\0\x0299",
+         "sizes|reads"),
+        (b"num_nodesSL\0\0\0\0\0\0\0\x02", b"num_nodesSL\x7f\0\0\0\0\0\0\x02", "length"),
+        (b"diode_residual", b"diode_Residual", "lacks"),
+    ],
+)  # fmt: skip
+def test_other_boosters_are_refused(
+    save: Save, trees: Trees, tmp_path: Path, old: bytes, new: bytes, sentence: str
+) -> None:
+    save(tmp_path / "m", (trees,))
+    data = trees.to_bytes()
+    assert old in data
+    replace_weights(tmp_path / "m", data.replace(old, new, 1))
+    with pytest.raises(ModelError, match=sentence):
+        load_artifact(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"}", b"[", b"[" * 5000, b"{U\x01a" * 5000, b"Sl\x7f\xff\xff\xff",
+        b"[$d#L\x7f\xff\xff\xff\xff\xff\xff\xff", b"[$d#L\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"[#L\0\0\0\0\xff\xff\xff\xff", b"SU\x02\xff\xff", b"{}{}", b"[$S#U\x01",
+        b"{U\x01aTU\x01aT}", b"X", b"Sd\0\0\0\0",
+    ],
+)  # fmt: skip
+def test_hostile_binary_json_is_refused(data: bytes) -> None:
+    with pytest.raises(ModelError):
+        loads(data)
+
+
+@settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_changed_bytes_give_a_model_or_a_sentence(
+    trees: Trees, network: MakeNetwork, table: TimingTable, data: st.DataObject
+) -> None:
+    """Whatever bytes change, loading raises ModelError, or what is loaded can be asked."""
+    kind = data.draw(st.sampled_from([trees, network()]))
+    raw = bytearray(kind.to_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    del raw[data.draw(st.sampled_from([len(raw), len(raw) // 2])) :]
+    try:
+        model = type(kind).from_bytes(bytes(raw))
+    except ModelError:
+        return
+    x = features.matrix(table.problems, table.candidates, np.arange(5), np.arange(5), H200)
+    assert model.predict(x).shape == (5,)
+
+
+def test_predicting(save: Save, table: TimingTable) -> None:
+    predictor = Predictor(save())
+    assert predictor.hardware == H200
+    bulk = predictor.predict_table(table)
+    assert np.isfinite(bulk).all()
+    for index, rows in list(table.groups())[:5]:
+        asked = [table.candidates[c] for c in table.candidate[rows]]
+        single = predictor.predict_us(table.problems[index], asked)
+        np.testing.assert_allclose(single, bulk[rows], rtol=1e-5)
+
+
+def test_of_what_it_was_not_trained_on_a_predictor_says_nothing(
+    save: Save, candidates: tuple[Candidate, ...]
+) -> None:
+    predictor = Predictor(save())
+    asked = (
+        Candidate.make("cutlass::gemm"),
+        candidates[0],
+        Candidate.make("triton::bmm", BLOCK_M=16, BLOCK_N=16, BLOCK_K=16),
+        Candidate.make("triton::mm"),
+    )
+    known = Problem.make("mm", 64, 64, 64, "float16")
+    assert np.isnan(predictor.predict_us(known, asked)).tolist() == [True, False, True, True]
+    for unknown in (
+        Problem.make("addmm", 64, 64, 64, "float16"),
+        Problem.make("mm", 64, 64, 64, "float32", allow_tf32=True),
+        Problem.make("mm", 64, 64, 64, "int8"),
+    ):
+        assert np.isnan(predictor.predict_us(unknown, asked)).all()
+    assert predictor.predict_us(known, ()).shape == (0,)
+
+
+def test_a_network_is_evaluated_as_written(network: MakeNetwork, table: TimingTable) -> None:
+    model = network(3)
+    x = Examples.of(table, H200).x[:50].astype(np.float64)
+    h = (np.clip(x, model.low, model.high) - model.mean) * model.scale
+    (w0, b0), (w1, b1) = model.layers
+    want = (np.maximum(h @ w0 + b0, 0) @ w1 + b1)[:, 0] + x[:, features.BASE] * np.log(2)
+    np.testing.assert_allclose(model.predict(x.astype(np.float32)), want, rtol=1e-4)

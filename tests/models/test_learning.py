@@ -1,0 +1,138 @@
+"""Both families learn a simple rule, report how it goes, and can be stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from diode_engine.errors import TrainingError
+from diode_engine.hardware import H200
+from diode_engine.models.fit_network import NetworkSettings, fit_network
+from diode_engine.models.fit_trees import TreesSettings, fit_trees
+from diode_engine.models.fitting import Examples, Progress, efficiency, ranking_loss
+from diode_engine.table import TimingTable
+
+NETWORK = NetworkSettings(hidden=(32,), epochs=40, patience=40, problems=16, rows=16)
+TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)
+
+
+@pytest.fixture(scope="module")
+def halves(table: TimingTable) -> tuple[Examples, Examples]:
+    held = table.problem % 4 == 0
+    return (
+        Examples.of(table.take(~held), H200),
+        Examples.of(table.take(held), H200),
+    )
+
+
+def rmse(examples: Examples, predicted: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((predicted - examples.log_us) ** 2)))
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("family", ["network", "network, regret", "trees", "trees, ranking"])
+def test_a_fit_beats_a_constant(
+    family: str, residual: bool, halves: tuple[Examples, Examples]
+) -> None:
+    train, held_out = halves
+    seen: list[Progress] = []
+    if family.startswith("network"):
+        ranking = "regret" if "regret" in family else "listwise"
+        s = NetworkSettings(**{**vars(NETWORK), "residual": residual, "ranking": ranking})
+        model = fit_network(train, held_out, s, seen.append, "cpu")
+    else:
+        t = TreesSettings(
+            **{**vars(TREES), "residual": residual, "rank": 0.01 if "ranking" in family else 0.0}
+        )
+        model = fit_trees(train, held_out, t, seen.append)
+    predicted = model.predict(held_out.x)
+    constant = np.full_like(held_out.log_us, train.log_us.mean())
+    assert rmse(held_out, predicted) < 0.5 * rmse(held_out, constant)
+    assert efficiency(held_out, predicted) > 0.85 > efficiency(held_out, constant)
+    best = min(seen, key=lambda p: p.objective)
+    assert best.rmse == pytest.approx(rmse(held_out, predicted), rel=1e-3)
+    assert best.efficiency == pytest.approx(efficiency(held_out, predicted), rel=1e-3)
+    again = type(model).from_bytes(model.to_bytes())
+    np.testing.assert_array_equal(again.predict(held_out.x), predicted)
+
+
+@pytest.mark.parametrize("family", ["network", "trees"])
+def test_the_same_seed_gives_the_same_model(family: str, halves: tuple[Examples, Examples]) -> None:
+    def bytes_of(seed: int) -> bytes:
+        if family == "network":
+            s = NetworkSettings(**{**vars(NETWORK), "epochs": 2, "seed": seed})
+            return fit_network(*halves, s, device="cpu").to_bytes()
+        t = TreesSettings(**{**vars(TREES), "rounds": 3, "seed": seed})
+        return fit_trees(*halves, t).to_bytes()
+
+    assert bytes_of(1) == bytes_of(1) != bytes_of(2)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("fit", [fit_network, fit_trees])
+def test_an_exception_in_the_report_ends_the_fit(
+    fit: object, halves: tuple[Examples, Examples]
+) -> None:
+    seen = []
+
+    def stop(progress: Progress) -> None:
+        seen.append(progress.step)
+        if progress.step == 2:
+            raise Stopped
+
+    settings = NETWORK if fit is fit_network else TREES
+    with pytest.raises(Stopped):
+        fit(*halves, settings, stop)  # type: ignore[operator]
+    assert seen == [1, 2]
+
+
+def test_failed_and_unsupported_timings_are_left_out(table: TimingTable) -> None:
+    failed = np.zeros(len(table), np.uint8)
+    failed[5] = 1
+    us = table.min_us.copy()
+    us[5] = np.nan
+    changed = TimingTable(
+        table.problems, table.candidates, table.environments, table.problem, table.candidate,
+        table.environment, us, table.median_us, table.spread_us, table.repeats, failed,
+    )  # fmt: skip
+    shuffled = changed.take(np.random.default_rng(0).permutation(len(table)))
+    examples = Examples.of(shuffled, H200)
+    assert len(examples.log_us) == len(table) - 1
+    assert len(examples.starts) == len(table.problems)
+    np.testing.assert_allclose(
+        np.sort(examples.log_us), np.sort(np.log(us[~np.isnan(us)])), rtol=1e-6
+    )
+
+
+def test_what_cannot_be_learned_from_is_refused(halves: tuple[Examples, Examples]) -> None:
+    train, _ = halves
+    with pytest.raises(TrainingError, match="no timings"):
+        Examples(train.x[:0], train.log_us[:0], train.problem[:0])
+    with pytest.raises(TrainingError, match="number of rows"):
+        Examples(train.x[1:], train.log_us, train.problem)
+    with pytest.raises(TrainingError, match="not finite"):
+        Examples(train.x, np.full_like(train.log_us, np.nan), train.problem)
+    with pytest.raises(TrainingError, match="not together"):
+        Examples(train.x, train.log_us, np.arange(len(train.problem)) % 7)
+
+
+def test_the_ranking_loss_is_none_for_the_truth(halves: tuple[Examples, Examples]) -> None:
+    train, _ = halves
+    assert ranking_loss(train, train.log_us, 0.1) == pytest.approx(0, abs=1e-9)
+    assert ranking_loss(train, train.log_us + 1, 0.1) == pytest.approx(0, abs=1e-4)
+    assert ranking_loss(train, -train.log_us, 0.1) > 1
+
+
+def test_asking_a_network_needs_no_torch() -> None:
+    code = (
+        "import sys, diode_engine.models.predictor, diode_engine.models.network;"
+        "import diode_engine.registry;"
+        "sys.exit(bool({'torch', 'xgboost', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

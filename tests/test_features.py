@@ -1,0 +1,199 @@
+"""Feature rows: what they say, that they are finite, and that nothing around a row matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diode_engine import features
+from diode_engine.hardware import H200, Hardware
+from diode_engine.problem import MAX_DIM, Candidate, DType, Problem
+from diode_engine.resources import fits, shared_bytes
+
+BLIND = Hardware("cpu", "x", "y", 0, 0, 0, 0, 0, 0, 0)
+
+
+def triton(m: int, n: int, k: int, stages: int = 3, warps: int = 4, **more: int) -> Candidate:
+    return Candidate.make(
+        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps, **more
+    )
+
+
+CANDIDATES = (
+    triton(16, 16, 16, 1, 2),
+    triton(64, 64, 32),
+    triton(128, 128, 64, 4, 8),
+    triton(256, 256, 256, 5, 8),
+    Candidate.make(
+        "triton::mm_persistent_tma",
+        BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, num_stages=3, num_warps=8,
+    ),
+    Candidate.make("aten::mm"),
+    Candidate.make("aten::bias_addmm"),
+    Candidate.make("decompose_k", k_split=8),
+)  # fmt: skip
+
+PROBLEMS = (
+    Problem.make("mm", 1, 1, 1, "float32"),
+    Problem.make("mm", 17, 4099, 511, "bfloat16", b_layout="col"),
+    Problem.make("addmm", 2048, 4096, 1024, "float16"),
+    Problem.make("bmm", 128, 64, 128, "float32", B=96, allow_tf32=True),
+    Problem.make("baddbmm", 100, 36, 200, "bfloat16", B=7, a_layout="col"),
+)
+
+
+def rows(
+    problem: Problem,
+    candidates: tuple[Candidate, ...] = CANDIDATES,
+    hardware: Hardware = H200,
+) -> np.ndarray:
+    n = len(candidates)
+    return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
+
+
+def value(problem: Problem, candidate: Candidate, name: str) -> float:
+    return float(rows(problem, (candidate,))[0, features.NAMES.index(name)])
+
+
+def test_the_features_are_those_of_their_version() -> None:
+    """A change of the features, however small, is a change of VERSION: a model is asked with
+    what it was trained on. Whoever changes them raises VERSION and this line."""
+    p, c = np.divmod(np.arange(len(PROBLEMS) * len(CANDIDATES)), len(CANDIDATES))
+    x = features.matrix(PROBLEMS, CANDIDATES, p, c, H200)
+    weights = np.linspace(1, 2, x.size).reshape(x.shape)
+    total = float(np.sum(x.astype(np.float64) * weights))
+    assert (features.VERSION, features.NAMES_HASH) == (1, "c342dc2e3700ffb1")
+    assert total == pytest.approx(12533.494379990001, rel=1e-7)
+
+
+def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
+    rng = np.random.default_rng(0)
+    n = 40_000  # several blocks
+    p = rng.integers(0, len(PROBLEMS), n)
+    c = rng.integers(0, len(CANDIDATES), n)
+    bulk = features.matrix(PROBLEMS, CANDIDATES, p, c, H200)
+    for place, problem in enumerate(PROBLEMS):
+        mine = np.flatnonzero(p == place)
+        alone = features.matrix((problem,), CANDIDATES, np.zeros(len(mine), int), c[mine], H200)
+        np.testing.assert_array_equal(alone.view(np.int32), bulk[mine].view(np.int32))
+    one = features.matrix(PROBLEMS, CANDIDATES, p[-1:], c[-1:], H200)
+    np.testing.assert_array_equal(one.view(np.int32), bulk[-1:].view(np.int32))
+
+
+dims = st.integers(1, MAX_DIM) | st.integers(1, 5000)
+small = st.integers(1, 1 << 20) | st.sampled_from([16, 64, 128])
+
+
+@settings(deadline=None, max_examples=60)
+@given(dims, dims, dims, dims, st.sampled_from(list(DType)), small, small, small, small, small)
+def test_no_row_is_nan_or_infinite(
+    B: int, M: int, N: int, K: int, dtype: DType, m: int, n: int, k: int, s: int, w: int
+) -> None:
+    problem = Problem.make("bmm", M, N, K, dtype, B=B)
+    asked = (triton(m, n, k, s, w), Candidate.make("decompose_k", k_split=s), *CANDIDATES)
+    for hardware in (H200, BLIND):
+        assert np.isfinite(rows(problem, asked, hardware)).all()
+
+
+def test_no_rows() -> None:
+    none = np.zeros(0, np.intp)
+    assert features.matrix((), (), none, none, H200).shape == (0, len(features.NAMES))
+
+
+def test_tiles_and_waves() -> None:
+    problem, candidate = Problem.make("mm", 1000, 1000, 1000, "float16"), triton(128, 128, 64)
+    assert value(problem, candidate, "log2_tiles") == 6
+    assert value(problem, candidate, "efficiency_m") == pytest.approx(1000 / 1024)
+    assert value(problem, candidate, "fill") == pytest.approx(64 / 132)
+    assert value(problem, candidate, "log2_k_iterations") == 4
+    assert value(problem, candidate, "even_k") == 0
+    assert value(problem, triton(128, 128, 8), "even_k") == 1
+
+
+def test_loads_of_odd_strides_are_not_pipelined() -> None:
+    candidate = triton(128, 128, 64, 4)
+    aligned = Problem.make("mm", 512, 512, 512, "float16")
+    odd = Problem.make("mm", 512, 512, 511, "float16")
+    assert value(aligned, candidate, "depth") == 4
+    assert value(odd, candidate, "depth") == 1
+    # Four bytes are enough for an asynchronous copy: one float32.
+    assert value(Problem.make("mm", 512, 512, 511, "float32"), candidate, "depth") == 4
+
+
+def test_the_base_time_follows_the_size() -> None:
+    candidate = triton(128, 128, 64, 4, 8)
+    times = [
+        value(Problem.make("mm", size, size, size, "bfloat16"), candidate, "log2_base_us")
+        for size in (256, 1024, 4096, 8192)
+    ]
+    assert times == sorted(times)
+    # 4096³ at the data sheet's peak takes 139 µs.
+    assert 100 < 2 ** times[2] < 500
+
+
+def test_unknown_kwargs_are_ignored_and_missing_ones_filled_in() -> None:
+    problem = PROBLEMS[2]
+    full = triton(64, 64, 32, 3, 4, GROUP_M=8)
+    short = Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
+    more = triton(64, 64, 32, 3, 4, GROUP_M=8, SOMETHING=5, EVEN_K=1)
+    x = rows(problem, (full, short, more))
+    np.testing.assert_array_equal(x[0], x[1])
+    np.testing.assert_array_equal(x[0], x[2])
+
+
+@pytest.mark.parametrize(
+    ("candidate", "known"),
+    [
+        (Candidate.make("aten::mm"), True),
+        (Candidate.make("triton::bmm", BLOCK_M=16, BLOCK_N=16, BLOCK_K=16), True),
+        (Candidate.make("triton::mm", BLOCK_M=16, BLOCK_N=16), False),
+        (Candidate.make("triton::mm", BLOCK_M=16.0, BLOCK_N=16, BLOCK_K=16), False),
+        (Candidate.make("triton::mm", BLOCK_M=0, BLOCK_N=16, BLOCK_K=16), False),
+        (Candidate.make("triton::mm", BLOCK_M=True, BLOCK_N=16, BLOCK_K=16), False),
+        (Candidate.make("decompose_k"), False),
+        (Candidate.make("cutlass::gemm"), False),
+    ],
+)
+def test_what_is_supported(candidate: Candidate, known: bool) -> None:
+    zero = np.zeros(1, np.intp)
+    assert features.supported(PROBLEMS, (candidate,), zero, zero).tolist() == [known]
+
+
+def test_types_without_features_are_not_supported() -> None:
+    zero = np.zeros(1, np.intp)
+    problem = Problem.make("mm", 8, 8, 8, "int8")
+    assert not features.supported((problem,), CANDIDATES, zero, zero).any()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "candidate", "need"),
+    [
+        # wgmma: all stages; else all but one, at least one
+        ("bfloat16", False, triton(128, 128, 64, 3, 4), 2 * 256 * 64 * 3),
+        ("bfloat16", False, triton(32, 128, 64, 3, 4), 2 * 160 * 64 * 2),
+        ("bfloat16", False, triton(128, 128, 64, 3, 2), 2 * 256 * 64 * 2),
+        ("float16", False, triton(16, 16, 16, 1, 2), 2 * 32 * 16),
+        ("float32", True, triton(64, 64, 32, 4, 4), 4 * 128 * 32 * 4),
+        ("float32", False, triton(64, 64, 32, 4, 4), 4 * 128 * 32 * 3),
+        ("float16", False, Candidate.make("aten::mm"), 0),
+    ],
+)
+def test_shared_memory(dtype: str, tf32: bool, candidate: Candidate, need: int) -> None:
+    problem = Problem.make("mm", 512, 512, 512, dtype, allow_tf32=tf32)
+    assert shared_bytes(problem, (candidate,), H200).tolist() == [need]
+
+
+def test_what_fits() -> None:
+    problem = Problem.make("mm", 512, 512, 512, "bfloat16")
+    asked = {
+        triton(128, 256, 64, 4, 8): True,  # 196,608 bytes
+        triton(128, 256, 64, 5, 8): False,  # 245,760 bytes
+        triton(32, 256, 64, 5, 8): True,
+        triton(256, 256, 16, 1, 2): False,  # the accumulator
+        triton(64, 64, 16, 1, 64): False,  # the threads
+        Candidate.make("aten::mm"): True,
+        Candidate.make("cutlass::gemm"): True,
+    }
+    assert fits(problem, tuple(asked), H200).tolist() == list(asked.values())
