@@ -339,10 +339,10 @@ def load_artifact(folder: Path) -> Artifact:
     new; and where the model was made with other features than this Diode's.
     """
     manifest = load_manifest(folder)
-    members = []
-    for entry in manifest.members:
-        members.append(load_member(entry["family"], read_member(folder, entry)))
-    return Artifact(manifest, tuple(members))
+    return Artifact(
+        manifest,
+        tuple(load_member(e["family"], read_member(folder, e)) for e in manifest.members),
+    )
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:

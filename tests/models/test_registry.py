@@ -133,6 +133,9 @@ def test_the_nearest_device_serves_and_says_so(
     save: Save, shipped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ship(save, shipped, "far", 1, hardware=A100)
+    slow = replace(H100, name="NVIDIA H100 PCIe", clock_mhz=1755, memory_gb_s=2039)
+    assert 0 < H200.likeness(slow) < registry.LEAST_LIKENESS
+    ship(save, shipped, "slow", 1, hardware=slow)
     assert registry.load_predictor(H200) is None
     ship(save, shipped, "near", 1, hardware=H100)
     match = registry.best_for(H200)
