@@ -6,14 +6,17 @@
 from diode_engine.store.runs import Run, RunState
 from diode_engine.store.store import Imported, Stats, Store
 from diode_engine.store.transfer import (
+    Group,
     dataset_key,
     export_dataset,
     import_dataset,
     read_dataset,
+    read_groups,
     write_dataset,
 )
 
 __all__ = [
+    "Group",
     "Imported",
     "Run",
     "RunState",
@@ -23,5 +26,6 @@ __all__ = [
     "export_dataset",
     "import_dataset",
     "read_dataset",
+    "read_groups",
     "write_dataset",
 ]

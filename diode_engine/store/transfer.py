@@ -11,7 +11,7 @@ import json
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -44,6 +44,15 @@ _FAILURE_CODES: dict[Any, int] = {None: 0} | {
 }
 _HARDWARE_FIELDS = [field.name for field in fields(Hardware)]
 _Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group of a file: the rows of one problem in one environment."""
+
+    problem: Problem
+    environment: Environment
+    rows: slice
 
 
 def dataset_key(table: TimingTable) -> str:
@@ -94,18 +103,19 @@ def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> T
     that is only to be predicted; its failure is then Failure.NOT_TIMED. Raises DatasetError,
     with the place, where the file is missing, malformed or of an unknown version.
     """
-    where = Path(path)
-    suffix = _suffix(where)
-    try:
-        data = _load(where, compressed=suffix.endswith(".zst"))
-        document = _parse_json(data) if suffix.startswith(".json") else _parse_msgpack(data)
-        return _table(document, times_required)
-    except MemoryError:
-        raise DatasetError(f"{where} does not fit in this machine's memory; split it.") from None
-    except OSError as error:
-        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except _Malformed as error:
-        raise DatasetError(f"{where}: {error}") from error
+    return _read(Path(path), times_required)[0]
+
+
+def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ...]]:
+    """As `read_dataset` where times are not required, and how the file groups its rows."""
+    table, rows = _read(Path(path), times_required=False)
+    ends = np.cumsum(rows.lengths).tolist()
+    return table, tuple(
+        Group(table.problems[problem], table.environments[environment], slice(end - n, end))
+        for problem, environment, n, end in zip(
+            rows.problem, rows.environment, rows.lengths, ends, strict=True
+        )
+    )
 
 
 def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
@@ -204,6 +214,20 @@ def _replace(path: Path, data: bytes) -> None:
 # Reading bytes
 
 
+def _read(where: Path, times_required: bool) -> tuple[TimingTable, _Rows]:
+    suffix = _suffix(where)
+    try:
+        data = _load(where, compressed=suffix.endswith(".zst"))
+        document = _parse_json(data) if suffix.startswith(".json") else _parse_msgpack(data)
+        return _table(document, times_required)
+    except MemoryError:
+        raise DatasetError(f"{where} does not fit in this machine's memory; split it.") from None
+    except OSError as error:
+        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
+    except _Malformed as error:
+        raise DatasetError(f"{where}: {error}") from error
+
+
 def _load(path: Path, *, compressed: bool) -> bytes:
     if not path.exists():
         raise DatasetError(f"There is no file {path}; check its name.")
@@ -298,7 +322,7 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
 # Reading the document
 
 
-def _table(document: Any, times_required: bool) -> TimingTable:
+def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
     _mapping(document, "It", _FIELDS, _FIELDS)
     if document["format"] != FORMAT:
         raise _Malformed(f"Its format is {_show(document['format'])}; it must be {FORMAT!r}.")
@@ -323,7 +347,7 @@ def _table(document: Any, times_required: bool) -> TimingTable:
             "file without times can only be predicted."
         )
     failure[neither] = _NOT_TIMED
-    return TimingTable(
+    table = TimingTable(
         problems,
         candidates,
         environments,
@@ -336,6 +360,7 @@ def _table(document: Any, times_required: bool) -> TimingTable:
         repeats=rows.whole("repeats", 2**31 - 1, none=0),
         failure=failure,
     )
+    return table, rows
 
 
 class _Rows:
