@@ -1,0 +1,16 @@
+"""How well a model chooses, next to those it wants to replace."""
+
+from diode_engine.validation.choosers import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE
+from diode_engine.validation.default_space import default_space
+from diode_engine.validation.report import Report, evaluate
+
+__all__ = [
+    "ATEN",
+    "DEFAULT",
+    "MEDIAN",
+    "NV_HEURISTICS",
+    "ROOFLINE",
+    "Report",
+    "default_space",
+    "evaluate",
+]

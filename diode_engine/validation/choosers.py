@@ -1,0 +1,141 @@
+"""Who chooses among the same candidates of the same problems.
+
+A chooser is a score for each candidate; the least is chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.encoding import encode
+from diode_engine.problem import Candidate
+from diode_engine.resources import fits
+from diode_engine.validation import nv_heuristics
+from diode_engine.validation.default_space import default_space
+from diode_engine.validation.metrics import Values
+from diode_engine.validation.pool import Pool
+
+ATEN = "ATen"
+DEFAULT = "max-autotune DEFAULT"
+NV_HEURISTICS = "nvMatmulHeuristics"
+ROOFLINE = "roofline"
+MEDIAN = "median candidate"
+
+_ROWS = 1 << 17  # features at once
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """`score` is [n] over the pool, NaN for what is never chosen; `timed` how many kernels are
+    timed at compile to choose one (the mean over cases); `ranks` whether the second and later
+    places mean something, so that several could be timed and the best of them taken."""
+
+    name: str
+    score: Values
+    timed: float = 0.0
+    ranks: bool = False
+
+
+def model(pool: Pool, predicted_us: Values, name: str) -> Chooser:
+    """The least predicted time among the candidates that fit, as at compile time."""
+    return Chooser(name, np.where(_fit(pool), predicted_us, np.nan), ranks=True)
+
+
+def aten(pool: Pool) -> Chooser:
+    """The library's kernel, as torch.compile without max-autotune takes it; the best, where an
+    op has two."""
+    extern = np.array([c.is_extern for c in pool.table.candidates], np.bool_)
+    return Chooser(ATEN, np.where(extern[pool.table.candidate], pool.time_us, np.nan))
+
+
+def max_autotune_default(pool: Pool) -> Chooser:
+    """The best of what max-autotune times with its search space DEFAULT, as far as measured."""
+    table = pool.table
+    keys = _keys(table.candidates)
+    extern = {i for i, c in enumerate(table.candidates) if c.is_extern}
+    place: dict[tuple[object, ...], list[int]] = {}
+    for i, key in enumerate(keys):
+        place.setdefault(key, []).append(i)
+    offered = np.zeros(len(pool), np.bool_)
+    cases = pool.cases()
+    for problem, environment, rows in cases:
+        space = _keys(default_space(problem, environment.torch))
+        wanted = extern.union(*(place.get(key, ()) for key in space))
+        offered[rows] = np.isin(table.candidate[rows], list(wanted))
+    score = np.where(offered, pool.time_us, np.nan)
+    return Chooser(DEFAULT, score, timed=np.count_nonzero(~np.isnan(score)) / len(cases))
+
+
+def roofline(pool: Pool) -> Chooser:
+    """The least base time of the features: what their arithmetic says without any learning."""
+    table = pool.table
+    score = np.full(len(pool), np.nan)
+    known = encode(table.candidates).known[table.candidate] & _fit(pool)
+    typed = np.array([p.dtype in features.DTYPES for p in table.problems], np.bool_)
+    known &= typed[table.problem]
+    for place, environment in enumerate(table.environments):
+        asked = np.flatnonzero(known & (table.environment == place))
+        for start in range(0, len(asked), _ROWS):
+            rows = asked[start : start + _ROWS]
+            x = features.matrix(
+                table.problems, table.candidates, table.problem[rows], table.candidate[rows],
+                environment.hardware,
+            )  # fmt: skip
+            score[rows] = x[:, features.BASE]
+    return Chooser(ROOFLINE, score, ranks=True)
+
+
+def median_candidate(pool: Pool) -> Chooser:
+    """The candidate whose time is nearest to the problem's median: a blind choice."""
+    score = np.full(len(pool), np.nan)
+    for _, _, rows in pool.cases():
+        log = np.log(pool.time_us[rows])
+        score[rows] = np.abs(log - np.nanmedian(log))
+    return Chooser(MEDIAN, score)
+
+
+def nv_matmul_heuristics(pool: Pool) -> tuple[Chooser | None, tuple[str, ...]]:
+    """nvMatmulHeuristics, where it can be asked about any of the hardware, and the sentences
+    that say why it cannot."""
+    table = pool.table
+    cases = pool.cases()
+    hardware = {environment.hardware.key: environment.hardware for _, environment, _ in cases}
+    why = {key: nv_heuristics.unavailable(h) for key, h in hardware.items()}
+    notes = tuple(dict.fromkeys(sentence for sentence in why.values() if sentence))
+    if all(why.values()):
+        return None, notes
+    score = np.full(len(pool), np.nan)
+    everywhere = np.arange(len(table.candidates))
+    for problem, environment, rows in cases:
+        if why[environment.hardware.key] is None:
+            timed = table.candidate[rows][~np.isnan(pool.time_us[rows])]
+            # All candidates, so that their encoding is made once for all problems.
+            rank = nv_heuristics.ranking(
+                problem, table.candidates, np.isin(everywhere, timed), environment.hardware
+            )
+            score[rows] = rank[table.candidate[rows]]
+    return Chooser(NV_HEURISTICS, score, ranks=True), notes
+
+
+def _fit(pool: Pool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """[n] whether the device can launch it, as far as that is known beforehand."""
+    table = pool.table
+    out = np.zeros(len(pool), np.bool_)
+    for problem, environment, rows in pool.cases():
+        fit = fits(problem, table.candidates, environment.hardware)
+        out[rows] = fit[table.candidate[rows]]
+    return out
+
+
+def _keys(candidates: tuple[Candidate, ...]) -> list[tuple[object, ...]]:
+    """What tells kernels apart: the template and its parameters, the missing ones by their
+    defaults, so that GROUP_M = 8 and no GROUP_M are the same."""
+    c = encode(candidates)
+    columns = (c.block_m, c.block_n, c.block_k, c.stages, c.warps, c.group_m, c.k_split)
+    return [
+        (candidate.template, *values)
+        for candidate, *values in zip(candidates, *(x.tolist() for x in columns), strict=True)
+    ]

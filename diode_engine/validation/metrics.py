@@ -1,0 +1,149 @@
+"""How good choices and predictions are.
+
+The efficiency of a choice on a problem is the time of the best measured candidate over that of
+the chosen one, so 1 is perfect. Of a choice of k candidates, which would be timed before one
+is taken, the best counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.problem import Problem
+from diode_engine.validation.pool import Pool
+
+Values = npt.NDArray[np.float64]
+
+# What an efficiency of 0 (the chosen kernel failed) counts as in a geometric mean, which it
+# would otherwise make 0 alone: a kernel a hundred times slower than the best.
+FLOOR = 0.01
+M_BANDS = ((16, "M ≤ 16"), (64, "M 17–64"), (512, "M 65–512"))
+M_ABOVE = "M > 512"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Efficiencies of several problems. `p10` is the 10th percentile."""
+
+    problems: int
+    geomean: float
+    p10: float
+    worst: float
+
+    @classmethod
+    def of(cls, efficiency: Values) -> Summary:
+        """Of one value or more."""
+        return cls(
+            len(efficiency),
+            float(np.exp(np.mean(np.log(np.maximum(efficiency, FLOOR))))),
+            float(np.percentile(efficiency, 10)),
+            float(efficiency.min()),
+        )
+
+
+def efficiencies(pool: Pool, score: Values, ks: Sequence[int]) -> Values:
+    """[len(ks), cases] the efficiency of the k candidates with the least score (fewer where
+    fewer have one), for each k; equal ones in the pool's order.
+
+    `score` is [n], NaN for what is never chosen. A chosen candidate that failed is as good as
+    none: 0 where all chosen ones failed. NaN where no candidate of the case has a score.
+    """
+    out = np.full((len(ks), len(pool.starts) - 1), np.nan)
+    for case, (_, _, rows) in enumerate(pool.cases()):
+        time, scored = pool.time_us[rows], score[rows]
+        order = np.argsort(scored, kind="stable")[: max(ks)]
+        order = order[~np.isnan(scored[order])]
+        if not len(order):
+            continue
+        best_so_far = np.fmin.accumulate(time[order])
+        reached = np.nan_to_num(np.nanmin(time) / best_so_far, nan=0.0)
+        out[:, case] = reached[np.minimum(ks, len(order)) - 1]
+    return out
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of predicted against measured times, over `timings` candidates that have both.
+
+    `rmse_log` is the root of the mean squared error of the natural logarithm, `exp_rmse` its
+    exponential (a factor), `mape` the mean of |predicted / measured − 1|, `spearman` the
+    median over problems of the rank correlation within a problem (NaN where no problem has
+    three candidates or more).
+    """
+
+    timings: int
+    rmse_log: float
+    exp_rmse: float
+    mape: float
+    spearman: float
+
+
+def prediction_errors(pool: Pool, predicted_us: Values) -> Errors | None:
+    """None where nothing measured was predicted."""
+    both = ~np.isnan(predicted_us) & ~np.isnan(pool.time_us)
+    if not both.any():
+        return None
+    log_ratio = np.log(predicted_us[both] / pool.time_us[both])
+    rmse = float(np.sqrt(np.mean(log_ratio**2)))
+    correlations = [
+        spearman(predicted_us[rows][both[rows]], pool.time_us[rows][both[rows]])
+        for _, _, rows in pool.cases()
+        if np.count_nonzero(both[rows]) >= 3
+    ]
+    return Errors(
+        timings=int(np.count_nonzero(both)),
+        rmse_log=rmse,
+        exp_rmse=float(np.exp(rmse)),
+        mape=float(np.mean(np.abs(np.expm1(log_ratio)))),
+        spearman=float(np.median(correlations)) if correlations else float("nan"),
+    )
+
+
+def spearman(x: Values, y: Values) -> float:
+    """The correlation of ranks, equal values at their mean rank; 0 where all are equal."""
+    a, b = _ranks(x), _ranks(y)
+    a, b = a - a.mean(), b - b.mean()
+    norm = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / norm if norm else 0.0
+
+
+def _ranks(values: Values) -> Values:
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    ranks: Values = (last - (count - 1) / 2)[place]
+    return ranks
+
+
+def groups(problem: Problem) -> Mapping[str, str]:
+    """The groups that a problem is reported in, by what they are made by."""
+    bands = (name for limit, name in M_BANDS if limit >= problem.M)
+    return {
+        "op": str(problem.op),
+        "dtype": "tf32" if problem.allow_tf32 else str(problem.dtype),
+        "M": next(bands, M_ABOVE),
+        "layout": f"{problem.a.layout}/{problem.b.layout}",
+    }
+
+
+def by_group(
+    problems: Iterable[Problem], efficiency: Values
+) -> Mapping[str, Mapping[str, Summary]]:
+    """For each kind of group a summary by group, in the groups' natural order; `efficiency` is
+    [problems], NaN where there is none."""
+    members: dict[str, dict[str, list[float]]] = {}
+    for problem, value in zip(problems, efficiency.tolist(), strict=True):
+        if value == value:
+            for kind, name in groups(problem).items():
+                members.setdefault(kind, {}).setdefault(name, []).append(value)
+    bands = [name for _, name in M_BANDS] + [M_ABOVE]
+    return {
+        kind: {
+            name: Summary.of(np.array(found[name]))
+            for name in (sorted(found) if kind != "M" else [b for b in bands if b in found])
+        }
+        for kind, found in members.items()
+    }

@@ -1,0 +1,120 @@
+"""What choosers choose from: the candidates that were measured, each once.
+
+A *case* is one problem in one environment, since times of two environments do not compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.errors import TrainingError
+from diode_engine.hardware import Environment
+from diode_engine.problem import Failure, Problem
+from diode_engine.table import FAILURES, TimingTable
+
+_NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """n candidates of c cases, those of a case together.
+
+    `table` has one row for each, its time (the median, where a pair was timed several times)
+    as min_us and NaN where it failed; `rows` is [n] a row of the table that it was made from;
+    case i has the rows from `starts[i]` to `starts[i + 1]`.
+    """
+
+    table: TimingTable
+    rows: npt.NDArray[np.intp]
+    starts: npt.NDArray[np.intp]
+    left_out: int  # cases with fewer than two times, where there is nothing to choose
+
+    @classmethod
+    def of(cls, table: TimingTable) -> Pool:
+        """The table's timings of equal pairs as one; a pair failed where it always did. Rows
+        that were never timed are left out. Raises TrainingError where no case is left."""
+        asked = np.flatnonzero(table.failure != _NOT_TIMED)
+        order = asked[
+            np.lexsort(
+                tuple(
+                    column[asked]
+                    for column in (table.time_us, table.candidate, table.environment, table.problem)
+                )
+            )
+        ]
+        first = _changes(table.problem[order], table.environment[order], table.candidate[order])
+        # Within a pair times ascend and NaN comes last.
+        time = table.time_us[order]
+        timed = np.add.reduceat(~np.isnan(time), first, dtype=np.intp) if len(order) else first
+        low, high = first + np.maximum(timed - 1, 0) // 2, first + timed // 2
+        median = (time[low] + time[high]) / 2  # NaN where none was timed
+        rows = order[first]
+
+        starts = _changes(table.problem[rows], table.environment[rows])
+        ends = np.append(starts[1:], len(rows))
+        if len(starts):
+            enough = np.add.reduceat(~np.isnan(median), starts, dtype=np.intp) >= 2
+        else:
+            enough = np.zeros(0, np.bool_)
+        if not enough.any():
+            raise TrainingError(
+                "There is no problem with two timed candidates or more, so nothing to choose; "
+                "collect or import timings."
+            )
+        kept = np.repeat(enough, ends - starts)
+        rows, median = rows[kept], median[kept]
+        lengths = (ends - starts)[enough]
+        failed = np.isnan(median)
+        n = len(rows)
+        return cls(
+            TimingTable(
+                table.problems,
+                table.candidates,
+                table.environments,
+                problem=table.problem[rows],
+                candidate=table.candidate[rows],
+                environment=table.environment[rows],
+                min_us=median,
+                median_us=np.full(n, np.nan),
+                spread_us=np.full(n, np.nan),
+                repeats=np.zeros(n, np.int32),
+                failure=np.where(failed, table.failure[rows], 0).astype(np.uint8),
+            ),
+            rows,
+            np.append(np.zeros(1, np.intp), np.cumsum(lengths)),
+            int(np.count_nonzero(~enough)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def time_us(self) -> npt.NDArray[np.float64]:
+        """[n] microseconds; NaN where it failed."""
+        return self.table.min_us
+
+    def cases(self) -> list[tuple[Problem, Environment, slice]]:
+        """[c] each case's problem, environment and rows."""
+        table = self.table
+        return [
+            (
+                table.problems[table.problem[start]],
+                table.environments[table.environment[start]],
+                slice(start, end),
+            )
+            for start, end in pairwise(self.starts.tolist())
+        ]
+
+
+def _changes(*columns: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
+    """Where a run of equal rows begins."""
+    n = len(columns[0])
+    begins = np.zeros(n, np.bool_)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
