@@ -1,0 +1,130 @@
+"""Timings to fitted models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.errors import TrainingError
+from diode_engine.hardware import Environment, Hardware
+from diode_engine.models.fit_network import NetworkSettings, fit_network
+from diode_engine.models.fit_trees import TreesSettings, fit_trees
+from diode_engine.models.fitting import Examples, Progress
+from diode_engine.models.protocol import TimingModel
+from diode_engine.table import TimingTable
+from diode_engine.training.splits import split_validation
+
+# The members of each family, in the order in which they are fitted.
+FAMILIES = {"trees": ("trees",), "network": ("network",), "ensemble": ("trees", "network")}
+
+LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
+LEAST_WATCHED = 2  # problems that early stopping watches
+
+Report = Callable[[str, Progress], None]  # is told the member that is being fitted
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How each kind of member is fitted; the seeds in here are set by the training's."""
+
+    trees: TreesSettings = field(default_factory=TreesSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+
+
+def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
+    """The rows that one model can be made from: of one device with one torch and one Triton,
+    since each of them changes what a kernel is. Where several were timed on the GPU of this
+    name, the one with the most timings.
+
+    Raises TrainingError where there is no such GPU, or none is named and there are several.
+    """
+    counts = Counter(table.environment.tolist())
+    names = sorted({table.environments[i].hardware.name for i in counts})
+    if hardware is None:
+        if len(names) > 1:
+            raise TrainingError(
+                f"There are timings of several GPUs ({', '.join(names)}); name the one to train "
+                "for with --hardware."
+            )
+        if not names:
+            raise TrainingError("There are no timings to learn from; collect or import some.")
+        hardware = names[0]
+    elif hardware not in names:
+        raise TrainingError(
+            f"There are no timings of a GPU named {hardware!r}; there are some of: "
+            f"{', '.join(names) or 'none'}."
+        )
+    kinds: Counter[tuple[Hardware, str, str]] = Counter()
+    for i, count in counts.items():
+        if table.environments[i].hardware.name == hardware:
+            kinds[_kind(table.environments[i])] += count
+    (kind, _), *_ = kinds.most_common(1)
+    same = np.array([_kind(environment) == kind for environment in table.environments], np.bool_)
+    return table.take(same[table.environment])
+
+
+def _kind(environment: Environment) -> tuple[Hardware, str, str]:
+    return environment.hardware, environment.torch, environment.triton
+
+
+def learnable(table: TimingTable) -> TimingTable:
+    """The rows that succeeded, of problems and candidates that features can describe."""
+    known = features.supported(table.problems, table.candidates, table.problem, table.candidate)
+    return table.take(known & (table.failure == 0))
+
+
+def examples(table: TimingTable, hardware: Hardware) -> Examples:
+    """What models are fitted to, of rows that are `learnable`."""
+    rows = np.argsort(table.problem, kind="stable")
+    problem, candidate = table.problem[rows], table.candidate[rows]
+    return Examples(
+        features.matrix(table.problems, table.candidates, problem, candidate, hardware),
+        np.log(table.time_us[rows]).astype(np.float32),
+        problem,
+    )
+
+
+def fit(
+    table: TimingTable,
+    family: str,
+    *,
+    seed: int = 0,
+    settings: Settings | None = None,
+    report: Report = lambda member, progress: None,
+) -> tuple[TimingModel, ...]:
+    """The fitted members of this family, from rows that are `learnable` and of one
+    environment. Problems for early stopping are taken from among them. The same rows in the
+    same order and the same seed give the same members, on one machine.
+
+    Raises TrainingError where there is no such family or there are too few problems.
+    """
+    if family not in FAMILIES:
+        raise TrainingError(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
+    fitted, watched = split_validation(table, seed=seed)
+    problems, spare = len(set(fitted.problem.tolist())), len(set(watched.problem.tolist()))
+    if problems < LEAST_FITTED or spare < LEAST_WATCHED:
+        raise TrainingError(
+            f"{problems + spare} problems to learn from are too few ({problems} to fit to and "
+            f"{spare} to watch; {LEAST_FITTED} and {LEAST_WATCHED} are needed at least): collect "
+            "or import timings of more."
+        )
+    hardware = table.environments[int(table.environment[0])].hardware
+    train, held_out = examples(fitted, hardware), examples(watched, hardware)
+    settings = settings or Settings()
+    members: list[TimingModel] = []
+    for member in FAMILIES[family]:
+
+        def told(progress: Progress, member: str = member) -> None:
+            report(member, progress)
+
+        if member == "trees":
+            trees = replace(settings.trees, seed=seed)
+            members.append(fit_trees(train, held_out, trees, told))
+        else:
+            network = replace(settings.network, seed=seed)
+            members.append(fit_network(train, held_out, network, told))
+    return tuple(members)

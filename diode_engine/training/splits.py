@@ -1,0 +1,59 @@
+"""Which problems a model is fitted to and which it is judged on.
+
+A problem's side is decided by a hash of its sizes and a seed, and by nothing else: it stays
+the same as timings are added, and problems that differ only in op, dtype, layout or bias, of
+which one would give away the other, are on the same side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+
+from diode_engine.problem import Problem
+from diode_engine.table import TimingTable
+
+HELD_OUT = 0.2  # of all problems: what a model is judged on
+VALIDATION = 0.15  # of the rest: what early stopping watches
+_VALIDATION_SEED = "validation"
+
+
+def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> bool:
+    """Whether the problem is one of those, `share` of all, that a model never sees."""
+    return _place(problem, f"held out {seed}") < share
+
+
+def fold(problem: Problem, k: int, *, seed: int = 0) -> int:
+    """Which of k folds, from 0, the problem is in."""
+    return int(_place(problem, f"fold {seed}") * k)
+
+
+def split(
+    table: TimingTable, *, share: float = HELD_OUT, seed: int = 0
+) -> tuple[TimingTable, TimingTable]:
+    """(the rows of problems to learn from, those of held-out problems)."""
+    return _parted(table, lambda problem: held_out(problem, share=share, seed=seed))
+
+
+def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:
+    """(the rows to fit to, those that early stopping watches) of the rows to learn from."""
+    return _parted(
+        table, lambda problem: _place(problem, f"{_VALIDATION_SEED} {seed}") < VALIDATION
+    )
+
+
+def _parted(
+    table: TimingTable, second: Callable[[Problem], bool]
+) -> tuple[TimingTable, TimingTable]:
+    side = np.array([second(problem) for problem in table.problems], np.bool_)
+    rows = side[table.problem]
+    return table.take(~rows), table.take(rows)
+
+
+def _place(problem: Problem, salt: str) -> float:
+    """Uniform in [0, 1) over sizes."""
+    sizes = f"{salt}: {problem.B} {problem.M} {problem.N} {problem.K}"
+    digest = hashlib.sha256(sizes.encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64

@@ -1,0 +1,98 @@
+"""diode-engine train, from the command line to its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diode_engine import registry
+from diode_engine.cli import ExitCode, main
+from diode_engine.hardware import H200, Environment
+from diode_engine.problem import Candidate, Problem, Timing
+from diode_engine.store import RunState, Store
+from diode_engine.table import TimingTable
+
+TILES = (16, 32, 64, 128)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Sixty problems, faster with larger tiles."""
+    environment = Environment(H200, "570", "2.13.0", "3.7.1")
+    path = tmp_path / "diode.db"
+    table = TimingTable.from_records(
+        (
+            Problem.make("mm", 128 * i, 512, 256, "bfloat16"),
+            Candidate.make("triton::mm", BLOCK_M=m, BLOCK_N=64, BLOCK_K=32, num_warps=4),
+            environment,
+            Timing(min_us=i * (1 + 64 / m)),
+        )
+        for i in range(1, 61)
+        for m in TILES
+    )
+    with Store.open(path) as opened:
+        opened.import_table(table, key="made up", spec={})
+    return path
+
+
+def test_stdout_is_the_summary_and_the_model_is_registered(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--store", str(store), "--name", "mine", "--seed", "3"]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    summary = json.loads(out)
+    assert summary["model"] == "mine@1"
+    assert summary["family"] == "trees"
+    assert summary["hardware"] == "NVIDIA H200"
+    assert summary["timings"] == len(TILES) * summary["problems"]
+    assert summary["problems"] + summary["held_out_problems"] == 60
+    assert summary["metrics"]["efficiency"] > 0.9
+    assert registry.resolve("mine@1").manifest.identity == summary["identity"]
+    assert "Registered mine@1" in err
+    with Store.open(store) as opened:
+        (run,) = [run for run in opened.runs() if run.kind == "train"]
+    assert (run.state, run.spec["seed"]) == (RunState.DONE, 3)
+
+
+def test_all_trains_on_the_held_out_problems_too(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--store", str(store), "--all"]) == ExitCode.OK
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["problems"] == 60
+    assert summary["metrics"]["problems"] == summary["held_out_problems"] > 0
+    assert "has seen all problems" in summary["notes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (
+            ["--hardware", "A100"],
+            ExitCode.FAILURE,
+            "no timings of a GPU named 'A100'; there are some of: NVIDIA H200.",
+        ),
+        (["--name", "Not/A/Name"], ExitCode.FAILURE, "cannot name a model"),
+        (["--family", "forest"], ExitCode.USAGE, "forest"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(
+    arguments: list[str],
+    code: ExitCode,
+    sentence: str,
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["train", "--store", str(store), *arguments]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert "Traceback" not in err
+    assert registry.list_models() == []
+
+
+def test_an_empty_store_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--store", str(tmp_path / "new.db")]) == ExitCode.FAILURE
+    assert "There are no timings to learn from" in capsys.readouterr().err

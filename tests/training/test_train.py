@@ -1,0 +1,206 @@
+"""From timings in a store to a registered model that chooses well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine import registry
+from diode_engine.errors import TrainingError
+from diode_engine.hardware import H200, Environment
+from diode_engine.models.fit_network import NetworkSettings
+from diode_engine.models.fit_trees import TreesSettings
+from diode_engine.models.fitting import Progress
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Failure
+from diode_engine.store import RunState, Store, dataset_key
+from diode_engine.table import FAILURES, TimingTable
+from diode_engine.training.fit import Settings, learnable, one_environment
+from diode_engine.training.splits import split
+from diode_engine.training.train import train, train_from_store
+
+SMALL = Settings(
+    trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
+    network=NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2),
+)
+OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
+
+
+@pytest.fixture
+def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
+    with Store.open(tmp_path / "diode.db") as store:
+        store.import_table(timings, key=dataset_key(timings), spec={})
+        yield store
+
+
+def joined(*tables: TimingTable) -> TimingTable:
+    return TimingTable.from_records(
+        (
+            table.problems[table.problem[i]],
+            table.candidates[table.candidate[i]],
+            table.environments[table.environment[i]],
+            table.timing(i),
+        )
+        for table in tables
+        for i in range(len(table))
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "members"),
+    [("trees", ["trees"]), ("network", ["network"]), ("ensemble", ["trees", "network"])],
+)
+def test_each_family_is_trained_and_registered(
+    family: str, members: list[str], store: Store, timings: TimingTable
+) -> None:
+    steps: list[tuple[str, Progress]] = []
+    trained = train_from_store(
+        store, family=family, settings=SMALL, report=lambda *step: steps.append(step)
+    )
+    assert trained.model == registry.resolve(f"{family}@1")
+    manifest = trained.model.manifest
+    assert manifest.family == family
+    assert [member["family"] for member in manifest.members] == members
+    assert list(dict.fromkeys(member for member, _ in steps)) == members
+
+    learned, held_out = split(learnable(timings))
+    assert manifest.hardware == H200
+    assert (manifest.torch, manifest.triton) == (("2.13.0",), ("3.7.1",))
+    assert manifest.data.runs == (dataset_key(timings),)
+    assert manifest.data.timings == trained.timings == len(learned)
+    assert manifest.data.problems == trained.problems == len(set(learned.problem.tolist()))
+    assert manifest.coverage.templates == ("aten::mm", "triton::mm")  # no features of cutlass
+    assert manifest.metrics["problems"] == trained.held_out_problems
+    assert trained.held_out_problems == len(set(held_out.problem.tolist()))
+    # better than always taking the library's kernel, whose time follows another rule
+    assert manifest.metrics["efficiency"] > manifest.metrics["efficiency_of_others"]["ATen"]
+    (run,) = [run for run in store.runs() if run.kind == "train"]
+    assert run.state is RunState.DONE
+    assert run.spec["family"] == family
+    assert run.message == f"registered as {family}@1"
+
+
+def predicted(model: registry.ModelVersion, timings: TimingTable) -> np.ndarray:
+    return Predictor.load(model.folder).predict_table(timings)
+
+
+@pytest.mark.parametrize("family", ["trees", "network"])
+def test_a_seed_gives_one_model_and_another_seed_another(family: str, timings: TimingTable) -> None:
+    first, again, other = (
+        train(timings, family=family, seed=seed, settings=SMALL).model for seed in (1, 1, 2)
+    )
+    assert (first.version, again.version) == (1, 2)
+    assert first.manifest.identity == again.manifest.identity
+    assert first.manifest.metrics == again.manifest.metrics
+    assert first.manifest.identity != other.manifest.identity
+
+
+def test_the_model_never_sees_what_is_held_out(timings: TimingTable) -> None:
+    """Times of held-out problems change nothing in the model."""
+    _, held_out = split(timings)
+    away = np.isin(timings.problem, held_out.problem)
+    spoilt = replace(timings, min_us=np.where(away, timings.min_us * 1000, timings.min_us))
+    first = train(timings, settings=SMALL).model
+    second = train(spoilt, settings=SMALL).model
+    assert first.manifest.identity == second.manifest.identity
+    assert first.manifest.metrics["log_rmse"] < 1 < second.manifest.metrics["log_rmse"]
+
+
+def test_everything_is_trained_on_and_the_metrics_stay_honest(timings: TimingTable) -> None:
+    honest = train(timings, settings=SMALL)
+    shipped = train(timings, settings=SMALL, everything=True)
+    assert shipped.problems == honest.problems + honest.held_out_problems
+    assert shipped.model.manifest.metrics == honest.model.manifest.metrics
+    assert shipped.model.manifest.identity != honest.model.manifest.identity
+    assert "has seen all problems" in shipped.model.manifest.notes
+    assert "has not seen" in honest.model.manifest.notes
+
+
+def test_timings_of_another_gpu_or_software_are_left_out(
+    timings: TimingTable, make_timings: Callable[..., TimingTable]
+) -> None:
+    older = Environment(H200, "570", "2.11.0", "3.6.0")
+    both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
+    with pytest.raises(TrainingError, match=r"several GPUs \(NVIDIA H100, NVIDIA H200\)"):
+        train(both, settings=SMALL)
+    trained = train(both, settings=SMALL, hardware="NVIDIA H200")
+    alone = train(timings, settings=SMALL)
+    assert trained.model.manifest.identity == alone.model.manifest.identity
+    assert trained.model.manifest.triton == ("3.7.1",)
+    assert trained.left_out > 0
+    assert alone.left_out == 0
+    with pytest.raises(TrainingError, match="no timings of a GPU named 'A100'"):
+        train(both, settings=SMALL, hardware="A100")
+
+
+def test_another_driver_is_the_same_environment(timings: TimingTable) -> None:
+    newer = replace(timings, environments=(replace(timings.environments[0], driver="580"),))
+    both = joined(timings.take(timings.problem < 40), newer.take(newer.problem >= 40))
+    assert len(one_environment(both)) == len(timings)
+
+
+def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
+    def message(table: TimingTable, **options: Any) -> str:
+        with pytest.raises(TrainingError) as raised:
+            train(table, settings=SMALL, **options)
+        return str(raised.value)
+
+    assert "no timings" in message(timings.take(timings.problem < 0))
+    assert "too few" in message(timings.take(timings.problem < 1))
+    learned, held_out = split(timings)
+    few = np.isin(timings.problem, [*set(learned.problem.tolist())][:5])
+    enough_to_judge = np.isin(timings.problem, held_out.problem)
+    assert "5 problems to learn from are too few" in message(timings.take(few | enough_to_judge))
+    failed = np.full(len(timings), FAILURES.index(Failure.CRASH) + 1, np.uint8)
+    nothing = np.full(len(timings), np.nan)
+    assert "0 are held out" in message(replace(timings, min_us=nothing, failure=failed))
+    assert "no family 'forest'" in message(timings, family="forest")
+    assert registry.list_models() == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "state"),
+    [(KeyboardInterrupt, RunState.CANCELLED), (ValueError("why"), RunState.FAILED)],
+)
+def test_a_run_that_ends_early_says_so_and_registers_nothing(
+    raised: Any, state: RunState, store: Store
+) -> None:
+    def report(member: str, progress: Progress) -> None:
+        raise raised
+
+    with pytest.raises((KeyboardInterrupt, ValueError)):
+        train_from_store(store, settings=SMALL, report=report)
+    (run,) = [run for run in store.runs() if run.kind == "train"]
+    assert run.state is state
+    assert run.message == ("why" if state is RunState.FAILED else "stopped by the user")
+    assert registry.list_models() == []
+
+
+def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diode_engine.training.train.HEARTBEAT_SECONDS", 0)
+    seen: list[Any] = []
+
+    def report(member: str, progress: Progress) -> None:
+        (run,) = [run for run in store.runs() if run.kind == "train"]
+        assert run.state is RunState.RUNNING
+        seen.append(run.progress)
+
+    train_from_store(store, settings=SMALL, report=report)
+    assert seen[0] is None
+    assert [progress["step"] for progress in seen[1:4]] == [1, 2, 3]
+    assert seen[1]["member"] == "trees"
+    assert seen[1]["steps"] == 60
+    assert seen[1]["efficiency"] > 0
+
+
+def test_the_default_is_what_a_device_gets(timings: TimingTable) -> None:
+    chosen = train(timings, name="mine", settings=SMALL, default=True).model
+    train(timings, name="later", settings=SMALL)
+    match = registry.best_for(H200)
+    assert match is not None
+    assert match.model == chosen
