@@ -73,9 +73,9 @@ def roofline(pool: Pool) -> Chooser:
     """The least base time of the features: what their arithmetic says without any learning."""
     table = pool.table
     score = np.full(len(pool), np.nan)
-    known = encode(table.candidates).known[table.candidate] & _fit(pool)
-    typed = np.array([p.dtype in features.DTYPES for p in table.problems], np.bool_)
-    known &= typed[table.problem]
+    known = _fit(pool) & features.supported(
+        table.problems, table.candidates, table.problem, table.candidate
+    )
     for place, environment in enumerate(table.environments):
         asked = np.flatnonzero(known & (table.environment == place))
         for start in range(0, len(asked), _ROWS):

@@ -31,7 +31,6 @@ _SPLITS = 10
 _LEAST_PART = 128
 
 
-
 def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     """The candidates, ATen's first, as this version of torch has them (the newest known one
     where it is empty or not a version)."""

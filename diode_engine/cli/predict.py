@@ -1,0 +1,143 @@
+"""diode-engine predict: microseconds for every candidate of a dataset file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.models import model_for
+from diode_engine.errors import RegistryError
+
+if TYPE_CHECKING:
+    from diode_engine.hardware import Hardware
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.store import Group
+    from diode_engine.table import TimingTable
+
+_ROWS = 1 << 15  # predicted at once, so that the first lines come while the rest is computed
+
+
+@click.command()
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    "reference",
+    metavar="NAME|PATH",
+    help="NAME, NAME@VERSION or a model's folder. [default: for each environment's GPU its own]",
+)
+@click.option("--hardware", metavar="NAME", help="Take the model for this GPU instead.")
+def predict(dataset: Path, reference: str | None, hardware: str | None) -> None:
+    """Predict the time of every candidate in the file DATASET.
+
+    Its rows may have times or not. To stdout goes one JSON line for each group of the file, in
+    the file's order:
+
+    \b
+        {"problem": {"op": "mm", "M": …}, "predicted_us": [31.2, null, …], "model": "name@1"}
+
+    predicted_us has one number of microseconds for each candidate of the group, in its order,
+    null where the model cannot say: a template, type or op that it was not trained on. Where
+    there is no model for the group's GPU all are null, and so is model.
+    """
+    from diode_engine.store import read_groups
+
+    if reference is not None and hardware is not None:
+        raise click.UsageError("--model and --hardware both say which model to take; give one.")
+    table, groups = read_groups(dataset)
+    models = _models(groups, reference, hardware)
+    for group, predicted, model in _predicted(table, groups, models):
+        line = {"problem": group.problem.to_dict(), "predicted_us": predicted, "model": model}
+        click.echo(json.dumps(line, allow_nan=False))
+
+
+Loaded = tuple[str, "Predictor"]
+
+
+def _models(
+    groups: Sequence[Group], reference: str | None, hardware: str | None
+) -> dict[str, Loaded | None]:
+    """By the key of the groups' hardware: the model's name and the model."""
+    from diode_engine import registry
+    from diode_engine.models.predictor import Predictor
+
+    there = {g.environment.hardware.key: g.environment.hardware for g in groups}
+    if reference is not None:
+        named = registry.resolve(reference)
+        found = dict.fromkeys(there, (named.reference, Predictor.load(named.folder)))
+        for device in there.values():
+            likeness = device.likeness(named.manifest.hardware)
+            if likeness < registry.LEAST_LIKENESS:
+                diagnostics.warn(
+                    f"{named.reference} was trained on {named.manifest.hardware.name}, which "
+                    f"says little about {device.name} (likeness {likeness:.2f})."
+                )
+        return dict(found)
+    loaded: dict[str, Loaded | None] = {}
+    only = None if hardware is None else _named(hardware, list(there.values()))
+    for device in [only] if only is not None else list(there.values()):
+        model = model_for(device)
+        loaded[device.key] = (
+            None if model is None else (model.reference, Predictor.load(model.folder))
+        )
+        if model is None:
+            diagnostics.warn(f"There is no model for {device.name} or a GPU much like it.")
+    if loaded and not any(loaded.values()):
+        raise RegistryError(
+            "There is no model to predict with; train or register one, or name one with --model."
+        )
+    if only is not None:
+        return dict.fromkeys(there, loaded[only.key])
+    return loaded
+
+
+def _named(name: str, there: Sequence[Hardware]) -> Hardware:
+    """The hardware of this name (or slug): one of the file, one that a model was trained on or
+    one that Diode knows."""
+    from diode_engine import registry
+    from diode_engine.errors import ModelError
+    from diode_engine.store.transfer import KNOWN_HARDWARE
+
+    known = [*there, *KNOWN_HARDWARE.values()]
+    for model in registry.list_models():
+        try:
+            known.append(model.manifest.hardware)
+        except ModelError as error:
+            diagnostics.warn(f"{model.folder} cannot be used: {error}")
+    for hardware in known:
+        if name in (hardware.name, hardware.slug):
+            return hardware
+    names = ", ".join(sorted({hardware.name for hardware in known}))
+    raise RegistryError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
+
+
+def _predicted(
+    table: TimingTable, groups: Sequence[Group], models: dict[str, Loaded | None]
+) -> Iterator[tuple[Group, list[float | None], str | None]]:
+    """Groups of one model are predicted together, some thousand rows at a time."""
+    import numpy as np
+
+    start = 0
+    while start < len(groups):
+        model = models[groups[start].environment.hardware.key]
+        first = groups[start].rows.start
+        end = start
+        while (
+            end < len(groups)
+            and models[groups[end].environment.hardware.key] is model
+            and (end == start or groups[end].rows.stop - first <= _ROWS)
+        ):
+            end += 1
+        rows = slice(first, groups[end - 1].rows.stop)
+        microseconds: list[float | None] = [None] * (rows.stop - rows.start)
+        if model is not None:
+            us = model[1].predict_table(table.take(np.arange(rows.start, rows.stop)))
+            microseconds = [None if x != x else float(f"{x:.7g}") for x in us.tolist()]
+        for group in groups[start:end]:
+            mine = microseconds[group.rows.start - first : group.rows.stop - first]
+            yield group, mine, None if model is None else model[0]
+        start = end
