@@ -124,7 +124,7 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings: TimingTab
 def test_timings_of_another_gpu_or_software_are_left_out(
     timings: TimingTable, make_timings: Callable[..., TimingTable]
 ) -> None:
-    older = Environment(H200, "570", "2.11.0", "3.6.0")
+    older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
     with pytest.raises(TrainingError, match=r"several GPUs \(NVIDIA H100, NVIDIA H200\)"):
         train(both, settings=SMALL)

@@ -1,0 +1,170 @@
+"""diode-engine demo: the whole of Diode on the shipped timings, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine import paths
+from diode_engine.cli import diagnostics
+
+if TYPE_CHECKING:
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.problem import Problem
+    from diode_engine.registry import ModelVersion
+    from diode_engine.store import Store
+    from diode_engine.table import TimingTable
+
+FOLDER = Path(".demo")
+HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
+
+
+@click.command()
+@click.option(
+    "--store",
+    metavar="PATH",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=FOLDER / "diode.db",
+    show_default=True,
+    help="The database that the demonstration makes or goes on with.",
+)
+def demo(store: Path) -> None:
+    """Import, train, validate, register and choose, in one run.
+
+    Works on the timings that Diode ships, in a database and a registry of its own (.demo). The
+    tables go to stdout. Without a GPU the real Inductor is asked which kernels it would take;
+    with one it also compiles them, and times them beside eager's and stock max-autotune's.
+    """
+    from diode_engine.store import Store
+
+    for folder in (FOLDER, store.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _home(FOLDER.resolve()), Store.open(store) as opened:
+        _import(opened)
+        model = _train(opened)
+        held_out, predictor = _validate(opened, model)
+        problems = _choose(model, held_out, predictor)
+        _measure(model, problems)
+
+
+@contextmanager
+def _home(folder: Path) -> Iterator[None]:
+    """The demonstration's models are registered in this folder, not among the user's."""
+    before = os.environ.get("DIODE_HOME")
+    os.environ["DIODE_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["DIODE_HOME"]
+        else:
+            os.environ["DIODE_HOME"] = before
+
+
+def _import(store: Store) -> None:
+    from diode_engine.errors import DatasetError
+    from diode_engine.store import import_dataset
+
+    folder = paths.shipped_dir() / "datasets"
+    files = sorted(folder.glob("*/*.msgpack.zst"))
+    if not files:
+        raise DatasetError(f"There are no shipped timings in {folder}; clone Diode again.")
+    for file in files:
+        diagnostics.note(f"1. Importing {file.name} into {store.path} ...")
+        done = import_dataset(store, file)
+        diagnostics.note(
+            f"   {done.timings} timings." if done.new else "   Its timings are there already."
+        )
+
+
+def _train(store: Store) -> ModelVersion:
+    from diode_engine.cli.train import fit_report
+    from diode_engine.training.train import train_from_store
+
+    diagnostics.note(f"2. Training boosted trees for the {HARDWARE} ...")
+    with diagnostics.progress() as display:
+        trained = train_from_store(
+            store, family="trees", hardware=HARDWARE, name="demo", default=True,
+            report=fit_report(display),
+        )  # fmt: skip
+    diagnostics.note(
+        f"   {trained.timings} timings of {trained.problems} problems, in {trained.seconds:.0f} s; "
+        f"registered as {trained.model.reference} in {trained.model.folder}."
+    )
+    return trained.model
+
+
+def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor]:
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.training.fit import one_environment
+    from diode_engine.training.splits import split
+    from diode_engine.validation import evaluate
+
+    diagnostics.note("3. Validating it on the problems that were held out ...")
+    predictor = Predictor.load(model.folder)
+    held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
+    click.echo(evaluate(held_out, predictor, name=model.reference).render())
+    click.echo()
+    return held_out, predictor
+
+
+def _choose(model: ModelVersion, held_out: TimingTable, predictor: Predictor) -> list[Problem]:
+    from diode_engine.demo.child import ask
+    from diode_engine.demo.pick import pick
+    from diode_engine.demo.shown import Shown
+
+    problems = pick(held_out)
+    diagnostics.note(
+        f"4. Asking the real Inductor, with {model.reference} installed and an {HARDWARE} "
+        f"pretended, for {len(problems)} of them ..."
+    )
+    question = {"model": str(model.folder), "problems": [p.to_dict() for p in problems]}
+    # Without its GPU, if there is one: the process pretends to have the model's.
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+    log = FOLDER / "choose.log"
+    answers = ask("diode_engine.demo.choose", question, log=log, environment=environment)
+    for problem, answer in zip(problems, answers, strict=True):
+        click.echo(Shown.of(problem, answer, held_out, predictor).text())
+        click.echo()
+    return problems
+
+
+def _measure(model: ModelVersion, problems: list[Problem]) -> None:
+    from diode_engine.demo.shown import measured_text
+
+    diagnostics.note("5. Compiling and timing them with stock Inductor, where there is a GPU ...")
+    gpu, stock = _measured(None, model, problems)
+    if gpu is None:
+        diagnostics.note(f"   There is no GPU like the {HARDWARE} here: nothing to time.")
+        return
+    diagnostics.note("   and with the model's choices ...")
+    _, diode = _measured(str(model.folder), model, problems)
+    click.echo(measured_text(gpu, problems, stock, diode))
+
+
+def _measured(
+    folder: str | None, model: ModelVersion, problems: list[Problem]
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """The GPU's name, None where there is none, and an answer a problem."""
+    from diode_engine.demo.child import ask
+
+    question = {
+        "model": folder,
+        "hardware": model.manifest.hardware.to_dict(),
+        "problems": [problem.to_dict() for problem in problems],
+    }
+    log = FOLDER / f"measure-{'diode' if folder else 'stock'}.log"
+    with diagnostics.progress() as display:
+        task = display.add_task("compiling and timing", total=len(problems))
+        answers = ask("diode_engine.demo.measure", question, log=log, environment={})
+        gpu = next(answers)["gpu"]
+        done = []
+        for answer in answers:
+            done.append(answer)
+            display.advance(task)
+    return gpu, done

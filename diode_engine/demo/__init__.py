@@ -1,0 +1,2 @@
+"""The demonstration's own parts: which problems it shows, the processes that ask Inductor what
+it would do with them (and, on a GPU, do it), and how that is printed."""

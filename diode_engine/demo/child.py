@@ -1,0 +1,75 @@
+"""Questions to another process: what changes torch for good, or needs caches of its own.
+
+The question goes to the child's stdin as JSON; it answers in lines of JSON on stdout. Whatever
+it or a compiler prints goes to a log file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diode_engine.errors import DiodeError, IntegrationError
+
+_ERROR = "error"  # of an answer that is a sentence for the user
+
+
+def ask(
+    module: str, question: Mapping[str, Any], *, log: Path, environment: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """The answers of `python -m module`, as they come. Compilers' caches are empty and go
+    with the process. Raises IntegrationError where the child ends badly: with its own sentence,
+    or one that names the log."""
+    folder = tempfile.TemporaryDirectory(prefix="diode-demo-", ignore_cleanup_errors=True)
+    with folder as caches, log.open("w") as errors:
+        caches_of = {
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(caches, "inductor")),
+            "TRITON_CACHE_DIR": str(Path(caches, "triton")),
+        }
+        with subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **caches_of, **environment},
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                try:
+                    json.dump(question, process.stdin)
+                    process.stdin.close()
+                except BrokenPipeError:
+                    pass  # its exit status says more
+                for line in process.stdout:
+                    answer = json.loads(line)
+                    if _ERROR in answer:
+                        raise IntegrationError(answer[_ERROR])
+                    yield answer
+                status = process.wait()
+            finally:
+                process.kill()
+    if status:
+        raise IntegrationError(
+            f"The process {module} ended with status {status}; what it said is in {log}."
+        )
+
+
+def answers(answer: Callable[[dict[str, Any]], Iterator[Mapping[str, Any]]]) -> None:
+    """The child's side: reads the question, and writes what `answer` yields for it."""
+    question = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w") as out:
+        os.dup2(2, 1)  # whatever a compiler prints is not an answer
+        try:
+            for line in answer(question):
+                out.write(json.dumps(line) + "\n")
+                out.flush()
+        except DiodeError as error:
+            out.write(json.dumps({_ERROR: str(error)}) + "\n")

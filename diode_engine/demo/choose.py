@@ -1,0 +1,59 @@
+"""What Inductor takes with a model installed, on a machine without that GPU.
+
+    python -m diode_engine.demo.choose
+
+is asked {"model": folder, "problems": [...]} and answers one line a problem: the kernel that
+Inductor's real lowering is left with and the time predicted for it, and which candidates stock
+max-autotune would time in its DEFAULT space.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import diode_engine
+from diode_engine.demo.child import answers
+from diode_engine.errors import IntegrationError
+from diode_engine.inductor import kernels
+from diode_engine.inductor.without_gpu import lower, pretend
+from diode_engine.models.artifact import load_manifest
+from diode_engine.problem import Problem
+
+
+def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Pretends, for the rest of the process, that the model's GPU is there."""
+    hardware = load_manifest(Path(question["model"])).hardware
+    pretend(hardware)
+    if not diode_engine.install_diode_choices(question["model"], top_k_configs=1):
+        raise IntegrationError(str(diode_engine.get_stats()["reason"]))
+    for given in question["problems"]:
+        problem = Problem.from_dict(given)
+        with kernels.tf32(problem.allow_tf32):
+            lowered = lower(functools.partial(_program, problem))
+        if not lowered.seen:
+            raise IntegrationError(f"Inductor did not ask for a kernel for {problem}.")
+        seen = lowered.seen[0]  # the problem's own; the parts of decompose_k come after it
+        with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
+            default = kernels.offered(problem, operands, space="DEFAULT", persistent_tma=False)
+        yield {
+            "chosen": seen.candidates[0].to_dict(),
+            "predicted_us": seen.predicted_us[0],
+            "default": [candidate.to_dict() for candidate in default],
+        }
+
+
+def _program(problem: Problem) -> tuple[Callable[..., Any], Sequence[torch.Tensor]]:
+    operands = [
+        torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
+        for size, stride, dtype in kernels.operand_shapes(problem).values()
+    ]
+    return getattr(torch, problem.op), operands
+
+
+if __name__ == "__main__":
+    answers(choose)

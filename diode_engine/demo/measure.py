@@ -1,0 +1,83 @@
+"""torch.compile for real: results checked against eager's, kernels timed, compiles clocked.
+
+    python -m diode_engine.demo.measure
+
+is asked {"model": folder or null, "hardware": the model's, "problems": [...]}; a model of null
+means stock Inductor. The first line of its answer is {"gpu": name}, or {"gpu": null} and nothing
+more where there is no GPU like the model's; then comes a line a problem.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+import diode_engine
+from diode_engine.collect.timer import Timer, is_right
+from diode_engine.demo.child import answers
+from diode_engine.errors import IntegrationError
+from diode_engine.hardware import Hardware, detect
+from diode_engine.inductor import kernels
+from diode_engine.problem import Problem
+from diode_engine.registry import LEAST_LIKENESS
+
+MODE = "max-autotune-no-cudagraphs"
+
+
+def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    model = question["model"]
+    trained_on = Hardware.from_dict(question["hardware"])
+    hardware = detect()
+    if hardware.backend == "cpu" or hardware.likeness(trained_on) < LEAST_LIKENESS:
+        yield {"gpu": None}
+        return
+    yield {"gpu": hardware.name}
+    diode_engine.uninstall_diode_choices()
+    if model is not None and not diode_engine.install_diode_choices(model, top_k_configs=1):
+        raise IntegrationError(str(diode_engine.get_stats()["reason"]))
+    device = torch.device("cuda", torch.cuda.current_device())
+    timer = Timer(device)
+    # What a process pays once (imports, the compile workers, the driver) is no GEMM's cost.
+    torch.compile(lambda x: x.sin() + 1, mode=MODE)(torch.ones(1024, device=device))
+    for given in question["problems"]:
+        yield _measured(Problem.from_dict(given), device, timer)
+
+
+def _measured(problem: Problem, device: torch.device, timer: Timer) -> Mapping[str, Any]:
+    operator = getattr(torch, problem.op)
+    generator = torch.Generator(device).manual_seed(0)
+    operands = [
+        torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device).normal_(
+            generator=generator
+        )
+        for size, stride, dtype in kernels.operand_shapes(problem).values()
+    ]
+    with kernels.tf32(problem.allow_tf32):
+        reference = operator(*operands)
+        eager = timer.time(lambda: operator(*operands))
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda *tensors: operator(*tensors), mode=MODE, dynamic=False)
+        before = diode_engine.get_stats()["model_selections"]
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        result = compiled(*operands)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+        right = is_right(
+            result, reference, tf32=problem.allow_tf32, dtype=getattr(torch, problem.dtype)
+        )
+        timing = timer.time(lambda: compiled(*operands))
+    return {
+        "eager_us": eager.time_us,
+        "us": timing.time_us,
+        "compile_s": seconds,
+        "right": right,
+        "chosen_by_model": diode_engine.get_stats()["model_selections"] != before,
+    }
+
+
+if __name__ == "__main__":
+    answers(measure)

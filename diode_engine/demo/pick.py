@@ -1,0 +1,25 @@
+"""The few held-out problems that the demonstration shows."""
+
+from __future__ import annotations
+
+from diode_engine.problem import Op, Problem
+from diode_engine.table import TimingTable
+
+
+def pick(held_out: TimingTable, count: int = 5) -> list[Problem]:
+    """At most `count` problems with timings: one of each op, then those with the fewest rows
+    of output. The same table gives the same problems.
+
+    A product with a single row or column is left out, since Inductor makes it a sum before
+    it asks for kernels, and so is one whose output has another type, which its op's plain form
+    does not give.
+    """
+    timed = set(held_out.problem[held_out.failure == 0].tolist())
+    shown = sorted(
+        (p for p in (held_out.problems[i] for i in timed)
+         if min(p.M, p.N, p.K) > 1 and p.out_dtype is p.dtype),
+        key=lambda problem: problem.key,
+    )  # fmt: skip
+    chosen = [p for op in Op if (p := next((p for p in shown if p.op is op), None)) is not None]
+    rest = sorted((p for p in shown if p not in chosen), key=lambda problem: problem.M)
+    return (chosen + rest)[:count]

@@ -1,0 +1,247 @@
+"""diode-engine demo on a small made-up dataset: through the store, the registry and Inductor."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine import features, paths, registry
+from diode_engine.cli import ExitCode, main
+from diode_engine.demo import child, shown
+from diode_engine.demo.pick import pick
+from diode_engine.errors import IntegrationError
+from diode_engine.hardware import H200, Environment
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.store import RunState, Store, write_dataset
+from diode_engine.table import TimingTable
+from diode_engine.training.splits import held_out
+
+ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
+OPS = ("mm", "addmm", "bmm", "baddbmm")
+
+
+def problems() -> list[Problem]:
+    rng = np.random.default_rng(5)
+    return [
+        Problem.make(
+            op, *(16 * int(2**v) for v in rng.uniform(1, 7, 3)), "bfloat16",
+            B=4 if op.startswith("b") else 1, b_layout="col",
+        )
+        for op in OPS
+        for _ in range(25)
+    ]  # fmt: skip
+
+
+def candidates(problem: Problem) -> list[Candidate]:
+    template = "triton::bmm" if problem.op.batched else "triton::mm"
+    tiles = itertools.product((16, 64, 128), (32, 64, 128), (32, 64), ((2, 4), (3, 8)))
+    return [
+        Candidate.make(f"aten::{problem.op}"),
+        *(
+            Candidate.make(
+                template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
+            )
+            for m, n, k, (s, w) in tiles
+        ),
+    ]
+
+
+def made_up(asked: list[Problem]) -> TimingTable:
+    """Times by the features' roofline, all a tenth slower."""
+
+    def rows() -> Iterator[tuple[Problem, Candidate, Environment, Timing]]:
+        for problem in asked:
+            offered = candidates(problem)
+            n = len(offered)
+            x = features.matrix((problem,), offered, np.zeros(n, np.intp), np.arange(n), H200)
+            for candidate, us in zip(offered, 1.1 * 2 ** x[:, features.BASE], strict=True):
+                yield problem, candidate, ENVIRONMENT, Timing(min_us=float(us))
+
+    return TimingTable.from_records(rows())
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What Diode ships, instead of its own; the working directory is another empty one."""
+    folder, work = tmp_path / "shipped", tmp_path / "work"
+    (folder / "datasets" / "nvidia-h200").mkdir(parents=True)
+    work.mkdir()
+    monkeypatch.setattr(paths, "shipped_dir", lambda: folder)
+    monkeypatch.chdir(work)
+    return folder
+
+
+def test_the_whole_of_it(
+    shipped: Path,
+    diode_home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everything is real but the timings; Inductor is asked in a process of its own."""
+    table = made_up(problems())
+    write_dataset(table, shipped / "datasets" / "nvidia-h200" / "a.msgpack.zst")
+    seen: list[tuple[Problem, dict[str, Any], Predictor]] = []
+    of = shown.Shown.of
+
+    def recorded(
+        problem: Problem, answer: dict[str, Any], known: TimingTable, predictor: Predictor
+    ) -> shown.Shown:
+        seen.append((problem, answer, predictor))
+        return of(problem, answer, known, predictor)
+
+    monkeypatch.setattr(shown.Shown, "of", recorded)
+    # hidden in all its processes: with a GPU it would be timed, which takes minutes
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert main(["demo"]) == ExitCode.OK
+    out, err = capsys.readouterr()
+
+    assert [step for step in "12345" if f"\n{step}. " in f"\n{err}"] == list("12345")
+    assert f"{len(table)} timings" in err
+    assert "registered as demo@1" in err
+    assert "There is no GPU like the NVIDIA H200 here" in err
+    assert "max-autotune DEFAULT" in out  # the table of choosers
+    assert out.count("Diode's choice") == out.count("DEFAULT's best") == 5
+
+    assert len(seen) == 5
+    assert {str(problem.op) for problem, _, _ in seen} == set(OPS)
+    for problem, answer, predictor in seen:
+        assert held_out(problem)
+        chosen = Candidate.from_dict(answer["chosen"])
+        default = [Candidate.from_dict(candidate) for candidate in answer["default"]]
+        # what the compile predicted is what the model says here
+        (us,) = predictor.predict_us(problem, [chosen])
+        assert answer["predicted_us"] == pytest.approx(us, rel=1e-4)
+        assert us <= np.nanmin(predictor.predict_us(problem, default)) * (1 + 1e-4)
+        assert f"{us:.1f} µs" in out
+        assert any(candidate.is_extern for candidate in default)
+
+    assert not (diode_home / "models").exists()  # its models are not among the user's
+    monkeypatch.setenv("DIODE_HOME", str(Path(".demo")))
+    assert registry.best_for(H200).model == registry.resolve("demo@1")  # type: ignore[union-attr]
+    with Store.open(Path(".demo", "diode.db")) as store:
+        assert [run.kind for run in store.runs()] == ["import", "train"]
+        assert all(run.state is RunState.DONE for run in store.runs())
+
+
+def test_without_shipped_timings_it_says_so(
+    shipped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo"]) == ExitCode.FAILURE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "There are no shipped timings in" in err
+    assert "Traceback" not in err
+
+
+def test_one_problem_of_each_op_is_picked_and_none_that_is_not_asked_for() -> None:
+    asked = [
+        *problems(),
+        Problem.make("mm", 1, 512, 512, "bfloat16"),  # Inductor makes a sum of it
+        Problem.make("mm", 2, 512, 512, "float16", out_dtype="float32"),
+        Problem.make("mm", 3, 512, 512, "float16"),
+    ]
+    table = made_up(asked)
+    picked = pick(table)
+    assert [str(problem.op) for problem in picked[:4]] == list(OPS)
+    assert picked[4] == asked[-1]
+    assert pick(table.take(np.arange(len(table))[::-1])) == picked
+    assert len(pick(made_up(problems()[:3]))) == 3
+
+
+def test_a_measured_kernel_is_preferred_to_a_predicted_one() -> None:
+    problem = Problem.make("mm", 128, 256, 512, "bfloat16")
+    aten, slow, fast, failed = (
+        Candidate.make("aten::mm"),
+        *(Candidate.make("triton::mm", BLOCK_M=m) for m in (16, 32, 64)),
+    )
+    table = TimingTable.from_records(
+        (problem, candidate, ENVIRONMENT, timing)
+        for candidate, timing in [
+            (aten, Timing(min_us=9.0)),
+            (slow, Timing(min_us=12.0)),
+            (slow, Timing(min_us=7.0)),  # the second time
+            (failed, Timing(failure=Failure.TIMEOUT)),
+        ]
+    )
+
+    class Fixed:
+        def predict_us(self, problem: Problem, asked: list[Candidate]) -> np.ndarray:
+            known = {aten: 8.0, slow: 20.0, fast: 1.0, failed: np.nan}
+            return np.array([known[candidate] for candidate in asked])
+
+    answer = {
+        "chosen": failed.to_dict(),
+        "predicted_us": 2.0,
+        "default": [c.to_dict() for c in (aten, slow, fast, failed)],
+    }
+    one = shown.Shown.of(problem, answer, table, Fixed())  # type: ignore[arg-type]
+    assert one.default == one.best
+    assert one.default is not None
+    assert (one.default.candidate, one.default.measured_us) == (slow, 7.0)
+    assert one.aten is not None
+    assert (one.aten.predicted_us, one.aten.measured_us) == (8.0, 9.0)
+    _, chosen, *_ = one.text().splitlines()
+    assert chosen.split()[-3:] == ["2.0", "µs", "timeout"]
+    # where nothing was measured the best predicted one is shown, without a measured time
+    unknown = shown.Shown.of(problem, answer, table.take(table.problem < 0), Fixed())  # type: ignore[arg-type]
+    assert unknown.default is not None
+    assert (unknown.default.candidate, unknown.default.measured_us) == (fast, None)
+    assert unknown.best is None
+
+
+def test_what_was_measured_on_a_gpu_is_compared() -> None:
+    asked = [Problem.make("mm", m, 256, 512, "bfloat16") for m in (64, 128)]
+    stock = [{"us": 8.0, "compile_s": 6.0, "right": True}] * 2
+    diode = [
+        {"eager_us": 10.0, "us": 4.0, "compile_s": 1.0, "right": True, "chosen_by_model": True},
+        {"eager_us": 40.0, "us": 4.0, "compile_s": 2.0, "right": False, "chosen_by_model": False},
+    ]
+    _, _, first, second, last = shown.measured_text("H200", asked, stock, diode).splitlines()
+    assert "WRONG" not in first
+    assert "not chosen by the model" in second
+    assert "WRONG RESULT" in second
+    assert "5.00 times as fast as eager's and 2.00 times as fast as DEFAULT's" in last
+    assert "4.0 times as fast" in last
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    """A module that can be asked, in a folder for PYTHONPATH."""
+    text = """
+        import sys
+        from diode_engine.demo.child import answers
+        from diode_engine.errors import ModelError
+
+        def answer(question):
+            print("noise")
+            for number in question["numbers"]:
+                if number < 0:
+                    raise ModelError("No number is negative.")
+                yield {"half": 60 / number}
+
+        answers(answer)
+    """
+    (tmp_path / "asked.py").write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def test_a_process_answers_line_by_line(module: Path) -> None:
+    def ask(*numbers: int) -> list[dict[str, Any]]:
+        question = {"numbers": numbers}
+        log = module / "log"
+        return list(child.ask("asked", question, log=log, environment={"PYTHONPATH": str(module)}))
+
+    assert ask(2, 3) == [{"half": 30}, {"half": 20}]
+    assert (module / "log").read_text() == "noise\n"  # and not among the answers
+    with pytest.raises(IntegrationError, match=r"^No number is negative\.$"):
+        ask(2, -1)
+    with pytest.raises(IntegrationError, match=r"status 1; what it said is in .*log"):
+        ask(2, 0)
+    assert "ZeroDivisionError" in (module / "log").read_text()
