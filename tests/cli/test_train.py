@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine import registry
+from diode_engine import paths, registry
 from diode_engine.cli import ExitCode, main
 from diode_engine.hardware import H200, Environment
 from diode_engine.problem import Candidate, Problem, Timing
@@ -15,6 +15,12 @@ from diode_engine.store import RunState, Store
 from diode_engine.table import TimingTable
 
 TILES = (16, 32, 64, 128)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry is empty, whatever Diode ships."""
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ from M, on as many problems as are asked for."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from diode_engine import paths
 from diode_engine.hardware import H200, Environment
 from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.table import FAILURES, TimingTable
@@ -58,3 +60,9 @@ def timings() -> TimingTable:
 @pytest.fixture(name="make_timings", scope="session")
 def _make_timings() -> Callable[..., TimingTable]:
     return make_timings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry is empty, whatever Diode ships."""
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
