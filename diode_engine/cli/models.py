@@ -121,10 +121,11 @@ def model_for(hardware: Hardware) -> ModelVersion | None:
     match = registry.best_for(hardware)
     if match is None:
         return None
-    if match.likeness < 1:
+    trained_on = match.model.manifest.hardware.name
+    if trained_on != hardware.name:  # devices of one name may differ in a clock
         diagnostics.warn(
             f"There is no model for {hardware.name}: {match.model.reference}, trained on "
-            f"{match.model.manifest.hardware.name}, is taken (likeness {match.likeness:.2f})."
+            f"{trained_on}, is taken (likeness {match.likeness:.2f})."
         )
     return match.model
 

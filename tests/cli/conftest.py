@@ -1,0 +1,116 @@
+"""Timings in a file, a model without weights, and the command run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import features, paths
+from diode_engine.cli import main
+from diode_engine.hardware import H200, Environment
+from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.network import Network
+from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.store import write_dataset
+from diode_engine.table import FAILURES, TimingTable
+
+CANDIDATES = (
+    Candidate.make("aten::mm"),
+    *(
+        Candidate.make(
+            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=64, num_stages=3, num_warps=4, GROUP_M=8
+        )
+        for m, n in ((16, 128), (64, 64), (128, 128))
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No models but those that a test registers."""
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs diode-engine."""
+
+    def _run(*arguments: str | Path) -> Ran:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Ran(code, *capsys.readouterr())
+
+    return _run
+
+
+def make_timings(
+    problems: int = 12, *, name: str = H200.name, triton: str = "3.7.1"
+) -> TimingTable:
+    """Each candidate on each problem: three times what the features' base time says, one in
+    nine failed."""
+    hardware = replace(H200, name=name)
+    asked = tuple(
+        Problem.make("mm", 8 << i % 8, 64 * (1 + i), 512 + 8 * i, "bfloat16")
+        for i in range(problems)
+    )
+    n = problems * len(CANDIDATES)
+    p = np.repeat(np.arange(problems, dtype=np.int32), len(CANDIDATES))
+    c = np.tile(np.arange(len(CANDIDATES), dtype=np.int32), problems)
+    x = features.matrix(asked, CANDIDATES, p, c, hardware)
+    failed = np.arange(n) % 9 == 7
+    us = np.where(failed, np.nan, 3 * np.exp2(x[:, features.BASE].astype(np.float64)))
+    unknown = np.full(n, np.nan)
+    return TimingTable(
+        asked, CANDIDATES, (Environment(hardware, "570.1", "2.13.0", triton),), p, c,
+        np.zeros(n, np.int32), us, unknown, unknown, np.zeros(n, np.int32),
+        np.where(failed, FAILURES.index(Failure.TIMEOUT) + 1, 0).astype(np.uint8),
+    )  # fmt: skip
+
+
+@pytest.fixture(name="make_timings", scope="session")
+def _make_timings() -> Callable[..., TimingTable]:
+    return make_timings
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Twelve problems with four candidates each."""
+    path = tmp_path / "timings.json"
+    write_dataset(make_timings(), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model's folder: it predicts three times the base time, and knows these candidates."""
+    width = len(features.NAMES)
+    network = Network(
+        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
+        np.zeros(width, np.float32), np.ones(width, np.float32),
+        ((np.zeros((width, 1), np.float32), np.full(1, np.log(3), np.float32)),),
+        residual=True,
+    )  # fmt: skip
+    manifest = Manifest(
+        name="tripled", family="", hardware=H200, coverage=Coverage.of(make_timings()),
+        data=Data(("d" * 32,), ("a run",), 12, 48), torch=("2.13.0",), triton=("3.7.1",),
+        metrics={"efficiency": 0.875}, notes="Made by hand.",
+    )  # fmt: skip
+    folder = tmp_path / "model"
+    save_artifact(folder, manifest, (network,))
+    return folder

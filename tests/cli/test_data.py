@@ -1,0 +1,127 @@
+"""diode-engine data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.store import Store, read_dataset, write_dataset
+from diode_engine.table import TimingTable
+
+Run = Callable[..., Any]
+
+
+def test_import_counts_and_repeats_nothing(run: Run, dataset: Path, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    first = run("data", "import", dataset, dataset, "--store", store)
+    assert first.code == 0
+    assert [json.loads(line) for line in first.out.splitlines()] == [
+        {"file": str(dataset), "run": 1, "new": True, "timings": 48},
+        {"file": str(dataset), "run": 1, "new": False, "timings": 0},
+    ]
+    assert "48 timings imported" in first.err
+    with Store.open(store, read_only=True) as opened:
+        assert len(opened.read()) == 48
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.json", b'{"format": "diode-dataset", "version": 1, "probl'),
+        ("other.json", b"[1, 2]"),
+        ("noise.msgpack", bytes(range(200, 256))),
+        ("noise.json.zst", b"\x00" * 64),
+        ("wrong.txt", b"{}"),
+        ("missing.json", None),
+    ],
+)
+def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(
+    run: Run, dataset: Path, tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    bad, store = tmp_path / name, tmp_path / "a.db"
+    if content is not None:
+        bad.write_bytes(content)
+    ran = run("data", "import", dataset, bad, "--store", store)
+    assert ran.code == 1
+    assert len(ran.out.splitlines()) == 1
+    last = ran.err.strip().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert name in last
+    assert "Traceback" not in ran.err
+    with Store.open(store, read_only=True) as opened:
+        assert len(opened.read()) == 48
+        assert len(opened.runs()) == 1
+
+
+def test_a_file_without_times_cannot_be_imported(run: Run, dataset: Path, tmp_path: Path) -> None:
+    document = json.loads(dataset.read_text())
+    for group in document["timings"]:
+        del group["min_us"]
+        group.pop("failure", None)
+    asked = tmp_path / "asked.json"
+    asked.write_text(json.dumps(document))
+    ran = run("data", "import", asked, "--store", tmp_path / "a.db")
+    assert ran.code == 1
+    assert "neither a time" in ran.err
+
+
+@pytest.mark.parametrize("suffix", [".json", ".msgpack", ".json.zst", ".msgpack.zst"])
+def test_export_is_what_was_imported(run: Run, dataset: Path, tmp_path: Path, suffix: str) -> None:
+    store, out = tmp_path / "a.db", tmp_path / f"out{suffix}"
+    assert run("data", "import", dataset, "--store", store).code == 0
+    ran = run("data", "export", out, "--store", store)
+    assert json.loads(ran.out) == {"file": str(out), "timings": 48}
+    before, after = read_dataset(dataset), read_dataset(out)
+    assert before.problems == after.problems
+    assert before.time_us.tolist()[:7] == after.time_us.tolist()[:7]
+
+
+def test_export_of_one_gpu(
+    run: Run, dataset: Path, tmp_path: Path, make_timings: Callable[..., TimingTable]
+) -> None:
+    store, out = tmp_path / "a.db", tmp_path / "out.json"
+    other = tmp_path / "other.json"
+    write_dataset(make_timings(2, name="Another GPU"), other)
+    assert run("data", "import", dataset, other, "--store", store).code == 0
+    assert json.loads(
+        run("data", "export", out, "--store", store, "--hardware", "Another GPU").out
+    )["timings"] == 8  # fmt: skip
+    wrong = run("data", "export", tmp_path / "no.json", "--store", store, "--hardware", "GTX")
+    assert wrong.code == 1
+    assert "Another GPU, NVIDIA H200" in wrong.err
+    assert not (tmp_path / "no.json").exists()
+
+
+def test_stats(run: Run, dataset: Path, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    missing = run("data", "stats", "--store", store)
+    assert missing.code == 1
+    assert "There is no store" in missing.err
+    assert not store.exists()
+    assert run("data", "import", dataset, "--store", store).code == 0
+    counted = json.loads(run("data", "stats", "--store", store, "--json").out)
+    assert counted["timings"] == 48
+    assert counted["by_op"] == {"mm": 48}
+    assert counted["failures"] == {"timeout": 5}
+    assert counted["by_environment"][0]["environment"]["hardware"]["name"] == "NVIDIA H200"
+    assert counted["runs"][0]["timings"] == 48
+    text = run("data", "stats", "--store", store).out
+    for expected in ("48 timings (5 failed)", "bfloat16", "NVIDIA H200", "import", "done"):
+        assert expected in text
+
+
+def test_import_in_a_process_of_its_own(dataset: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "diode_engine", "data", "import", str(dataset)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["timings"]) == (0, 48)
+    bad = tmp_path / "bad.json"
+    bad.write_text("{")
+    done = subprocess.run([*command[:-1], str(bad)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.strip().splitlines()) == 1

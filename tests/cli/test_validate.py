@@ -1,0 +1,108 @@
+"""diode-engine validate."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.store import RunState, Store, read_dataset, write_dataset
+from diode_engine.table import TimingTable
+from diode_engine.training.splits import held_out
+
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
+
+Run = Callable[..., Any]
+Make = Callable[..., TimingTable]
+
+
+def test_of_a_file(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
+    ran = run("validate", "--dataset", dataset, "--model", model, "--all")
+    assert ran.code == 0
+    for expected in ("tripled@0: 12 problems", "ATen", "max-autotune DEFAULT", "Made by hand."):
+        assert expected in ran.out
+    report = json.loads(
+        run("validate", "--dataset", dataset, "--model", model, "--all", "--json").out
+    )
+    assert report["problems"] == 12
+    assert report["errors"]["rmse_log"] == pytest.approx(0, abs=1e-4)
+    # it only ever errs by choosing what failed, or what fits but failed
+    assert report["choosers"][0]["top"]["3"]["geomean"] == pytest.approx(1, abs=1e-4)
+    assert not (tmp_path / "diode-home" / "diode.db").exists()
+
+
+def test_only_what_training_holds_out(
+    run: Run, model: Path, tmp_path: Path, make_timings: Make
+) -> None:
+    file = tmp_path / "many.json"
+    write_dataset(make_timings(60), file)
+    expected = sum(map(held_out, read_dataset(file).problems))
+    assert 0 < expected < 60
+    report = json.loads(run("validate", "--dataset", file, "--model", model, "--json").out)
+    assert report["problems"] == expected
+    write_dataset(make_timings(1), file)
+    ran = run("validate", "--dataset", file, "--model", model)
+    assert (ran.code, ran.out) == (1, "")
+    assert "--all" in ran.err
+
+
+def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    missing = run("validate", "--store", store, "--model", model)
+    assert missing.code == 1
+    assert "There is no store" in missing.err
+    run("data", "import", dataset, "--store", store)
+    assert run("validate", "--store", store, "--model", model, "--all", "--worst", "0").code == 0
+    assert run("validate", "--store", store, "--all").code == 1  # nothing is registered
+    run("models", "register", model)
+    assert "tripled@1" in run("validate", "--store", store, "--all").out
+    with Store.open(store, read_only=True) as opened:
+        _, done, failed, again = opened.runs()
+    assert (done.kind, done.state, failed.state) == ("validate", RunState.DONE, RunState.FAILED)
+    assert again.state is RunState.DONE
+    assert done.progress is not None
+    assert done.progress["problems"] == 12
+    assert failed.message is not None
+    assert "no model for NVIDIA H200" in failed.message
+
+
+def test_timings_of_the_models_gpu_and_triton(
+    run: Run, dataset: Path, model: Path, tmp_path: Path, make_timings: Make
+) -> None:
+    store, other, older = (tmp_path / n for n in ("a.db", "other.json", "older.json"))
+    write_dataset(make_timings(3, name="Another GPU"), other)
+    write_dataset(make_timings(4, triton="3.6.0"), older)
+    run("data", "import", dataset, other, older, "--store", store)
+    report = json.loads(run("validate", "--store", store, "--model", model, "--all", "--json").out)
+    assert (report["hardware"], report["problems"]) == (["NVIDIA H200"], 12)
+    several = run("validate", "--store", store, "--all")
+    assert several.code == 1
+    assert "--model" in several.err
+    elsewhere = run("validate", "--dataset", other, "--model", model, "--all")
+    assert elsewhere.code == 0
+    assert "trained on NVIDIA H200" in elsewhere.err
+    assert "Triton 3.7.1" in run("validate", "--dataset", older, "--model", model, "--all").err
+
+
+def test_mistakes_end_in_one_sentence(dataset: Path, model: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"format": 1')
+    for arguments in (
+        ("--dataset", bad, "--model", model),
+        ("--dataset", dataset, "--model", "nobody"),
+        ("--store", bad, "--model", model),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "diode_engine", "validate", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.count("Error: ") == 1
+        assert len(done.stderr.strip().splitlines()) == 1

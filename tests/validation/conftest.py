@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from diode_engine.hardware import H200, Environment
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.table import TimingTable
+
+HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
+Row = tuple[Problem, Candidate, float | Failure]
+
+
+@pytest.fixture
+def table() -> Callable[..., TimingTable]:
+    """A table of (problem, candidate, microseconds or failure)."""
+
+    def make(*rows: Row, environment: Environment = HERE) -> TimingTable:
+        return TimingTable.from_records(
+            (
+                problem,
+                candidate,
+                environment,
+                Timing(failure=time) if isinstance(time, Failure) else Timing(min_us=time),
+            )
+            for problem, candidate, time in rows
+        )
+
+    return make
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return Problem.make("mm", 1024, 1024, 1024, "bfloat16")
+
+
+@pytest.fixture
+def tile() -> Callable[..., Candidate]:
+    def make(m: int, n: int, k: int, stages: int, warps: int, **more: int) -> Candidate:
+        return Candidate.make(
+            "triton::mm",
+            BLOCK_M=m,
+            BLOCK_N=n,
+            BLOCK_K=k,
+            num_stages=stages,
+            num_warps=warps,
+            **{"GROUP_M": 8, **more},
+        )
+
+    return make

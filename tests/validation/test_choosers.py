@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine.hardware import H200, Environment
+from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.table import TimingTable
+from diode_engine.validation import choosers, default_space, nv_heuristics
+from diode_engine.validation.pool import Pool
+
+ATEN = Candidate("aten::mm")
+Tile = Callable[..., Candidate]
+Table = Callable[..., TimingTable]
+
+
+def chosen(pool: Pool, chooser: choosers.Chooser) -> list[Candidate]:
+    """What it takes, the best first."""
+    order = np.argsort(chooser.score, kind="stable")
+    return [
+        pool.table.candidates[pool.table.candidate[i]]
+        for i in order
+        if not np.isnan(chooser.score[i])
+    ]
+
+
+def test_aten_is_the_best_extern_kernel(table: Table) -> None:
+    problem = Problem.make("addmm", 64, 64, 64, "float16")
+    one, other = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
+    pool = Pool.of(
+        table((problem, one, 3.0), (problem, other, 2.0), (problem, Candidate("triton::mm"), 1.0))
+    )
+    assert chosen(pool, choosers.aten(pool)) == [other, one]
+
+
+def test_a_model_never_takes_what_cannot_fit(table: Table, problem: Problem, tile: Tile) -> None:
+    huge, small = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4)
+    pool = Pool.of(
+        table(
+            (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0)
+        )
+    )
+    predicted = np.array([1.0 if c == huge else 9.0 for c in pool.table.candidates])
+    score = choosers.model(pool, predicted[pool.table.candidate], "m").score
+    assert np.isnan(score).sum() == 1
+
+
+def test_default_is_the_best_of_its_space_only(table: Table, problem: Problem, tile: Tile) -> None:
+    inside = tile(128, 128, 64, 3, 4)
+    without_group = Candidate.make(
+        "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_stages=2, num_warps=4
+    )
+    outside = tile(128, 128, 64, 4, 4)
+    another_group = tile(128, 128, 64, 3, 4, GROUP_M=4)
+    tma = Candidate("triton::mm_persistent_tma", inside.kwargs)
+    pool = Pool.of(
+        table(
+            (problem, ATEN, 5.0),
+            (problem, inside, 4.0),
+            (problem, without_group, 3.0),
+            *((problem, c, 1.0) for c in (outside, another_group, tma)),
+        )
+    )
+    default = choosers.max_autotune_default(pool)
+    assert chosen(pool, default) == [without_group, inside, ATEN]
+    assert default.timed == 3
+
+
+def test_default_space_belongs_to_a_version_of_torch(problem: Problem, tile: Tile) -> None:
+    new = tile(128, 256, 64, 4, 8)
+    assert new in default_space(problem, "2.13.0+cu130")
+    assert new in default_space(problem)
+    assert new not in default_space(problem, "2.11.0+cu130")
+    linear = Problem.make("addmm", 64, 64, 64, "float16")
+    assert Candidate("aten::bias_addmm") in default_space(linear, "2.11.0")
+
+
+def test_roofline_and_median_choose_without_a_model(
+    table: Table, problem: Problem, tile: Tile
+) -> None:
+    good, poor = tile(128, 128, 64, 3, 4), tile(16, 16, 16, 1, 2)
+    unknown = Candidate.make("somebody::mm", anything=1)
+    pool = Pool.of(table((problem, good, 1.0), (problem, poor, 30.0), (problem, unknown, 5.0)))
+    assert chosen(pool, choosers.roofline(pool)) == [good, poor]
+    assert chosen(pool, choosers.median_candidate(pool))[0] == unknown
+
+
+class TestNvMatmulHeuristics:
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        pytest.importorskip("nvMatmulHeuristics")
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+    @pytest.mark.parametrize("tf32", [False, True])
+    def test_suggests_tiles(self, dtype: str, tf32: bool) -> None:
+        problem = Problem.make("mm", 512, 4096, 4096, dtype, allow_tf32=tf32, b_layout="col")
+        found = nv_heuristics.suggestions(problem, H200)
+        assert len(found) >= 5
+        assert np.all((found[:, :3] >= 8) & (found[:, :3] <= 512))
+        assert np.all((found[:, 4] >= 1) & (found[:, 4] <= 16))
+
+    def test_types_it_is_not_asked_about(self) -> None:
+        problem = Problem.make("mm", 64, 64, 64, "int8", out_dtype="int32")
+        assert len(nv_heuristics.suggestions(problem, H200)) == 0
+
+    def test_the_nearest_measured_candidate_stands_for_a_suggestion(
+        self, problem: Problem, tile: Tile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = np.array(
+            [[128, 128, 64, 8, 4], [128, 128, 64, 7, 4], [64, 64, 32, 3, 4]], np.float32
+        )
+        monkeypatch.setattr(nv_heuristics, "suggestions", lambda *_: asked)
+        candidates = (
+            ATEN,
+            tile(128, 128, 64, 5, 4),
+            tile(128, 128, 64, 4, 4),
+            tile(64, 64, 64, 3, 4),
+            tile(64, 64, 32, 3, 4),
+        )
+        usable = np.array([True, True, True, True, False])
+        rank = nv_heuristics.ranking(problem, candidates, usable, H200)
+        np.testing.assert_array_equal(rank, [np.nan, 0, np.nan, 1, np.nan])
+
+    def test_ranks_a_pool(self, table: Table, problem: Problem, tile: Tile) -> None:
+        pool = Pool.of(
+            table(
+                (problem, tile(16, 16, 16, 1, 2), 90.0),
+                (problem, tile(128, 128, 64, 4, 4), 9.0),
+                (problem, ATEN, 5.0),
+            )
+        )
+        chooser, notes = choosers.nv_matmul_heuristics(pool)
+        assert notes == ()
+        assert chooser is not None
+        assert chosen(pool, chooser)[0] == tile(128, 128, 64, 4, 4)
+
+
+def test_heuristics_of_another_device_or_not_installed(
+    table: Table, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = Environment(replace(H200, name="Another GPU"), "", "", "")
+    rows = ((problem, ATEN, 1.0), (problem, Candidate("decompose_k", (("k_split", 2),)), 2.0))
+    chooser, notes = choosers.nv_matmul_heuristics(Pool.of(table(*rows, environment=elsewhere)))
+    assert chooser is None
+    assert notes == ("nvMatmulHeuristics is not asked about Another GPU.",)
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name == "nvMatmulHeuristics":
+            raise ModuleNotFoundError(name=name)
+        return real(name, *rest)
+
+    real = builtins.__import__
+    nv_heuristics._interface.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", missing)
+    chooser, notes = choosers.nv_matmul_heuristics(Pool.of(table(*rows)))
+    assert chooser is None
+    assert "pip install" in notes[0]
