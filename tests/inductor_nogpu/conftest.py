@@ -49,7 +49,8 @@ class FixedPredictor:
 
 
 @pytest.fixture(autouse=True)
-def _stock_afterwards() -> Iterator[None]:
+def _stock_before_and_after() -> Iterator[None]:
+    diode_engine.uninstall_diode_choices()  # what the import has installed
     yield
     diode_engine.uninstall_diode_choices()
 

@@ -105,9 +105,9 @@ def test_epilogues_are_fused(predictor: Any) -> None:
 
 def test_a_net_of_linear_layers(predictor: Any) -> None:
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        with torch.device("meta"):
-            first, second = torch.nn.Linear(256, 512), torch.nn.Linear(512, 256)
-            net = torch.nn.Sequential(first, torch.nn.GELU(), second).bfloat16()
+        first = torch.nn.Linear(256, 512, device="meta", dtype=torch.bfloat16)
+        second = torch.nn.Linear(512, 256, device="meta", dtype=torch.bfloat16)
+        net = torch.nn.Sequential(first, torch.nn.GELU(), second)
         return without_data(net), (empty(1024, 256),)
 
     lowered = lower(build)
