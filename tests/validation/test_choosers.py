@@ -71,6 +71,14 @@ def test_default_is_the_best_of_its_space_only(table: Table, problem: Problem, t
     assert default.timed == 3
 
 
+def test_default_is_that_of_the_timings_torch(table: Table, problem: Problem, tile: Tile) -> None:
+    later, always = tile(128, 256, 64, 4, 8), tile(128, 128, 64, 3, 4)
+    rows = ((problem, ATEN, 5.0), (problem, later, 1.0), (problem, always, 2.0))
+    for torch, best in (("2.11.0+cu130", always), ("2.13.0", later)):
+        pool = Pool.of(table(*rows, environment=Environment(H200, "", torch, "")))
+        assert chosen(pool, choosers.max_autotune_default(pool))[0] == best
+
+
 def test_default_space_belongs_to_a_version_of_torch(problem: Problem, tile: Tile) -> None:
     new = tile(128, 256, 64, 4, 8)
     assert new in default_space(problem, "2.13.0+cu130")

@@ -64,6 +64,12 @@ def test_report_of_a_predictor_equals_that_of_its_predictions(timings: TimingTab
     assert evaluate(timings, Constant()) == evaluate(timings, np.full(len(timings), 7.0))
 
 
+def test_the_order_of_the_rows_does_not_matter(timings: TimingTable) -> None:
+    predicted = np.array([10.0, 20.0, 40.0, 8.0, 2.0, 4.0])
+    order = np.array([4, 0, 5, 2, 1, 3])
+    assert evaluate(timings.take(order), predicted[order]) == evaluate(timings, predicted)
+
+
 def test_aten_stands_in_where_the_model_cannot_say(timings: TimingTable) -> None:
     predicted = np.array([np.nan, np.nan, np.nan, 8.0, np.nan, 4.0])
     report = evaluate(timings, predicted)
