@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+import threading
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -128,6 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exit code. A command's own return value, where it has one, is its exit code.
 
     Raises SystemExit(1), silently, where the reader of stdout has gone (`| head`)."""
+    # `kill` ends a command as Ctrl-C does: in order, keeping what is there.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     args = list(sys.argv[1:] if arguments is None else arguments)
     state = {"debug": False}
     diagnostics.configure()

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -181,6 +182,35 @@ def test_an_interrupt_is_130_without_a_traceback(
     assert main(["tried"]) == ExitCode.INTERRUPTED
     err = capsys.readouterr().err
     assert "Interrupted." in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_command_in_order(sent: signal.Signals) -> None:
+    code = (
+        "import signal, sys, types, click\n"
+        "from diode_engine.cli import main\n"
+        "from diode_engine.cli.group import COMMANDS, Entry\n"
+        "def wait():\n"
+        "    try:\n"
+        "        print('ready', flush=True)\n"
+        "        signal.pause()\n"
+        "    finally:\n"
+        "        print('kept', flush=True)\n"
+        "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
+        "module.tried = click.command('tried')(wait)\n"
+        "COMMANDS['tried'] = Entry('tried_command:tried', '')\n"
+        "sys.exit(main(['tried']))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(sent)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert out == "kept\n"
     assert "Traceback" not in err
 
 

@@ -87,7 +87,7 @@ def predicted_best(op, args):
     return offered[int(np.nanargmin(np.where(fit, us, np.nan)))]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=lambda dtype: str(dtype)[6:])
 @pytest.mark.parametrize("op", list(OPS))
 def test_the_models_kernel_is_taken_and_right(op, dtype, diode):
     from torch._dynamo.utils import counters
