@@ -21,13 +21,13 @@ import torch
 import torch._dynamo.device_interface as device_interface
 from torch._inductor import config
 from torch._inductor.graph import GraphLowering
-from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
+from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diode_engine.errors import IntegrationError
 from diode_engine.hardware import H200, Hardware, detect
 from diode_engine.inductor.candidates import candidate_of
-from diode_engine.inductor.choices import Prediction, add_final_choice, prediction_of
+from diode_engine.inductor.choices import Prediction, prediction_of
 from diode_engine.problem import Candidate
 
 _BUS_BITS = 6144  # any width: detection multiplies it with the clock that is made to fit
@@ -183,14 +183,20 @@ def _recorded(lowered: Lowered) -> Iterator[None]:
             )
         return choices
 
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    before = list(functions)
-    add_final_choice()  # Diode's comes first
-    functions.append(record)
-    try:
+    select = AlgorithmSelectorCache.__call__
+
+    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+        functions = self.preprocessing_fns
+        if record in functions:  # a choice inside a choice
+            return select(self, *args, **kwargs)
+        functions.append(record)
+        try:
+            return select(self, *args, **kwargs)
+        finally:
+            functions.remove(record)
+
+    with mock.patch.object(AlgorithmSelectorCache, "__call__", recording):
         yield
-    finally:
-        functions[:] = before
 
 
 @contextlib.contextmanager

@@ -16,9 +16,14 @@ from functorch.compile import make_boxed_func
 from torch._guards import detect_fake_mode
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm_selector_cache
+from torch._inductor.select_algorithm import (
+    add_preprocessing_fn,
+    clear_preprocessing_fns,
+    get_algorithm_selector_cache,
+)
 
 import diode_engine
+from diode_engine.inductor.choices import final_choice
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
 
@@ -305,8 +310,11 @@ def test_persistent_tma_is_considered_where_it_is_offered(make_predictor: Any) -
     diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
     assert only_seen(lower(OPS["mm"]))[0].template == "triton::mm"
     diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
-    with_tma = lower(OPS["mm"], options={"triton.enable_persistent_tma_matmul": True})
-    assert only_seen(with_tma)[0].template == "triton::mm_persistent_tma"
+    for _ in range(2):
+        with_tma = lower(OPS["mm"], options={"triton.enable_persistent_tma_matmul": True})
+        assert only_seen(with_tma)[0].template == "triton::mm_persistent_tma"
+    # it depends on more options than this one, so it is not made from memory
+    assert diode_engine.get_stats()["cache_hits"] == 0
 
 
 def test_decompose_k_is_a_candidate_like_any_other(make_predictor: Any) -> None:
@@ -329,14 +337,21 @@ def test_the_search_space_is_put_back(predictor: Any) -> None:
 
 
 def test_others_may_clear_the_preprocessing_functions(predictor: Any) -> None:
+    lower(OPS["addmm"])
+    clear_preprocessing_fns()
+    assert len(only_seen(lower(OPS["addmm"]))) == 1
+
+
+def test_only_diodes_preprocessing_function_is_taken_away(predictor: Any) -> None:
     def theirs(choices: list[Any]) -> list[Any]:
         return choices
 
     lower(OPS["addmm"])
-    add_preprocessing_fn(theirs)
     functions = get_algorithm_selector_cache().preprocessing_fns
+    before = [function for function in functions if function is not final_choice]
+    add_preprocessing_fn(theirs)
     try:
         diode_engine.uninstall_diode_choices()
-        assert theirs in functions  # only Diode's own is taken away
+        assert functions == [*before, theirs]
     finally:
         functions.remove(theirs)
