@@ -255,7 +255,7 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
 
     # What a thread block needs, and how many of them a multiprocessor holds.
     wgmma = uses_wgmma(typed, block_m, warps)
-    shared = tile_shared_bytes(itemsize, block_m, block_n, block_k, stages, wgmma)
+    shared = tile_shared_bytes(itemsize, block_m, block_n, block_k, stages, wgmma, persistent > 0)
     accumulator = accumulator_registers(block_m, block_n, warps)
     threads = 32 * warps
     # mma.sync reads a slice of 16 (8 in TF32) of K from registers, 32 bytes of each row.

@@ -1,8 +1,8 @@
 """What a kernel needs of a multiprocessor, by rules that were checked against compiled kernels.
 
 The shared-memory rule named which of 400 sampled kernels Triton 3.6 could not build for an
-sm_90 device (47, no false alarm). From Triton 3.7.1 on such a kernel is built with less
-pipelining instead.
+sm_90 device (47, no false alarm), and for the TMA template it names all in the shipped timings. From
+Triton 3.7.1 on such a kernel is built with less pipelining instead.
 
 The first three functions take whatever numpy can broadcast: features ask about rows of many
 problems, `fits` about the candidates of one.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.encoding import encode
+from diode_engine.encoding import Family, encode
 from diode_engine.hardware import Hardware
 from diode_engine.problem import Candidate, Problem
 
@@ -50,14 +50,22 @@ def accumulator_registers(block_m: Array, block_n: Array, warps: Array) -> Array
 
 
 def tile_shared_bytes(
-    itemsize: Any, block_m: Array, block_n: Array, block_k: Array, stages: Array, wgmma: Array
+    itemsize: Any,
+    block_m: Array,
+    block_n: Array,
+    block_k: Array,
+    stages: Array,
+    wgmma: Array,
+    tma: Array,
 ) -> Array:
     """Bytes of shared memory that one thread block needs for its operand tiles.
 
     itemsize·(BLOCK_M + BLOCK_N)·BLOCK_K a stage; all stages are buffered where wgmma reads
-    from shared memory, all but one where registers hold the current one.
+    from shared memory, all but one where registers hold the current one. TMA kernels buffer
+    all, and one more for 4-byte types, whose tiles wgmma may need transposed.
     """
     buffered = np.where(wgmma, stages, np.maximum(stages - 1, 1))
+    buffered = np.where(tma, stages + (wgmma & (np.asarray(itemsize) == 4)), buffered)
     need: Array = itemsize * (block_m + block_n) * block_k * buffered
     return need
 
@@ -71,6 +79,7 @@ def shared_bytes(
     need = tile_shared_bytes(
         np.float32(problem.dtype.itemsize), c.block_m, c.block_n, c.block_k, c.stages,
         uses_wgmma(wgmma_type(problem, hardware), c.block_m, c.warps),
+        c.family == Family.TRITON_TMA,
     )  # fmt: skip
     return np.where(c.tiled, need, np.float32(0))
 
@@ -78,12 +87,16 @@ def shared_bytes(
 def fits(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether the kernel can be launched: its shared memory, its threads and its
-    accumulator fit. True where the candidate is not known, since nothing speaks against it."""
+    """[n] whether the kernel can be launched and computes the problem: its shared memory, its
+    threads and its accumulator fit, and no TMA descriptor is of a single row or column, with
+    which that template computes something else (748 of 748 such timings on H200 had wrong
+    results). True where the candidate is not known, since nothing speaks against it."""
     c = encode(candidates)
     ok = (32 * c.warps <= MAX_THREADS_BLOCK) & (
         accumulator_registers(c.block_m, c.block_n, c.warps) <= _MAX_ACCUMULATOR_REGISTERS
     )
     if hardware.shared_bytes_block:
         ok &= shared_bytes(problem, candidates, hardware) <= hardware.shared_bytes_block
+    if 1 in (problem.M, problem.N, problem.K):
+        ok &= c.family != Family.TRITON_TMA
     return np.logical_or(ok, ~c.tiled)

@@ -86,10 +86,10 @@ def _train(store: Store) -> ModelVersion:
     from diode_engine.cli.train import fit_report
     from diode_engine.training.train import train_from_store
 
-    diagnostics.note(f"2. Training boosted trees for the {HARDWARE} ...")
+    diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
         trained = train_from_store(
-            store, family="trees", hardware=HARDWARE, name="demo", default=True,
+            store, hardware=HARDWARE, name="demo", default=True,
             report=fit_report(display),
         )  # fmt: skip
     diagnostics.note(

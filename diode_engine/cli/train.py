@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--family",
     type=click.Choice(("trees", "network", "ensemble")),
-    default="trees",
+    default="ensemble",
     show_default=True,
     help="What kind of model; an ensemble is one of each.",
 )

@@ -40,7 +40,7 @@ class NetworkSettings:
     """
 
     hidden: tuple[int, ...] = (256, 256, 128)
-    epochs: int = 120
+    epochs: int = 40
     patience: int = 20
     problems: int = 32
     rows: int = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +28,13 @@ class TreesSettings:
     """How trees are fitted. `rank` weighs the listwise loss against the squared error of a
     problem (0: none), `focus` the rows near a problem's best (see fitting.importance)."""
 
-    rounds: int = 1500
+    rounds: int = 700
     patience: int = 60
     learning_rate: float = 0.05
-    max_depth: int = 9
+    max_depth: int = 8
     min_child_weight: float = 4.0
     row_share: float = 0.8
-    column_share: float = 0.7
+    column_share: float = 0.5
     l2: float = 1.0
     residual: bool = True
     focus: float = 3.0
@@ -52,6 +53,8 @@ def fit_trees(
     """Boosts until the objective on the held-out problems has not improved for `patience`
     rounds, and keeps the best round. Calls `report` after each round; an exception in it ends
     the fit."""
+    # Threads that spin at each barrier stall one another where other work wants the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import xgboost
 
     s = settings or TreesSettings()

@@ -71,7 +71,7 @@ class Trained:
 def train(
     table: TimingTable,
     *,
-    family: str = "trees",
+    family: str = "ensemble",
     hardware: str | None = None,
     name: str | None = None,
     seed: int = 0,
@@ -133,7 +133,7 @@ def train_from_store(
     store: Store,
     *,
     report: Report = lambda member, progress: None,
-    family: str = "trees",
+    family: str = "ensemble",
     hardware: str | None = None,
     name: str | None = None,
     seed: int = 0,

@@ -50,7 +50,7 @@ def test_stdout_is_the_summary_and_the_model_is_registered(
     out, err = capsys.readouterr()
     summary = json.loads(out)
     assert summary["model"] == "mine@1"
-    assert summary["family"] == "trees"
+    assert summary["family"] == "ensemble"
     assert summary["hardware"] == "NVIDIA H200"
     assert summary["timings"] == len(TILES) * summary["problems"]
     assert summary["problems"] + summary["held_out_problems"] == 60

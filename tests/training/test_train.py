@@ -53,7 +53,11 @@ def joined(*tables: TimingTable) -> TimingTable:
 
 @pytest.mark.parametrize(
     ("family", "members"),
-    [("trees", ["trees"]), ("network", ["network"]), ("ensemble", ["trees", "network"])],
+    [
+        ("trees", ["trees"]),
+        ("network", ["network"]),
+        ("ensemble", ["trees", "network", "network", "network"]),
+    ],
 )
 def test_each_family_is_trained_and_registered(
     family: str, members: list[str], store: Store, timings: TimingTable
@@ -89,7 +93,7 @@ def predicted(model: registry.ModelVersion, timings: TimingTable) -> np.ndarray:
     return Predictor.load(model.folder).predict_table(timings)
 
 
-@pytest.mark.parametrize("family", ["trees", "network"])
+@pytest.mark.parametrize("family", ["trees", "network", "network", "network"])
 def test_a_seed_gives_one_model_and_another_seed_another(family: str, timings: TimingTable) -> None:
     first, again, other = (
         train(timings, family=family, seed=seed, settings=SMALL).model for seed in (1, 1, 2)
