@@ -70,7 +70,7 @@ def test_each_family_is_trained_and_registered(
     manifest = trained.model.manifest
     assert manifest.family == family
     assert [member["family"] for member in manifest.members] == members
-    assert list(dict.fromkeys(member for member, _ in steps)) == members
+    assert list(dict.fromkeys(member for member, _ in steps)) == list(dict.fromkeys(members))
 
     learned, held_out = split(learnable(timings))
     assert manifest.hardware == H200
@@ -93,7 +93,7 @@ def predicted(model: registry.ModelVersion, timings: TimingTable) -> np.ndarray:
     return Predictor.load(model.folder).predict_table(timings)
 
 
-@pytest.mark.parametrize("family", ["trees", "network", "network", "network"])
+@pytest.mark.parametrize("family", ["trees", "network"])
 def test_a_seed_gives_one_model_and_another_seed_another(family: str, timings: TimingTable) -> None:
     first, again, other = (
         train(timings, family=family, seed=seed, settings=SMALL).model for seed in (1, 1, 2)
