@@ -31,7 +31,8 @@ from typing import Any
 from diode_engine import features
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.hardware import Hardware
-from diode_engine.models.protocol import Ensemble, TimingModel, family_of, load_member
+from diode_engine.models.members import Ensemble, family_of, load_member
+from diode_engine.models.protocol import TimingModel
 from diode_engine.problem import Problem
 from diode_engine.table import TimingTable
 from diode_engine.version import __version__

@@ -1,0 +1,53 @@
+"""The members of a model: one or several fitted models that answer as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from diode_engine.errors import ModelError
+from diode_engine.models.protocol import Matrix, TimingModel
+
+
+class Ensemble:
+    """The mean of its members' log times: the geometric mean of their times."""
+
+    family: ClassVar[str] = "ensemble"
+
+    def __init__(self, members: Sequence[TimingModel]) -> None:
+        """Raises ModelError where there are no members."""
+        if not members:
+            raise ModelError("An ensemble has no members; give it at least one model.")
+        self.members = tuple(members)
+
+    def predict(self, x: Matrix) -> Matrix:
+        """As TimingModel.predict."""
+        total = self.members[0].predict(x)
+        for member in self.members[1:]:
+            total = total + member.predict(x)
+        return total / np.float32(len(self.members))
+
+
+def family_of(members: Sequence[TimingModel]) -> str:
+    """The members' common family, or "ensemble" where they have none."""
+    families = {member.family for member in members}
+    return families.pop() if len(families) == 1 else Ensemble.family
+
+
+def load_member(family: str, data: bytes) -> TimingModel:
+    """The model of this family in these bytes. Raises ModelError where there is no such family
+    or the bytes are not one."""
+    if family == "network":
+        from diode_engine.models.network import Network
+
+        return Network.from_bytes(data)
+    if family == "trees":
+        from diode_engine.models.trees import Trees
+
+        return Trees.from_bytes(data)
+    raise ModelError(
+        f"The model has a member of the family {family!r}, which this Diode does not know; "
+        "update Diode."
+    )
