@@ -3,7 +3,7 @@
 `Store` opens it (and migrates it first), `transfer` carries timings to and from files.
 """
 
-from diode_engine.store.runs import Run, RunState
+from diode_engine.store.runs import Process, Run, RunState
 from diode_engine.store.store import Imported, Stats, Store
 from diode_engine.store.transfer import (
     Group,
@@ -18,6 +18,7 @@ from diode_engine.store.transfer import (
 __all__ = [
     "Group",
     "Imported",
+    "Process",
     "Run",
     "RunState",
     "Stats",

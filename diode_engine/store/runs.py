@@ -10,15 +10,47 @@ from typing import Any
 
 
 class RunState(StrEnum):
+    """How a run is. The store never holds CANCELLING and DEAD: `diode_engine.runs` finds them."""
+
+    QUEUED = "queued"  # its process was started, and has not begun
     RUNNING = "running"
+    CANCELLING = "cancelling"  # somebody asked it to stop, and it has not yet
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    DEAD = "dead"  # it did not come to its end, and nobody works on it any more
+
+    @property
+    def ended(self) -> bool:
+        return self in ENDED or self is RunState.DEAD
+
+
+ENDED = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that can be told from a later one with the same pid.
+
+    `machine` names what the pid is a number of: one boot of one machine, and one of its pid
+    namespaces. `started` is in the kernel's clock ticks since that boot; None where the system
+    does not tell.
+    """
+
+    host: str
+    machine: str
+    pid: int
+    started: int | None
 
 
 @dataclass(frozen=True)
 class Run:
-    """A row of `runs`. Times are aware, in UTC; `heartbeat` is when the run last wrote."""
+    """A row of `runs`. Times are aware, in UTC; `heartbeat` is when the run last wrote.
+
+    `command` are the words that start it again in `directory`, with everything that it was
+    asked for; None where it was not started as a command. `log` is the file that a run without
+    a terminal writes its messages to. `resumes` is the earlier run that it goes on with.
+    """
 
     id: int
     kind: str
@@ -30,3 +62,9 @@ class Run:
     progress: Mapping[str, Any] | None
     message: str | None
     key: str | None
+    process: Process | None
+    command: tuple[str, ...] | None
+    directory: str | None
+    log: str | None
+    cancel_asked: datetime | None
+    resumes: int | None

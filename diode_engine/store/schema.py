@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-HEAD = "0001"  # the newest revision in migrations/versions
+HEAD = "0002"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
 
 metadata = sa.MetaData()
@@ -107,6 +107,15 @@ runs = sa.Table(
     _real("finished"),
     sa.Column("progress", sa.Text),  # JSON
     sa.Column("message", sa.Text),
+    sa.Column("command", sa.Text),  # JSON
+    sa.Column("directory", sa.Text),
+    sa.Column("log", sa.Text),
+    sa.Column("host", sa.Text),
+    sa.Column("machine", sa.Text),
+    sa.Column("pid", sa.Integer),
+    sa.Column("pid_started", sa.Integer),
+    _real("cancel_asked"),  # seconds since 1970, UTC
+    sa.Column("resumes", sa.Integer, sa.ForeignKey("runs.id", name="resumed_run")),
     sqlite_strict=True,
 )
 

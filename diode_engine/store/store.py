@@ -23,7 +23,7 @@ from diode_engine.hardware import Environment, Hardware
 from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.store import schema
 from diode_engine.store.database import open_engine, sentences
-from diode_engine.store.runs import Run, RunState
+from diode_engine.store.runs import ENDED, Process, Run, RunState
 from diode_engine.table import FAILURES, TimingTable
 
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
@@ -112,24 +112,85 @@ class Store:
 
     # Runs
 
-    def start_run(self, kind: str, spec: Mapping[str, Any], *, key: str | None = None) -> int:
-        """A new run in state running; its id. `spec` is what would start it again, as JSON;
-        no two runs have the same `key`."""
+    def start_run(
+        self,
+        kind: str,
+        spec: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        process: Process | None = None,
+        command: Sequence[str] | None = None,
+        directory: str | None = None,
+    ) -> int:
+        """A new run in state running; its id. `spec` is what it was asked for, as JSON; no two
+        runs have the same `key`. For the others see `Run`."""
+        facts = _process(process) | _command(command, directory)
         with self._writes() as connection:
-            return self._start(connection, kind, spec, key, RunState.RUNNING)
+            return self._start(connection, kind, spec, RunState.RUNNING, key=key, **facts)
+
+    def queue_run(
+        self,
+        kind: str,
+        spec: Mapping[str, Any],
+        *,
+        command: Sequence[str],
+        directory: str,
+        logs: Path,
+        resumes: int | None = None,
+    ) -> Run:
+        """A new run in state queued, for a process that is about to be started and then calls
+        `begin_run`. Its log is a file of its own in the folder `logs`."""
+        facts = _command(command, directory)
+        with self._writes() as connection:
+            run = self._start(connection, kind, spec, RunState.QUEUED, resumes=resumes, **facts)
+            self._update(connection, run, {"log": str(logs / f"run-{run}.log")})
+            return self._one(connection, run)
+
+    def launched_run(self, run: int, process: Process) -> None:
+        """Writes the process that a queued run was started in, unless it has begun by itself."""
+        with self._writes() as connection:
+            update = sa.update(schema.runs).values(heartbeat=time.time(), **_process(process))
+            connection.execute(update.where(*_is_queued(run)))
+
+    def begin_run(self, run: int, spec: Mapping[str, Any], *, process: Process) -> bool:
+        """Makes a queued run a running one; False where it is not queued (any more)."""
+        values: dict[str, Any] = {
+            "state": str(RunState.RUNNING),
+            "spec": _json(spec, "A run's spec"),
+            "heartbeat": time.time(),
+            **_process(process),
+        }
+        with self._writes() as connection:
+            update = sa.update(schema.runs).where(*_is_queued(run)).values(**values)
+            return connection.execute(update).rowcount == 1
+
+    def ask_to_cancel(self, run: int) -> None:
+        """Leaves word that the run should stop: what `beat` tells it. Of a run that has ended
+        nothing changes."""
+        with self._writes() as connection:
+            update = sa.update(schema.runs).where(
+                schema.runs.c.id == run,
+                schema.runs.c.state.not_in(map(str, ENDED)),
+                schema.runs.c.cancel_asked.is_(None),
+            )
+            connection.execute(update.values(cancel_asked=time.time()))
+
+    def beat(self, run: int) -> bool:
+        """Writes the heartbeat; True where somebody has asked the run to stop."""
+        with self._writes() as connection:
+            self._update(connection, run, {"heartbeat": time.time()})
+            asked = sa.select(schema.runs.c.cancel_asked).where(schema.runs.c.id == run)
+            return connection.scalar(asked) is not None
 
     def update_run(
         self,
         run: int,
         *,
-        state: RunState | str | None = None,
         progress: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> None:
         """Writes what is given, and the heartbeat always."""
         values: dict[str, Any] = {"heartbeat": time.time()}
-        if state is not None:
-            values["state"] = str(_state(state))
         if progress is not None:
             values["progress"] = _json(progress, "A run's progress")
         if message is not None:
@@ -139,11 +200,10 @@ class Store:
 
     def finish_run(self, run: int, state: RunState | str, message: str | None = None) -> None:
         """Ends a run as done, failed or cancelled."""
-        final = _state(state)
-        if final is RunState.RUNNING:
-            raise StoreError("A run ends as done, failed or cancelled, not as running.")
+        if state not in ENDED:
+            raise StoreError(f"A run ends as {', '.join(ENDED)}; {state!s} is none of these.")
         now = time.time()
-        values: dict[str, Any] = {"state": str(final), "heartbeat": now, "finished": now}
+        values: dict[str, Any] = {"state": str(state), "heartbeat": now, "finished": now}
         if message is not None:
             values["message"] = message
         with self._writes() as connection:
@@ -153,6 +213,11 @@ class Store:
         """All runs, the oldest first."""
         with self._reads() as connection:
             return self._runs(connection)
+
+    def run(self, run: int) -> Run:
+        """Raises StoreError where there is none of this number."""
+        with self._reads() as connection:
+            return self._one(connection, run)
 
     # Timings
 
@@ -174,7 +239,7 @@ class Store:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
             if there is not None:
                 return Imported(there, new=False, timings=0)
-            run = self._start(connection, "import", spec, key, RunState.DONE)
+            run = self._start(connection, "import", spec, RunState.DONE, key=key)
             return Imported(run, new=True, timings=self._add(connection, run, table))
 
     def timed_pairs(self, environment: Environment) -> set[tuple[str, str]]:
@@ -317,8 +382,10 @@ class Store:
         connection: sa.Connection,
         kind: str,
         spec: Mapping[str, Any],
-        key: str | None,
         state: RunState,
+        *,
+        key: str | None = None,
+        **facts: Any,
     ) -> int:
         if key is not None:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
@@ -333,7 +400,8 @@ class Store:
                 state=str(state),
                 started=now,
                 heartbeat=now,
-                finished=None if state is RunState.RUNNING else now,
+                finished=now if state in ENDED else None,
+                **facts,
             )
         )
         assert done.inserted_primary_key is not None
@@ -342,25 +410,23 @@ class Store:
     def _update(self, connection: sa.Connection, run: int, values: Mapping[str, Any]) -> None:
         update = sa.update(schema.runs).where(schema.runs.c.id == run).values(**values)
         if connection.execute(update).rowcount != 1:
-            raise StoreError(f"The store {self.path} has no run {run}; start one first.")
+            raise self._no_run(run)
+
+    def _no_run(self, run: int) -> StoreError:
+        return StoreError(
+            f"The store {self.path} has no run {run}; `runs list` shows those it has."
+        )
 
     def _runs(self, connection: sa.Connection) -> list[Run]:
         rows = connection.execute(sa.select(schema.runs).order_by(schema.runs.c.id))
-        return [
-            Run(
-                id=row.id,
-                kind=row.kind,
-                spec=json.loads(row.spec),
-                state=RunState(row.state),
-                started=_moment(row.started),
-                heartbeat=_moment(row.heartbeat),
-                finished=None if row.finished is None else _moment(row.finished),
-                progress=None if row.progress is None else json.loads(row.progress),
-                message=row.message,
-                key=row.key,
-            )
-            for row in rows
-        ]
+        return [_run(row) for row in rows]
+
+    def _one(self, connection: sa.Connection, run: int) -> Run:
+        query = sa.select(schema.runs).where(schema.runs.c.id == run)
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise self._no_run(run)
+        return _run(row)
 
     def _add(self, connection: sa.Connection, run: int, table: TimingTable) -> int:
         if not len(table):
@@ -426,13 +492,50 @@ class Store:
         return codes
 
 
-def _state(state: RunState | str) -> RunState:
-    try:
-        return RunState(state)
-    except ValueError:
-        raise StoreError(
-            f"A run's state is {state!r}; it must be one of {', '.join(RunState)}."
-        ) from None
+def _run(row: Any) -> Run:
+    process = None
+    if row.pid is not None:
+        process = Process(row.host, row.machine, row.pid, row.pid_started)
+    return Run(
+        id=row.id,
+        kind=row.kind,
+        spec=json.loads(row.spec),
+        state=RunState(row.state),
+        started=_moment(row.started),
+        heartbeat=_moment(row.heartbeat),
+        finished=None if row.finished is None else _moment(row.finished),
+        progress=None if row.progress is None else json.loads(row.progress),
+        message=row.message,
+        key=row.key,
+        process=process,
+        command=None if row.command is None else tuple(json.loads(row.command)),
+        directory=row.directory,
+        log=row.log,
+        cancel_asked=None if row.cancel_asked is None else _moment(row.cancel_asked),
+        resumes=row.resumes,
+    )
+
+
+def _process(process: Process | None) -> dict[str, Any]:
+    """The columns of a run's process."""
+    if process is None:
+        return {}
+    return {
+        "host": process.host,
+        "machine": process.machine,
+        "pid": process.pid,
+        "pid_started": process.started,
+    }
+
+
+def _command(command: Sequence[str] | None, directory: str | None) -> dict[str, Any]:
+    """The columns of a run's command."""
+    words = None if command is None else json.dumps(list(command))
+    return {"command": words, "directory": directory}
+
+
+def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return schema.runs.c.id == run, schema.runs.c.state == str(RunState.QUEUED)
 
 
 def _json(value: Mapping[str, Any], what: str) -> str:

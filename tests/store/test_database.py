@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+import zstandard
 
 from diode_engine.errors import SchemaTooNewError, StoreError
 from diode_engine.store import Store, database, schema
@@ -47,11 +48,15 @@ def test_the_migrations_lead_to_the_schema_of_the_code(tmp_path):
     ours = [row for row in execute(migrated, query) if "alembic" not in row[0]]
 
     def plain(rows):
-        # Alembic writes the constraints of a table in another order.
+        # Alembic writes the constraints of a table in another order, and quotes the names of one
+        # that it has made anew.
         return [
-            (name, sorted(line.strip(" \t,") for line in (sql or "").splitlines()))
+            (name, sorted(line.strip(" \t,)") for line in _plain(sql or "").splitlines()))
             for name, sql in rows
         ]
+
+    def _plain(sql):
+        return sql.replace('"', "").replace(") STRICT", ")\nSTRICT")
 
     assert plain(ours) == plain(execute(created, query))
     assert execute(migrated, "PRAGMA journal_mode") == [("wal",)]
@@ -138,19 +143,19 @@ def test_a_reader_holds_nobody_up(path, make_table):
 
 
 @pytest.fixture
-def second_migration(tmp_path, monkeypatch):
+def next_migration(tmp_path, monkeypatch):
     """Makes the code one migration newer, whose body is given."""
 
     def install(body: str) -> None:
         folder = tmp_path / "migrations"
         shutil.copytree(database.migrations_folder(), folder)
-        (folder / "versions" / "0002_test.py").write_text(
+        (folder / "versions" / "test.py").write_text(
             "import sqlalchemy as sa\nfrom alembic import op\n"
-            "revision = '0002'\ndown_revision = '0001'\n"
+            f"revision = 'test'\ndown_revision = '{schema.HEAD}'\n"
             f"def upgrade():\n{body}"
         )
         monkeypatch.setattr(database, "migrations_folder", lambda: folder)
-        monkeypatch.setattr(database, "HEAD", "0002")
+        monkeypatch.setattr(database, "HEAD", "test")
 
     return install
 
@@ -163,9 +168,9 @@ _REBUILD = """
 
 
 def test_a_migration_makes_a_backup_first_and_loses_no_rows(
-    path, second_migration, make_table, as_rows
+    path, next_migration, make_table, as_rows
 ):
-    second_migration(_REBUILD)
+    next_migration(_REBUILD)
     with pytest.raises(StoreError, match="open it once for writing"):
         Store.open(path, read_only=True)
     with Store.open(path) as store:
@@ -174,20 +179,20 @@ def test_a_migration_makes_a_backup_first_and_loses_no_rows(
     assert execute(path, "SELECT note FROM runs") == [(None,)]
     (made,) = execute(path, "SELECT sql FROM sqlite_master WHERE name = 'runs'")[0]
     assert made.rstrip().endswith("STRICT")
-    backup = path.with_name("diode.db.schema-0001.bak")
-    assert execute(backup, "SELECT version_num FROM alembic_version") == [("0001",)]
+    backup = path.with_name(f"diode.db.schema-{schema.HEAD}.bak")
+    assert execute(backup, "SELECT version_num FROM alembic_version") == [(schema.HEAD,)]
     assert execute(backup, "SELECT count(*) FROM timings") == [(len(make_table()),)]
     Store.open(path).close()
     assert len(list(path.parent.glob("*.bak"))) == 1
 
 
-def test_a_backup_replaces_no_other(path, second_migration):
-    other = path.with_name("diode.db.schema-0001.bak")
+def test_a_backup_replaces_no_other(path, next_migration):
+    other = path.with_name(f"diode.db.schema-{schema.HEAD}.bak")
     other.write_text("mine")
-    second_migration(_REBUILD)
+    next_migration(_REBUILD)
     Store.open(path).close()
     assert other.read_text() == "mine"
-    assert path.with_name("diode.db.schema-0001-2.bak").is_file()
+    assert path.with_name(f"diode.db.schema-{schema.HEAD}-2.bak").is_file()
 
 
 @pytest.mark.parametrize(
@@ -201,15 +206,47 @@ def test_a_backup_replaces_no_other(path, second_migration):
         ),
     ],
 )
-def test_a_migration_that_fails_changes_nothing(path, second_migration, body, raised):
-    second_migration(body)
+def test_a_migration_that_fails_changes_nothing(path, next_migration, body, raised):
+    next_migration(body)
     with pytest.raises(raised):
         Store.open(path)
     names = [name for (name,) in execute(path, "SELECT name FROM sqlite_master")]
     assert "half" not in names
-    assert execute(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert execute(path, "SELECT version_num FROM alembic_version") == [(schema.HEAD,)]
     assert execute(path, "SELECT count(*) FROM runs") == [(1,)]
     assert not list(path.parent.glob("*.bak"))
+
+
+EARLIER = sorted((Path(__file__).parent / "earlier").glob("*.db.zst"))
+
+
+@pytest.mark.parametrize("packed", EARLIER, ids=lambda packed: packed.name.split(".")[0])
+def test_a_store_of_an_earlier_schema_loses_nothing(tmp_path, packed):
+    path = tmp_path / "diode.db"
+    path.write_bytes(zstandard.ZstdDecompressor().decompress(packed.read_bytes()))
+    names = execute(path, "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    rows = {name: execute(path, f"SELECT * FROM {name}") for (name,) in names}
+    del rows["alembic_version"]
+    Store.open(path).close()
+    for name, before in rows.items():
+        columns = len(before[0])
+        after = [row[:columns] for row in execute(path, f"SELECT * FROM {name}")]
+        assert after == before, name
+    assert len(rows["timings"]) == 26
+    assert execute(path, "PRAGMA foreign_key_check") == []
+    with Store.open(path) as store:
+        states = [run.state for run in store.runs()]
+        assert states == ["done", "done", "running", "failed"]
+        assert {run.process for run in store.runs()} == {None}
+        assert len(store.read()) == 26
+
+
+def test_every_earlier_schema_has_a_store_to_upgrade():
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(database.migrations_folder())).walk_revisions()
+    earlier = {script.revision for script in scripts} - {schema.HEAD}
+    assert {packed.name.split(".")[0] for packed in EARLIER} == {f"schema-{r}" for r in earlier}
 
 
 # Several processes
@@ -230,8 +267,8 @@ def test_opening_a_fresh_store_waits_for_who_is_writing_to_it(tmp_path, monkeypa
     assert len(waits) == 1
 
 
-def test_who_comes_second_to_a_migration_finds_it_done(path, second_migration):
-    second_migration(_REBUILD)
+def test_who_comes_second_to_a_migration_finds_it_done(path, next_migration):
+    next_migration(_REBUILD)
     Store.open(path).close()
     database._migrate(path)
     assert len(list(path.parent.glob("*.bak"))) == 1

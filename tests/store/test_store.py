@@ -153,8 +153,10 @@ def test_a_run_tells_how_far_it_is(store):
     [
         (lambda s: s.add(7, s.read()), "no run 7"),
         (lambda s: s.update_run(7), "no run 7"),
+        (lambda s: s.run(7), "no run 7"),
+        (lambda s: s.beat(7), "no run 7"),
         (lambda s: s.finish_run(s.start_run("x", {}), "running"), "ends as done"),
-        (lambda s: s.update_run(s.start_run("x", {}), state="over"), "must be one of running"),
+        (lambda s: s.finish_run(s.start_run("x", {}), "dead"), "dead is none of these"),
         (lambda s: s.start_run("x", {"a": object()}), "cannot be written as JSON"),
         (lambda s: [s.start_run("x", {}, key="k") for _ in "ab"], "has the key k already"),
     ],
