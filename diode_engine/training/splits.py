@@ -8,10 +8,11 @@ which one would give away the other, are on the same side.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
+from diode_engine.named_layers import TRANSFORMERS, models_of
 from diode_engine.problem import Problem
 from diode_engine.table import TimingTable
 
@@ -35,6 +36,14 @@ def split(
 ) -> tuple[TimingTable, TimingTable]:
     """(the rows of problems to learn from, those of held-out problems)."""
     return _parted(table, lambda problem: held_out(problem, share=share, seed=seed))
+
+
+def split_named(
+    table: TimingTable, models: Collection[str] = tuple(TRANSFORMERS)
+) -> tuple[TimingTable, TimingTable]:
+    """(the rows to learn from, those of problems that belong to a linear layer of one of these
+    named transformers): all of them are a split of their own, one of them is held out alone."""
+    return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
 
 
 def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:

@@ -1,0 +1,22 @@
+"""Where problems come from: models' layers, sizes drawn or on a grid, files."""
+
+from diode_engine.collect.sources.mix import (
+    DEFAULT_SHARES,
+    SOURCES,
+    mixed,
+    moderate,
+    parse_source,
+    problems_in,
+)
+from diode_engine.collect.sources.shapeset import read_shapeset, write_shapeset
+
+__all__ = [
+    "DEFAULT_SHARES",
+    "SOURCES",
+    "mixed",
+    "moderate",
+    "parse_source",
+    "problems_in",
+    "read_shapeset",
+    "write_shapeset",
+]

@@ -1,0 +1,257 @@
+"""Where problems come from: what each source draws, files, and which model a problem is of."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diode_engine.collect.sources import (
+    SOURCES,
+    mixed,
+    moderate,
+    parse_source,
+    problems_in,
+    read_shapeset,
+    write_shapeset,
+)
+from diode_engine.errors import CollectionError, DatasetError
+from diode_engine.hardware import H200, Environment
+from diode_engine.named_layers import TRANSFORMERS, models_of
+from diode_engine.problem import Bias, Candidate, DType, Layout, Problem, Timing
+from diode_engine.store import write_dataset
+from diode_engine.table import TimingTable
+from diode_engine.training.splits import split_named
+
+
+@pytest.fixture
+def timings() -> TimingTable:
+    """One candidate on layers of named models and on other problems."""
+    environment = Environment(H200, "570", "2.13.0", "3.7.1")
+    candidate = Candidate.make("aten::mm")
+    problems = [*drawn("transformers", 100), *drawn("odd", 100)]
+    return TimingTable.from_records(
+        (p, candidate, environment, Timing(min_us=1.0)) for p in dict.fromkeys(problems)
+    )
+
+
+def drawn(source: str, count: int = 300, seed: int = 0) -> list[Problem]:
+    return list(islice(parse_source(source).problems(seed), count))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_draws_the_same_by_the_same_seed_only(name: str) -> None:
+    assert drawn(name) == drawn(name)
+    assert drawn(name) != drawn(name, seed=1)
+
+
+def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types() -> None:
+    problems = mixed(2000, 0)
+    assert len(set(problems)) == 2000
+    assert all(map(moderate, problems))
+    assert np.mean([min(p.M, p.N) <= 64 for p in problems]) >= 0.3
+    assert {str(p.op) for p in problems} == {"mm", "addmm", "bmm", "baddbmm"}
+    assert {(p.dtype, p.allow_tf32) for p in problems} >= {
+        (DType.BFLOAT16, False), (DType.FLOAT16, False), (DType.FLOAT32, True),
+        (DType.FLOAT32, False),
+    }  # fmt: skip
+
+
+def test_skinny_problems_are_skinny_and_odd_ones_have_odd_strides() -> None:
+    assert all(min(p.M, p.N) <= 64 for p in drawn("skinny"))
+    odd = drawn("odd", 1000)
+    assert np.mean([min(p.a.align, p.b.align) == 1 for p in odd]) > 0.5
+    assert {p.a.align for p in odd} >= {1, 2, 4, 8}
+    # padded: the operand lies better than its sizes alone would let it
+    assert any(p.a.align > (p.K if p.a.layout is Layout.ROW else p.M) % 16 == 1 for p in odd)
+
+
+def test_parameters_are_heeded() -> None:
+    small = drawn("log-normal:median=64,sigma=0.5,largest=200")
+    assert max(max(p.N, p.K) for p in small) < 512 < max(p.K for p in drawn("log-normal"))
+    llama = drawn("transformers:models=llama-3-8b/qwen2-7b")
+    assert all(models_of(p) & {"llama-3-8b", "qwen2-7b"} for p in llama)
+
+
+def test_a_grid_is_finite_and_whole() -> None:
+    problems = mixed(1000, 3, ("grid:m=1/16,n=64,k=128/256",))
+    assert len(problems) == 2 * 1 * 2 * 4 * 4
+    assert {(p.M, p.N, p.K) for p in problems} == {
+        (m, 64, k) for m in (1, 16) for k in (128, 256)
+    }  # fmt: skip
+    powers = mixed(10_000, 0, ("powers:least=32,most=64",))
+    assert {s for p in powers for s in (p.M, p.N, p.K)} == {32, 64}
+
+
+def test_a_mix_goes_on_where_one_source_ends() -> None:
+    problems = mixed(100, 0, ("grid:m=1,n=64,k=64", "skinny"))
+    assert len(problems) == 100
+    assert sum((p.M, p.N, p.K) == (1, 64, 64) for p in problems) == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sizes", "no source 'sizes'"),
+        ("zoo:seed=1", "no parameter 'seed'"),
+        ("log-normal:sigma=wide", "must be a number"),
+        ("log-normal:sigma=nan", "sigma"),
+        ("grid:m=1/two", "whole numbers separated by slashes"),
+        ("transformers:models=llama-9", "no transformer 'llama-9'"),
+        ("powers:least=64,most=16", "0 problems"),
+    ],
+)
+def test_what_is_no_source_is_refused(text: str, says: str) -> None:
+    with pytest.raises(CollectionError, match=says):
+        mixed(1, 0, (text,))
+
+
+# Files
+
+
+def test_a_written_shapeset_is_read_back(tmp_path: Path) -> None:
+    problems = [*drawn("odd", 50), Problem.make("addmm", 4, 8, 16, "float16", bias=Bias.SCALAR)]
+    write_shapeset(problems, tmp_path / "s.json", "test")
+    assert problems_in(tmp_path / "s.json", seed=5) == problems
+
+
+def test_what_a_shapeset_does_not_say_is_drawn_by_the_seed(tmp_path: Path) -> None:
+    shapes = [["mm", 16 * m, 64, 64] for m in range(1, 80)]
+    document = {"source": "me", "columns": ["op", "M", "N", "K"], "shapes": shapes}
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    problems = problems_in(tmp_path / "s.json", seed=0)
+    assert [(str(p.op), p.M, p.N, p.K) for p in problems] == [tuple(s) for s in shapes]
+    assert len({p.dtype for p in problems}) == 3
+    assert len({(p.a.layout, p.b.layout) for p in problems}) == 3
+    assert problems == problems_in(tmp_path / "s.json", seed=0)
+    assert problems != problems_in(tmp_path / "s.json", seed=1)
+
+
+def torch_diode(op: str = "mm", **fields: object) -> dict[str, object]:
+    shape: dict[str, object] = {
+        "version": 1, "B": 1, "M": 32, "M_dtype": "float16", "N": 64, "K": 128,
+        "K_dtype": "float16", "out_dtype": "float16", "out_size": [1, 32, 64],
+        "out_stride": [2048, 64, 1],
+    }  # fmt: skip
+    return {"operations": {op: {"shapes": [{**shape, **fields}]}}}
+
+
+def test_a_shapeset_of_torch_diode_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(torch_diode("bmm", B=4, out_dtype="float32")))
+    (problem,) = problems_in(file, seed=0)
+    assert (problem.op, problem.B, problem.M, problem.N, problem.K) == ("bmm", 4, 32, 64, 128)
+    assert (problem.dtype, problem.out_dtype) == (DType.FLOAT16, DType.FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("op", "fields"),
+    [
+        ("mm", {"K_dtype": "bfloat16"}),
+        ("mm", {"out_stride": [2048, 1, 32]}),
+        ("mm", {"M_dtype": "complex64"}),
+        ("convolution", {}),
+    ],
+)
+def test_what_is_no_problem_of_ours_is_left_out_and_counted(
+    tmp_path: Path, op: str, fields: dict[str, object]
+) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(torch_diode(op, **fields)))
+    shapeset = read_shapeset(file)
+    assert (shapeset.rows, shapeset.left_out) == ((), 1)
+
+
+def test_the_stride_of_one_element_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(torch_diode(M=1, out_size=[1, 1, 64], out_stride=[7, 999, 1])))
+    assert len(read_shapeset(file).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ([], "must be an object"),
+        ({"shapes": []}, "unknown|lacks"),
+        ({"columns": ["op", "M", "N", "K"], "shapes": [["mm", 1, 2]]}, r"shapes\[0\] has 3 values"),
+        ({"columns": ["op", "op"], "shapes": []}, "none of them twice"),
+        ({"columns": ["op", "M", "N", "K"]}, "shapes is None"),
+        ({"columns": ["op", "M", "N", "K"], "shapes": [["mm", 0, 2, 3]]}, r"shapes\[0\]: .*M is 0"),
+        ({"columns": ["op", "M", "N", "K"], "shapes": [["mm", [1], 2, 3]]}, r"shapes\[0\]"),
+        ({"columns": ["op", "colour"], "shapes": [["mm", "red"]]}, "unknown fields: colour"),
+        (torch_diode(M="s0"), r"operations\.mm\.shapes\[0\]: .*M is 's0'"),
+        (torch_diode(B=3), r"operations\.mm\.shapes\[0\]: .*batch"),
+        (torch_diode(out_size=7), "out_size is 7"),
+        ({"operations": {"mm": {"shapes": [{"M": 1}]}}}, "lacks the fields B, N"),
+        ({"operations": {"mm": []}}, "must be an object"),
+        ({"operations": None}, "must be an object"),
+    ],
+)
+def test_a_malformed_shapeset_is_refused_with_the_place(
+    tmp_path: Path, document: object, says: str
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    with pytest.raises(DatasetError, match=says):
+        problems_in(tmp_path / "s.json", seed=0)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(
+            st.sampled_from(["operations", "columns", "shapes", "mm", "M", "op", "out_size"]), inner
+        ),
+    )
+)  # fmt: skip
+def test_no_json_makes_reading_fail_in_another_way(tmp_path_factory, document: object) -> None:
+    file = tmp_path_factory.mktemp("any") / "s.json"
+    file.write_text(json.dumps(document))
+    with contextlib.suppress(DatasetError):
+        assert read_shapeset(file).rows == ()  # no such document has a problem
+
+
+def test_a_dataset_is_a_source_too(tmp_path: Path, timings: TimingTable) -> None:
+    for name in ("d.json", "d.msgpack.zst"):
+        write_dataset(timings, tmp_path / name)
+        assert problems_in(tmp_path / name, 0) == list(timings.problems)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "s.json").mkdir()
+    with pytest.raises(DatasetError, match="cannot be written"):
+        write_shapeset(drawn("zoo", 3), tmp_path / "s.json", "test")
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
+
+
+# Named layers
+
+
+def test_all_that_the_transformers_source_draws_is_named() -> None:
+    assert all(map(models_of, drawn("transformers", 3000)))
+
+
+def test_a_layer_and_both_its_gradients_are_of_its_models() -> None:
+    forward = Problem.make("addmm", 7, 14336, 4096, "bfloat16", b_layout="col")
+    input_gradient = Problem.make("mm", 7, 4096, 14336, "bfloat16")
+    weight_gradient = Problem.make("mm", 14336, 4096, 7, "bfloat16", a_layout="col")
+    for problem in (forward, input_gradient, weight_gradient):
+        assert models_of(problem) == {"llama-3-8b", "mistral-7b"}
+    assert models_of(Problem.make("mm", 7, 14336, 4097, "bfloat16")) == frozenset()
+    assert models_of(Problem.make("bmm", 7, 14336, 4096, "bfloat16", B=2)) == frozenset()
+    assert len(TRANSFORMERS) >= 20
+
+
+def test_named_layers_are_held_out_together_or_by_model(timings: TimingTable) -> None:
+    rest, named = split_named(timings)
+    assert len(rest) + len(named) == len(timings) > len(rest) > 0
+    assert all(models_of(named.problems[i]) for i in set(named.problem.tolist()))
+    assert not any(models_of(rest.problems[i]) for i in set(rest.problem.tolist()))
+    _, one = split_named(timings, ["llama-3-8b"])
+    assert {"llama-3-8b" in models_of(one.problems[i]) for i in set(one.problem.tolist())} == {True}
+    assert 0 < len(one) < len(named)
