@@ -8,6 +8,7 @@
     ├── ModelError         a model file is missing, corrupt, foreign or too new
     ├── RegistryError      no such model, version or alias
     ├── CollectionError    a collection cannot start or go on
+    ├── RunError           a run cannot be started, cancelled or resumed
     ├── TrainingError      there is too little data, or none that fits
     └── IntegrationError   this torch cannot carry Diode's choices
 
@@ -47,6 +48,10 @@ class RegistryError(DiodeError):
 
 class CollectionError(DiodeError):
     """A collection cannot start or cannot go on."""
+
+
+class RunError(DiodeError):
+    """A run cannot be started, cancelled or resumed."""
 
 
 class TrainingError(DiodeError):

@@ -20,7 +20,7 @@ PACKAGE = Path(diode_engine.__file__).parent
 # Rooms that a program without torch uses: the command's help, the dashboard, predictions.
 WITHOUT_TORCH = {
     "cli", "encoding", "errors", "features", "hardware", "models", "paths", "problem", "registry",
-    "resources", "store", "table", "version",
+    "resources", "runs", "store", "table", "version",
 }  # fmt: skip
 
 # Imports the modules named on stdin in one fresh process, in this order, and tells after which

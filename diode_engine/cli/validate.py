@@ -156,13 +156,17 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
 
 def _as_run(store: Store, spec: Mapping[str, object], work: Callable[[], Report]) -> Report:
     """The report, and a run of kind validate that says how it ended."""
+    from diode_engine.runs import Heartbeat, begin
+
     if store.read_only:
         diagnostics.warn(f"{store.path} cannot be written, so it keeps no record of this.")
         return work()
-    run = store.start_run("validate", spec)
+    run = begin(store, "validate", spec)
     state, message = "failed", None
     try:
-        report = work()
+        with Heartbeat(store, run) as heartbeat:
+            report = work()
+            heartbeat.check()
         figures = {"problems": report.problems, "efficiency": report.efficiency}
         if report.errors is not None:
             figures["log_rmse"] = report.errors.rmse_log

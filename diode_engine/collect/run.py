@@ -23,6 +23,7 @@ from diode_engine.collect.protocol import timing
 from diode_engine.errors import CollectionError
 from diode_engine.hardware import Environment
 from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.runs import Heartbeat, begin
 from diode_engine.table import TimingTable
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def collect(
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         workers_per_gpu = max(1, (cores - 1) // len(gpus))
     progress = Progress(problems=len(problems))
-    run = store.start_run(
+    run = begin(
+        store,
         "collect",
         {
             "problems": len(problems),
@@ -187,8 +189,12 @@ def collect(
     state, message = "done", None
     beat = time.monotonic()
     try:
-        with Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool:
+        with (
+            Heartbeat(store, run) as heartbeat,
+            Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool,
+        ):
             for _ in pool.run(next_conversation):
+                heartbeat.check()
                 if time.monotonic() - beat >= HEARTBEAT_SECONDS:
                     beat = time.monotonic()
                     store.update_run(run, progress=progress.to_dict())

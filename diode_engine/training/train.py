@@ -22,6 +22,7 @@ from diode_engine.models.artifact import (
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
+from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
 from diode_engine.training import splits
@@ -149,22 +150,26 @@ def train_from_store(
     }  # fmt: skip
     table = store.read()
     sources = tuple(r.key or f"{r.kind} {r.id}" for r in store.runs() if r.kind in _SOURCES)
-    run = store.start_run("train", spec)
-    beat = time.monotonic()
+    run = begin(store, "train", spec)
+    heartbeat = Heartbeat(store, run)
+    written = time.monotonic()
 
     def told(member: str, progress: Progress) -> None:
-        nonlocal beat
+        nonlocal written
+        heartbeat.check()
         report(member, progress)
-        if time.monotonic() - beat >= HEARTBEAT_SECONDS:
-            beat = time.monotonic()
+        if time.monotonic() - written >= HEARTBEAT_SECONDS:
+            written = time.monotonic()
             store.update_run(run, progress=_progress(member, progress))
 
     state, message = "failed", None
     try:
-        trained = train(
-            table, family=family, hardware=hardware, name=name, seed=seed, everything=everything,
-            default=default, runs=sources, settings=settings, report=told,
-        )  # fmt: skip
+        with heartbeat:
+            trained = train(
+                table, family=family, hardware=hardware, name=name, seed=seed,
+                everything=everything, default=default, runs=sources, settings=settings,
+                report=told,
+            )  # fmt: skip
         state, message = "done", f"registered as {trained.model.reference}"
         return trained
     except KeyboardInterrupt:

@@ -1,0 +1,202 @@
+"""diode-engine runs: the long jobs in the store, and what to do with one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.data import existing
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.options import store_option
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+
+STATES = ("queued", "running", "cancelling", "done", "failed", "cancelled", "dead")
+_LAST_LINES = 10  # of the log, in `show`
+
+run_argument = click.argument("run", metavar="RUN", type=click.IntRange(1))
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
+
+
+@click.group()
+def runs() -> None:
+    """List, follow, cancel and resume collections, trainings and validations.
+
+    RUN is a run's number, as `runs list` shows it.
+    """
+
+
+@runs.command("list")
+@store_option
+@as_json_option
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="Only the runs in this state; may be repeated.",
+)
+def list_(store: Path, as_json: bool, states: tuple[str, ...]) -> None:
+    """List the runs, the last one first."""
+    from diode_engine.runs import look_at_all
+    from diode_engine.validation.text import aligned
+
+    with existing(store) as opened:
+        found = look_at_all(opened)[::-1]
+    found = [status for status in found if not states or status.state in states]
+    if as_json:
+        click.echo(json.dumps([status.to_dict() for status in found]))
+        return
+    if not found:
+        diagnostics.note("There are no such runs." if states else "There are no runs.")
+        return
+    header = ["run", "kind", "state", "started (UTC)", "for", "message"]
+    click.echo(aligned(header, [_row(status) for status in found], left=len(header)))
+
+
+def _row(status: Status) -> list[str]:
+    from diode_engine.runs.status import duration
+
+    run = status.run
+    return [
+        str(run.id),
+        run.kind,
+        str(status.state),
+        f"{run.started:%Y-%m-%d %H:%M}",
+        duration(status.seconds),
+        status.why or run.message or (progress_text(run.progress) if run.progress else ""),
+    ]
+
+
+@runs.command()
+@run_argument
+@store_option
+@as_json_option
+def show(run: int, store: Path, as_json: bool) -> None:
+    """Show all that is known of a run: how far it is, its command, its process and its log."""
+    from diode_engine.runs import look
+    from diode_engine.runs.status import duration
+
+    with existing(store) as opened:
+        status = look(opened, run)
+    if as_json:
+        click.echo(json.dumps(status.to_dict()))
+        return
+    r = status.run
+    lines = {
+        "run": f"{r.id}, {r.kind}",
+        "state": str(status.state),
+        "why": status.why,
+        "message": r.message,
+        "progress": progress_text(r.progress) if r.progress else None,
+        "started": f"{r.started:%Y-%m-%d %H:%M:%S} UTC",
+        "for": duration(status.seconds),
+        "last heard of": f"{duration(status.quiet_seconds)} ago" if r.finished is None else None,
+        "goes on with": None if r.resumes is None else f"run {r.resumes}",
+        "process": None if r.process is None else f"{r.process.pid} on {r.process.host}",
+        "command": None if r.command is None else shlex.join(r.command),
+        "in": r.directory,
+        "asked for": ", ".join(f"{key} {value}" for key, value in r.spec.items()),
+        "log": r.log,
+    }
+    width = max(map(len, lines))
+    click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in lines.items() if value))
+    if r.log is not None and (last := _last_lines(Path(r.log))):
+        click.echo("\n" + "\n".join(last))
+
+
+def _last_lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+    except OSError:
+        return []
+
+
+@runs.command()
+@run_argument
+@store_option
+def follow(run: int, store: Path) -> int:
+    """Follow a run until it ends: its log to stdout, how far it is to stderr.
+
+    Ctrl-C ends the following, not the run. The exit code is 0 where the run is done.
+    """
+    from diode_engine.runs import follow as ticks
+
+    said = None
+    with existing(store) as opened:
+        for tick in ticks(opened, run):
+            click.echo(tick.log, nl=False)
+            progress = tick.status.run.progress
+            if progress and (text := progress_text(progress)) != said:
+                said = text
+                diagnostics.note(f"{tick.status.run.kind}: {text}")
+            status = tick.status
+    _say(status)
+    return ExitCode.OK if status.state == "done" else ExitCode.FAILURE
+
+
+@runs.command()
+@run_argument
+@store_option
+def cancel(run: int, store: Path) -> int:
+    """Stop a run: it is asked to, terminated if it does not within ten seconds, and killed if
+    that does not end it either. What it has written to the store stays."""
+    from diode_engine.runs import cancel as stop
+
+    with existing(store) as opened:
+        status = stop(opened, run, tell=diagnostics.note)
+    _say(status)
+    if status.state.ended:
+        return ExitCode.OK
+    diagnostics.warn(
+        f"Run {run} was asked to stop and has not yet; it cannot be reached from here."
+    )
+    return ExitCode.FAILURE
+
+
+@runs.command()
+@run_argument
+@store_option
+def resume(run: int, store: Path) -> None:
+    """Start a run that failed, died or was cancelled again, in a process of its own.
+
+    A collection goes on where it was, a training begins anew. The number of the new run goes to
+    stdout.
+    """
+    from diode_engine.runs import resume as start_again
+
+    with existing(store) as opened:
+        started = start_again(opened, run)
+    diagnostics.note(
+        f"Run {started.id} goes on with run {run}; `diode-engine runs follow {started.id}` shows "
+        "how far it is."
+    )
+    click.echo(started.id)
+
+
+def progress_text(progress: Mapping[str, Any]) -> str:
+    """What a run tells of itself, in one line: its numbers and words, and counts by name."""
+    parts = []
+    for name, value in progress.items():
+        label = name.replace("_", " ")
+        if isinstance(value, Mapping):
+            value = " ".join(f"{key} {n}" for key, n in value.items() if isinstance(n, int | float))
+            if not value:
+                continue
+        if isinstance(value, float):
+            value = f"{value:.4g}"
+        if isinstance(value, int | str):
+            parts.append(f"{label} {value}")
+    return ", ".join(parts)
+
+
+def _say(status: Status) -> None:
+    why = status.why or status.run.message
+    diagnostics.note(f"Run {status.run.id} is {status.state}" + (f": {why}" if why else "."))

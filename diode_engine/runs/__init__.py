@@ -1,0 +1,27 @@
+"""The life of a long job: started in a process of its own, watched, cancelled, resumed.
+
+A job tells the store that it lives (`begin`, `Heartbeat`); anybody with the store can see how it
+is (`look`), start one (`start`), follow it, stop it, and go on with one that was cut short.
+"""
+
+from diode_engine.runs.cancel import cancel
+from diode_engine.runs.follow import Tick, follow
+from diode_engine.runs.job import Heartbeat, begin
+from diode_engine.runs.launch import KINDS, command_line, resume, settle, start
+from diode_engine.runs.status import Status, look, look_at_all
+
+__all__ = [
+    "KINDS",
+    "Heartbeat",
+    "Status",
+    "Tick",
+    "begin",
+    "cancel",
+    "command_line",
+    "follow",
+    "look",
+    "look_at_all",
+    "resume",
+    "settle",
+    "start",
+]

@@ -1,0 +1,65 @@
+"""Stopping a run: asked in the store, then SIGTERM, then SIGKILL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from diode_engine.errors import RunError
+from diode_engine.runs.process import is_alive, kill, terminate
+from diode_engine.runs.status import Status, look
+from diode_engine.store import RunState, Store
+
+ASKED_SECONDS = 10.0  # for the run to hear of it, at its next heartbeat, and to end its step
+TERMINATED_SECONDS = 10.0  # for it to end its workers and write what it has
+LOOK_SECONDS = 0.1
+
+
+def cancel(
+    store: Store,
+    run: int,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Status:
+    """Stops a run and returns how it is then; it takes as long as the run does, and
+    ASKED_SECONDS + TERMINATED_SECONDS at most.
+
+    One that this process cannot reach, on another machine or of another user, is only asked,
+    and so is one that a Python program does which is not Diode's command: it may still be
+    CANCELLING then. `tell` is given a sentence for each step. Raises RunError where the run has
+    ended.
+    """
+    status = look(store, run)
+    if status.state.ended:
+        raise RunError(f"Run {run} is {status.state} already; there is nothing to cancel.")
+    store.ask_to_cancel(run)
+    tell(f"Run {run} was asked to stop ...")
+
+    def over(within: float) -> bool:
+        end = clock() + within
+        while not look(store, run).state.ended:
+            if clock() >= end:
+                return False
+            sleep(LOOK_SECONDS)
+        return True
+
+    if not over(ASKED_SECONDS):
+        status = look(store, run)
+        process = status.run.process
+        if process is None or status.run.command is None or is_alive(process) is None:
+            return status
+        try:
+            tell(f"Run {run} is terminated ...")
+            terminate(process)
+            if not over(TERMINATED_SECONDS):
+                tell(f"Run {run} is killed.")
+                kill(process)
+                over(TERMINATED_SECONDS)
+        except PermissionError:
+            tell(f"Run {run} is another user's: it was only asked.")
+            return look(store, run)
+    if look(store, run).state is RunState.DEAD:  # it had no time to write its end
+        store.finish_run(run, RunState.CANCELLED, "stopped by the user, before it could end itself")
+    return look(store, run)

@@ -1,0 +1,137 @@
+"""Starting a job in a process of its own, which outlives whoever starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from diode_engine.errors import DiodeError, RunError
+from diode_engine.runs.job import VARIABLE, claimed
+from diode_engine.runs.process import process
+from diode_engine.runs.status import look, look_at_all
+from diode_engine.store import Run, RunState, Store
+
+KINDS = ("collect", "train", "validate")  # the commands that are runs
+
+
+def command_line(kind: str, spec: Mapping[str, Any], store: Path) -> tuple[str, ...]:
+    """The words that start such a run: `spec` names the command's options, without dashes
+    before them. True stands for a flag, a list for an option that is repeated; None and False
+    leave it out. Raises RunError for what is not one of KINDS."""
+    if kind not in KINDS:
+        raise RunError(f"There is no run of kind {kind!r} to start; there are {', '.join(KINDS)}.")
+    words = ["diode-engine", kind]
+    for name, value in spec.items():
+        option = f"--{name.replace('_', '-')}"
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is True:
+                words.append(option)
+            elif item is not None and item is not False:
+                words.append(f"{option}={item}")
+    return (*words, f"--store={store.absolute()}")
+
+
+def start(store: Store, kind: str, spec: Mapping[str, Any]) -> Run:
+    """Starts a run with these options (see `command_line`) and returns it at once, queued.
+
+    What the command says goes to the run's log, a file in a folder beside the store. Options
+    that it refuses end the run as failed. Raises RunError where no process can be started.
+    """
+    return _launch(store, kind, spec, command_line(kind, spec, store.path), Path.cwd())
+
+
+def resume(store: Store, run: int) -> Run:
+    """Starts the command of a run that failed, died or was cancelled again, as a new run that
+    names it; a collection goes on where it was, a training begins anew.
+
+    Raises RunError where it is not over, is done, is gone on with already, or does not know its
+    command.
+    """
+    status = look(store, run)
+    earlier = status.run
+    if not status.state.ended:
+        raise RunError(f"Run {run} is {status.state}; cancel it first.")
+    if status.state is RunState.DONE:
+        raise RunError(f"Run {run} is done; there is nothing left of it to go on with.")
+    if earlier.command is None or earlier.directory is None:
+        raise RunError(
+            f"Run {run} was not started as a command, so it cannot be started again from here."
+        )
+    for other in look_at_all(store):
+        if other.run.resumes == run and not other.state.ended:
+            raise RunError(f"Run {other.run.id} goes on with run {run} already.")
+    directory = Path(earlier.directory)
+    if not directory.is_dir():
+        raise RunError(f"The folder {directory}, where run {run} was started, is gone.")
+    return _launch(store, earlier.kind, earlier.spec, earlier.command, directory, resumes=run)
+
+
+def _launch(
+    store: Store,
+    kind: str,
+    spec: Mapping[str, Any],
+    command: Sequence[str],
+    directory: Path,
+    *,
+    resumes: int | None = None,
+) -> Run:
+    path = store.path.absolute()
+    run = store.queue_run(
+        kind, spec, command=command, directory=str(directory), resumes=resumes,
+        logs=path.with_name(f"{path.name}-logs"),
+    )  # fmt: skip
+    assert run.log is not None
+    log = Path(run.log)
+    try:
+        log.parent.mkdir(exist_ok=True)
+        with log.open("wb") as out:
+            child = subprocess.Popen(
+                # -P: the folder that it works in holds no modules of ours.
+                [sys.executable, "-P", "-m", "diode_engine", *command[1:]],
+                cwd=directory,
+                env={**os.environ, VARIABLE: f"{run.id}:{path}"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # no signal of our terminal reaches it
+            )
+    except OSError as error:
+        sentence = f"Run {run.id} could not be started: {error}."
+        store.finish_run(run.id, RunState.FAILED, sentence)
+        raise RunError(sentence) from error
+    store.launched_run(run.id, process(child.pid))
+    # Whoever started it may stay: then its exit must be taken note of, or it stays a zombie.
+    threading.Thread(target=child.wait, name=f"run {run.id}", daemon=True).start()
+    return store.run(run.id)
+
+
+def settle(code: int) -> None:
+    """Ends the run that this process was started for where nothing has begun it: its command
+    failed before, or makes no run. `code` is what it exits with."""
+    claim = claimed()
+    if claim is None:
+        return
+    # Where even this fails, the run shows as dead, with its log.
+    with contextlib.suppress(DiodeError), Store.open(claim[1]) as store:
+        run = store.run(claim[0])
+        if run.state is not RunState.QUEUED:
+            return
+        ends = {0: RunState.DONE, 130: RunState.CANCELLED}
+        store.finish_run(run.id, ends.get(code, RunState.FAILED), _last_words(run.log))
+
+
+def _last_words(log: str | None) -> str | None:
+    if log is None:
+        return None
+    try:
+        lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    said = next((line.strip() for line in reversed(lines) if line.strip()), None)
+    return None if said is None else said.removeprefix("Error: ")

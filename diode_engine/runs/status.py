@@ -1,0 +1,117 @@
+"""How a run is, with what its row cannot say: that it is being cancelled, or dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from diode_engine.runs.process import current, is_alive
+from diode_engine.store import Process, Run, RunState, Store
+from diode_engine.store.runs import ENDED
+
+# A run beats every few seconds (see `job`), and waits up to half a minute for a locked store.
+STALE_SECONDS = 90.0
+Clock = Callable[[], datetime]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run as it was at `seen`. `why` is a sentence where the state is not the row's own."""
+
+    run: Run
+    state: RunState
+    why: str | None
+    seen: datetime
+
+    @property
+    def seconds(self) -> float:
+        """How long it has worked, or had when it ended or was last heard of."""
+        end = self.run.finished
+        if end is None:
+            end = self.run.heartbeat if self.state is RunState.DEAD else self.seen
+        return max(0.0, (end - self.run.started).total_seconds())
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Since it last wrote to the store."""
+        return max(0.0, (self.seen - self.run.heartbeat).total_seconds())
+
+    def to_dict(self) -> dict[str, Any]:
+        run = self.run
+        return {
+            "id": run.id,
+            "kind": run.kind,
+            "state": str(self.state),
+            "why": self.why,
+            "started": run.started.isoformat(),
+            "heartbeat": run.heartbeat.isoformat(),
+            "finished": None if run.finished is None else run.finished.isoformat(),
+            "seconds": round(self.seconds, 1),
+            "progress": None if run.progress is None else dict(run.progress),
+            "message": run.message,
+            "spec": dict(run.spec),
+            "command": None if run.command is None else list(run.command),
+            "directory": run.directory,
+            "log": run.log,
+            "host": None if run.process is None else run.process.host,
+            "pid": None if run.process is None else run.process.pid,
+            "resumes": run.resumes,
+        }
+
+
+def look(store: Store, run: int, *, clock: Clock = now) -> Status:
+    """Raises StoreError where there is no such run."""
+    status = _judge(store.run(run), clock())
+    if status.state is RunState.DEAD:  # or it has just come to its end, between our two looks
+        status = _judge(store.run(run), clock())
+    return status
+
+
+def look_at_all(store: Store, *, clock: Clock = now) -> list[Status]:
+    """All runs, the oldest first."""
+    statuses = [_judge(run, clock()) for run in store.runs()]
+    if any(status.state is RunState.DEAD for status in statuses):
+        statuses = [_judge(run, clock()) for run in store.runs()]
+    return statuses
+
+
+def _judge(run: Run, at: datetime) -> Status:
+    if run.state in ENDED:
+        return Status(run, run.state, None, at)
+    quiet = (at - run.heartbeat).total_seconds()
+    alive = None if run.process is None else is_alive(run.process)
+    if alive is False:
+        begun = "came to its end" if run.state is RunState.RUNNING else "began"
+        return Status(run, RunState.DEAD, f"Its process was gone before it {begun}.", at)
+    if alive is None and quiet > STALE_SECONDS:
+        return Status(run, RunState.DEAD, _lost(run.process, quiet), at)
+    if run.cancel_asked is not None:
+        return Status(run, RunState.CANCELLING, "It was asked to stop.", at)
+    return Status(run, run.state, None, at)
+
+
+def _lost(process: Process | None, quiet: float) -> str:
+    sentence = f"Nothing was heard of it for {duration(quiet)}"
+    if process is None:
+        return f"{sentence}."
+    here = current()
+    if process.host == here.host and process.machine.split()[0] != here.machine.split()[0]:
+        return f"{sentence}, and {process.host} was started anew since."
+    return f"{sentence}; it ran on {process.host}."
+
+
+def duration(seconds: float) -> str:
+    """In the two largest units, such as `3 min 20 s`."""
+    rest = round(seconds)
+    words = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2]) or "0 s"

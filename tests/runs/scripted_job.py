@@ -1,0 +1,58 @@
+"""A job that begins a run as Diode's commands do, and then does what it reads from a FIFO.
+
+    scripted_job.py -P -m diode_engine KIND ... --store=PATH
+
+Words: `check` beats and stops if it was asked to, `deaf` ignores SIGTERM, `child` starts a
+process in a session of its own, `say` writes to the log, `end` ends the run as done.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from diode_engine.runs import Heartbeat, begin
+from diode_engine.store import Store
+
+folder = Path(os.environ["DIODE_JOB"])
+arguments = sys.argv[4:]
+store = Store.open(arguments[-1].removeprefix("--store="))
+to_us = (folder / "to-job").open()
+from_us = (folder / "from-job").open("w")
+
+
+def say(word: object) -> None:
+    print(word, file=from_us, flush=True)
+
+
+def write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+run = begin(store, arguments[0], {"arguments": arguments})
+state = "failed"
+try:
+    heartbeat = Heartbeat(store, run, seconds=3600)
+    with heartbeat:
+        say(f"begun {run}")
+        while (word := to_us.readline().strip()) != "end":
+            if word == "check":
+                heartbeat._beat()
+                heartbeat.check()
+            elif word == "deaf":
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            elif word == "child":
+                waits = [sys.executable, "-c", "import signal; signal.pause()"]
+                say(subprocess.Popen(waits, start_new_session=True).pid)
+            elif word == "say":
+                write("from the job")
+            say(f"did {word}")
+    state = "done"
+except KeyboardInterrupt:
+    state = "cancelled"
+finally:
+    store.finish_run(run, state)
+    write("the last word")

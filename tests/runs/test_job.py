@@ -1,0 +1,129 @@
+"""A job takes the run it was started for, shows that it lives, and hears when to stop."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from diode_engine.errors import RunError, StoreError
+from diode_engine.runs import Heartbeat, begin, job
+from diode_engine.runs.process import current
+from diode_engine.store import RunState, Store
+
+
+def queued(store: Store, kind: str = "train") -> int:
+    run = store.queue_run(kind, {"asked": 1}, command=["diode-engine"], directory="/", logs=Path())
+    assert run.state is RunState.QUEUED
+    return run.id
+
+
+def claim(monkeypatch: pytest.MonkeyPatch, run: int, store: Path) -> None:
+    monkeypatch.setenv(job.VARIABLE, f"{run}:{store.absolute()}")
+
+
+def test_a_run_of_no_command_knows_its_process_and_no_command(store: Store):
+    run = store.run(begin(store, "train", {"seed": 1}))
+    assert run.process == current()
+    assert (run.command, run.directory, run.log) == (None, None, None)
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/diode-engine", "lib/diode_engine/__main__.py"])
+def test_a_commands_run_keeps_the_words_and_the_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch, program: str
+):
+    monkeypatch.setattr(job.sys, "argv", [program, "train", "--name", "a b"])
+    run = store.run(begin(store, "train", {}))
+    assert run.command == ("diode-engine", "train", "--name", "a b", f"--store={store.path}")
+    assert run.directory == str(Path.cwd())
+    monkeypatch.setattr(job.sys, "argv", [program, "train", "--store", "x.db"])
+    run = store.run(begin(store, "train", {}))
+    assert run.command == ("diode-engine", "train", "--store", "x.db")
+
+
+def test_the_run_it_was_started_for_is_taken_once(store: Store, monkeypatch: pytest.MonkeyPatch):
+    run = queued(store)
+    claim(monkeypatch, run, store.path)
+    assert begin(store, "train", {"seed": 1}) == run
+    begun = store.run(run)
+    assert (begun.state, begun.spec, begun.process) == ("running", {"seed": 1}, current())
+    assert begun.command == ("diode-engine",)
+    assert begin(store, "train", {}) == run + 1
+
+
+def test_a_run_of_another_kind_or_store_is_left_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    run = queued(store, "collect")
+    claim(monkeypatch, run, store.path)
+    assert begin(store, "train", {}) == run + 1
+    claim(monkeypatch, run, tmp_path / "other.db")
+    assert begin(store, "collect", {}) == run + 2
+    assert store.run(run).state is RunState.QUEUED
+
+
+def test_a_run_that_was_ended_before_is_not_begun(store: Store, monkeypatch: pytest.MonkeyPatch):
+    run = queued(store)
+    store.finish_run(run, "cancelled")
+    claim(monkeypatch, run, store.path)
+    with pytest.raises(RunError, match=f"Run {run} was ended before it began"):
+        begin(store, "train", {})
+    assert store.run(run).state is RunState.CANCELLED
+
+
+def test_what_the_starter_writes_late_changes_nothing(store: Store):
+    run = queued(store)
+    store.begin_run(run, {}, process=current())
+    store.launched_run(run, job.current().__class__("late", "late", 1, 1))
+    assert store.run(run).process == current()
+
+
+def test_the_heart_beats_while_the_job_is_busy(store: Store, monkeypatch: pytest.MonkeyPatch):
+    run = begin(store, "train", {})
+    beats = threading.Semaphore(0)
+    beat = store.beat
+
+    def counted(run: int) -> bool:
+        asked = beat(run)
+        beats.release()
+        return asked
+
+    monkeypatch.setattr(store, "beat", counted)
+    before = store.run(run).heartbeat
+    with Heartbeat(store, run, seconds=0.001):
+        for _ in range(3):
+            assert beats.acquire(timeout=60)
+    assert store.run(run).heartbeat > before
+
+
+def test_a_request_to_stop_is_heard_at_the_next_check(store: Store):
+    run = begin(store, "train", {})
+    with Heartbeat(store, run, seconds=3600) as heartbeat:
+        heartbeat.check()
+        store.ask_to_cancel(run)
+        heartbeat.check()
+        heartbeat._beat()
+        with pytest.raises(KeyboardInterrupt):
+            heartbeat.check()
+
+
+def test_one_made_before_the_job_began_is_heard_at_once(store: Store):
+    run = begin(store, "train", {})
+    store.ask_to_cancel(run)
+    with Heartbeat(store, run, seconds=3600) as heartbeat, pytest.raises(KeyboardInterrupt):
+        heartbeat.check()
+
+
+def test_a_locked_store_does_not_end_the_job(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    run = begin(store, "train", {})
+
+    def locked(run: int) -> bool:
+        raise StoreError("The store stayed locked.")
+
+    monkeypatch.setattr(store, "beat", locked)
+    with Heartbeat(store, run, seconds=3600) as heartbeat:
+        heartbeat.check()
+    assert "could not show that it is alive: The store stayed locked." in caplog.text

@@ -1,0 +1,247 @@
+"""Started, followed, cancelled in three ways, killed, resumed: with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diode_engine.errors import RunError
+from diode_engine.runs import cancel, command_line, follow, look, resume, start
+from diode_engine.runs.cancel import ASKED_SECONDS
+from diode_engine.runs.process import is_alive, kill, process
+from diode_engine.store import RunState, Store
+
+PYTHON = sys.executable  # which the fixture job replaces
+
+
+def begun(store, job, spec=None):
+    run = start(store, "collect", spec or {})
+    assert job.hear() == f"begun {run.id}"
+    return store.run(run.id)
+
+
+def do(job, word: str) -> None:
+    job.tell(word)
+    assert job.hear() == f"did {word}"
+
+
+def test_options_become_words():
+    spec = {"gpu": [0, 1], "budget": 8, "all": True, "quiet": False, "seed": None, "name": "-x y"}
+    assert command_line("train", spec, Path("/d/s.db")) == (
+        "diode-engine", "train", "--gpu=0", "--gpu=1", "--budget=8", "--all", "--name=-x y",
+        "--store=/d/s.db",
+    )  # fmt: skip
+    with pytest.raises(RunError, match="no run of kind 'fly' to start"):
+        command_line("fly", {}, Path("s.db"))
+
+
+def test_a_run_is_a_process_of_its_own(store, job, wait_for_end):
+    run = begun(store, job, {"gpu": [0]})
+    assert run.state is RunState.RUNNING
+    assert run.command == ("diode-engine", "collect", "--gpu=0", f"--store={store.path}")
+    assert run.spec == {"arguments": list(run.command[1:])}
+    assert run.directory == str(Path.cwd())
+    assert run.process.pid == os.getsid(run.process.pid) != os.getsid(0)
+    assert Path(f"/proc/{run.process.pid}/fd/0").readlink() == Path("/dev/null")
+    assert look(store, run.id).state is RunState.RUNNING
+    do(job, "say")
+    assert Path(run.log).read_text() == "from the job\n"
+    assert Path(run.log).parent == store.path.with_name("diode.db-logs")
+    job.tell("end")
+    wait_for_end(run.process)
+    assert look(store, run.id).state is RunState.DONE
+
+
+def test_it_outlives_who_started_it(store, job, tmp_path, wait_for_end):
+    program = (
+        "import sys\n"
+        "from diode_engine.runs import launch\n"
+        "from diode_engine.store import Store\n"
+        "launch.sys.executable = sys.argv[2]\n"
+        "print(launch.start(Store.open(sys.argv[1]), 'collect', {}).id, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [PYTHON, "-c", program, str(store.path), str(tmp_path / "python")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as starter:  # fmt: skip
+        run = int(starter.stdout.readline())
+        assert job.hear() == f"begun {run}"
+        os.killpg(starter.pid, signal.SIGKILL)
+        assert starter.wait() == -signal.SIGKILL
+    do(job, "check")
+    assert look(store, run).state is RunState.RUNNING
+    job.tell("end")
+    wait_for_end(store.run(run).process)
+    assert look(store, run).state is RunState.DONE
+
+
+def test_following_ends_with_the_last_word_of_the_log(store, job, wait_for_end):
+    run = begun(store, job)
+    ticks = follow(store, run.id, sleep=lambda _: wait_for_end(run.process))
+    do(job, "say")
+    first = next(ticks)
+    assert (first.status.state, first.log) == (RunState.RUNNING, "from the job\n")
+    job.tell("end")
+    (last,) = ticks
+    assert (last.status.state, last.log) == (RunState.DONE, "the last word\n")
+
+
+def test_following_waits_for_a_process_that_has_its_last_word_to_say(store, job, wait_for_end):
+    run = begun(store, job)
+    store.finish_run(run.id, "done")
+    sleeps = []
+
+    def sleep(_: float) -> None:
+        if len(sleeps) == 1:
+            job.tell("end")
+            wait_for_end(run.process)
+        sleeps.append(1)
+
+    assert [tick.log for tick in follow(store, run.id, sleep=sleep)] == ["", "", "the last word\n"]
+
+
+class Slow:
+    """A clock that goes on while somebody sleeps; from the sentence `until` on, sleeping is
+    waiting for the run's end instead."""
+
+    def __init__(self, until: str, end) -> None:
+        self.now = 0.0
+        self.told = []
+        self._until = until
+        self._end = end
+
+    def tell(self, sentence: str) -> None:
+        self.told.append(sentence)
+
+    def sleep(self, seconds: float) -> None:
+        if any(self._until in sentence for sentence in self.told):
+            self._end()
+        else:
+            self.now += seconds
+
+    def cancel(self, store: Store, run: int):
+        return cancel(store, run, tell=self.tell, clock=lambda: self.now, sleep=self.sleep)
+
+
+def test_cancelling_asks_first(store, job, wait_for_end):
+    run = begun(store, job)
+
+    def end() -> None:
+        job.tell("check")
+        wait_for_end(run.process)
+
+    slow = Slow("asked", end)
+    status = slow.cancel(store, run.id)
+    assert (status.state, slow.now) == (RunState.CANCELLED, 0)
+    assert slow.told == [f"Run {run.id} was asked to stop ..."]
+    with pytest.raises(RunError, match="is cancelled already"):
+        cancel(store, run.id)
+
+
+def test_then_it_terminates(store, job, wait_for_end):
+    run = begun(store, job)
+    slow = Slow("terminated", lambda: wait_for_end(run.process))
+    assert slow.cancel(store, run.id).state is RunState.CANCELLED
+    assert slow.now >= ASKED_SECONDS
+    assert "last word" in Path(run.log).read_text()  # it came to its end in order
+
+
+def test_then_it_kills_with_all_that_the_run_started(store, job, wait_for_end):
+    run = begun(store, job)
+    do(job, "deaf")
+    job.tell("child")
+    child = process(int(job.hear()))
+    slow = Slow("killed", lambda: wait_for_end(run.process))
+    status = slow.cancel(store, run.id)
+    assert status.state is RunState.CANCELLED
+    assert status.run.message == "stopped by the user, before it could end itself"
+    assert Path(run.log).read_text() == ""
+    wait_for_end(child)
+    assert not is_alive(child)
+
+
+def test_a_run_that_is_not_a_command_here_is_only_asked(store):
+    run = store.start_run("train", {}, process=process(os.getpid()))
+    slow = Slow("never", lambda: None)
+    assert slow.cancel(store, run).state is RunState.CANCELLING
+    assert slow.told == [f"Run {run} was asked to stop ..."]
+
+
+def test_a_killed_run_is_dead_and_goes_on_as_another(store, job, wait_for_end):
+    run = begun(store, job, {"budget": 8})
+    kill(run.process)
+    wait_for_end(run.process)
+    assert look(store, run.id).state is RunState.DEAD
+    with pytest.raises(RunError, match="is dead already"):
+        cancel(store, run.id)
+    again = resume(store, run.id)
+    assert job.hear() == f"begun {again.id}"
+    assert (again.resumes, again.command, again.kind) == (run.id, run.command, run.kind)
+    assert again.log != run.log
+    with pytest.raises(RunError, match=f"Run {again.id} goes on with run {run.id} already"):
+        resume(store, run.id)
+    with pytest.raises(RunError, match="is running; cancel it first"):
+        resume(store, again.id)
+    job.tell("end")
+    wait_for_end(store.run(again.id).process)
+    with pytest.raises(RunError, match="is done; there is nothing left"):
+        resume(store, again.id)
+
+
+def test_what_cannot_be_resumed_says_why(store, tmp_path):
+    run = store.start_run("train", {})
+    store.finish_run(run, "failed")
+    with pytest.raises(RunError, match="not started as a command"):
+        resume(store, run)
+    gone = str(tmp_path / "gone")
+    run = store.start_run("train", {}, command=["diode-engine", "train"], directory=gone)
+    store.finish_run(run, "failed")
+    with pytest.raises(RunError, match=r"The folder .*gone, where run 2 was started, is gone"):
+        resume(store, run)
+    assert len(store.runs()) == 2
+
+
+def test_a_process_that_cannot_be_started_is_a_failed_run(store, monkeypatch, tmp_path):
+    monkeypatch.setattr("diode_engine.runs.launch.sys.executable", str(tmp_path / "none"))
+    with pytest.raises(RunError, match="Run 1 could not be started"):
+        start(store, "train", {})
+    assert look(store, 1).state is RunState.FAILED
+
+
+# Diode's own commands
+
+
+def test_a_command_that_refuses_its_options_is_a_failed_run(store, wait_for_end):
+    run = start(store, "train", {"wings": 2})
+    wait_for_end(run.process)
+    ended = store.run(run.id)
+    assert ended.state is RunState.FAILED
+    assert ended.message == "No such option '--wings'."
+
+
+def test_a_command_that_fails_before_it_begins_is_a_failed_run(store, tmp_path, wait_for_end):
+    dataset = tmp_path / "none.json"
+    run = start(store, "validate", {"dataset": str(dataset)})
+    wait_for_end(run.process)
+    ended = store.run(run.id)
+    assert (ended.state, ended.message) == (
+        RunState.FAILED, f"There is no file {dataset}; check its name.",
+    )  # fmt: skip
+
+
+def test_a_command_that_is_its_run_tells_its_own_end(store, wait_for_end):
+    """An empty store: the training fails, and says why."""
+    run = start(store, "train", {"family": "trees"})
+    wait_for_end(run.process)
+    ended = store.run(run.id)
+    assert ended.state is RunState.FAILED
+    assert ended.spec["family"] == "trees"
+    assert "There are no timings to learn from" in ended.message
+    assert ended.message in " ".join(Path(ended.log).read_text().split())
+    assert len(store.runs()) == 1

@@ -1,0 +1,84 @@
+"""A process is told from a later one with its pid, and ended with all that it started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from diode_engine.runs import process as processes
+from diode_engine.runs.process import current, is_alive, kill, process, terminate
+
+WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+
+def test_this_process_is_alive():
+    assert is_alive(current()) is True
+    assert current() == process(os.getpid())
+
+
+def test_another_with_its_pid_is_not_it():
+    ours = current()
+    assert ours.started is not None
+    assert is_alive(replace(ours, started=ours.started + 1)) is False
+
+
+def test_of_another_machine_boot_or_container_nothing_can_be_said():
+    assert is_alive(replace(current(), machine="another boot pid:[1]")) is None
+
+
+def test_a_zombie_is_not_alive():
+    child = subprocess.Popen(WAITS, stdin=subprocess.PIPE)
+    known = process(child.pid)
+    assert is_alive(known) is True
+    assert child.stdin is not None
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_alive(known) is False
+    child.wait()
+    assert is_alive(known) is False
+
+
+def test_no_signal_reaches_a_later_process_with_the_pid():
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as child:
+        known = process(child.pid)
+        assert known.started is not None
+        earlier = replace(known, started=known.started - 1)
+        terminate(earlier)
+        kill(earlier)
+        assert child.stdin is not None
+        child.stdin.close()
+        assert child.wait() == 0
+
+
+def test_killing_takes_the_children_in_other_sessions(wait_for_end):
+    program = (
+        "import subprocess, sys\n"
+        f"subprocess.Popen({WAITS!r}, stdin=subprocess.PIPE, start_new_session=True)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        (grandchild,) = processes._family(process(child.pid))
+        kill(process(child.pid))
+        assert child.wait() == -9
+        wait_for_end(grandchild)
+        assert not is_alive(grandchild)
+
+
+def test_without_proc_the_pid_decides(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    assert current().started is None
+    assert is_alive(current()) is True
+    with subprocess.Popen(WAITS, stdin=subprocess.DEVNULL) as child:
+        known = process(child.pid)
+        child.wait()
+    assert is_alive(known) is False

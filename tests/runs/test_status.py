@@ -1,0 +1,109 @@
+"""What a run's state is where its row cannot say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from diode_engine.runs import look, look_at_all
+from diode_engine.runs.process import current
+from diode_engine.runs.status import STALE_SECONDS, duration
+from diode_engine.store import Process, RunState, Store
+
+GONE = replace(current(), started=1)
+ELSEWHERE = Process("elsewhere", "a-boot pid:[1]", 7, 7)
+RESTARTED = replace(current(), machine="an-earlier-boot pid:[1]")
+
+
+def after(seconds: float):
+    return lambda: datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
+def test_an_ended_run_is_what_it_says(store: Store, state: str):
+    run = store.start_run("train", {}, process=GONE)
+    store.finish_run(run, state)
+    status = look(store, run, clock=after(1e6))
+    assert (status.state, status.why) == (state, None)
+    assert status.state.ended
+    assert status.seconds < 60
+
+
+def test_a_run_whose_process_is_gone_is_dead_at_once(store: Store):
+    run = store.start_run("train", {}, process=GONE)
+    status = look(store, run)
+    assert status.state is RunState.DEAD
+    assert status.state.ended
+    assert status.why == "Its process was gone before it came to its end."
+    assert store.run(run).state is RunState.RUNNING  # a look changes nothing
+
+
+def test_a_run_whose_process_is_here_is_running_however_quiet(store: Store):
+    run = store.start_run("train", {}, process=current())
+    status = look(store, run, clock=after(1e6))
+    assert status.state is RunState.RUNNING
+    assert status.quiet_seconds > 9e5
+
+
+@pytest.mark.parametrize(
+    ("process", "why"),
+    [
+        (None, "Nothing was heard of it for 1 min 31 s."),
+        (ELSEWHERE, "Nothing was heard of it for 1 min 31 s; it ran on elsewhere."),
+        (
+            RESTARTED,
+            f"Nothing was heard of it for 1 min 31 s, and {current().host} was started anew since.",
+        ),
+    ],
+)
+def test_one_that_cannot_be_seen_is_dead_when_it_is_quiet(
+    store: Store, process: Process | None, why: str
+):
+    run = store.start_run("collect", {}, process=process)
+    assert look(store, run, clock=after(STALE_SECONDS - 5)).state is RunState.RUNNING
+    status = look(store, run, clock=after(STALE_SECONDS + 1))
+    assert (status.state, status.why) == (RunState.DEAD, why)
+    assert status.seconds < 5  # as far as is known
+    store.beat(run)
+    assert look(store, run).state is RunState.RUNNING
+
+
+def test_one_that_was_asked_to_stop_is_cancelling_until_it_has(store: Store):
+    run = store.start_run("collect", {}, process=current())
+    store.ask_to_cancel(run)
+    asked = store.run(run).cancel_asked
+    assert asked is not None
+    assert look(store, run).state is RunState.CANCELLING
+    store.ask_to_cancel(run)
+    assert store.run(run).cancel_asked == asked
+    store.finish_run(run, "done")
+    assert look(store, run).state is RunState.DONE
+    with_none = store.start_run("train", {})
+    store.finish_run(with_none, "done")
+    store.ask_to_cancel(with_none)
+    assert store.run(with_none).cancel_asked is None
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_one_that_ends_while_we_look_is_not_dead(
+    store: Store, monkeypatch: pytest.MonkeyPatch, several: bool
+):
+    run = store.start_run("train", {}, process=GONE)
+    before = store.run(run)
+    store.finish_run(run, "done")
+    rows = [before, store.run(run)]
+    monkeypatch.setattr(store, "run", lambda _: rows.pop(0))
+    lists = [[rows[0]], [rows[1]]]
+    monkeypatch.setattr(store, "runs", lambda: lists.pop(0))
+    (status,) = look_at_all(store) if several else [look(store, run)]
+    assert status.state is RunState.DONE
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59.4, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90061, "1 d 1 h")],
+)
+def test_durations(seconds: float, text: str):
+    assert duration(seconds) == text
