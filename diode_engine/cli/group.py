@@ -40,6 +40,9 @@ COMMANDS = {
     "collect": Entry(
         "diode_engine.cli.collect:collect", "Time Inductor's candidates on this machine's GPU."
     ),
+    "capture": Entry(
+        "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
+    ),
     "data": Entry("diode_engine.cli.data:data", "Import, export and count timings."),
     "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
     "validate": Entry(
@@ -48,6 +51,9 @@ COMMANDS = {
     "models": Entry("diode_engine.cli.models:models", "List, show and register trained models."),
     "predict": Entry(
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
+    ),
+    "runs": Entry(
+        "diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."
     ),
     "demo": Entry(
         "diode_engine.cli.demo:demo", "Import, train, validate, register and choose, in one run."

@@ -1,0 +1,115 @@
+"""Running somebody's program to learn what it compiles disturbs it in nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diode_engine.cli import main
+from diode_engine.collect.capture import run
+from diode_engine.collect.sources import problems_in
+from diode_engine.errors import CollectionError
+from diode_engine.problem import Problem
+
+PROBLEM = Problem.make("mm", 4, 8, 16, "float16")
+
+
+def compiles(*notes: dict[str, object]) -> str:
+    """A program that writes what the hook would, without the seconds that compiling takes."""
+    lines = "\n".join(map(json.dumps, notes)) + "\n"
+    return (
+        "import os, pathlib\n"
+        "folder = pathlib.Path(os.environ['DIODE_CAPTURE'])\n"
+        f"(folder / f'{{os.getpid()}}.jsonl').open('a').write({lines!r})\n"
+    )
+
+
+COMPILES = compiles({"inductor": "2.13"}, *[{"problem": PROBLEM.to_dict()}] * 2)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_what_is_compiled_is_written_and_can_be_collected(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "shapes.json"
+    assert main(["capture", "-o", str(out), "--", *python(COMPILES)]) == 0
+    assert problems_in(out, seed=0) == [PROBLEM]
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "1 distinct problems" in shown.err
+
+
+def test_children_are_captured_and_the_program_s_exit_code_is_ours(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "shapes.json"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPILES!r}])\n"
+    code += "print('its own output'); sys.exit(5)"
+    assert main(["capture", "-o", str(out), *python(code)]) == 5
+    assert problems_in(out, seed=0) == [PROBLEM]
+    assert capfd.readouterr().out == "its own output\n"
+
+
+def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "shapes.json"
+    out.write_text("earlier")
+    assert main(["capture", "-o", str(out), "--", *python("pass")]) == 0
+    assert "compiled nothing" in " ".join(capsys.readouterr().err.split())
+    assert out.read_text() == "earlier"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ([sys.executable, "-I", "-c", "pass"], "No Python that Diode is installed in"),
+        (["true"], "No Python that Diode is installed in"),
+        (python(compiles({"inductor": "2.13"}, {"left_out": "mm of int4"})), "but mm of int4"),
+        (python(compiles({"inductor": "2.13"})), "compiled no GEMM."),
+        (python(compiles({"too_old": "2.9"})), "torch 2.9 cannot be watched"),
+    ],
+)
+def test_it_says_why_there_is_nothing(command: list[str], says: str) -> None:
+    captured = run(command)
+    assert captured.problems == ()
+    assert says in captured.why_nothing
+
+
+def test_the_program_finds_its_python_as_it_would_without(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.was_customized = True\n")
+    code = (
+        "import sys, sitecustomize, logging\n"
+        "print(sys.path, sys.was_customized, sitecustomize.__file__,\n"
+        "      'torch' in sys.modules, logging.getLogger().handlers)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    plain = subprocess.check_output(python(code), env=environment, text=True)
+    watched = subprocess.check_output(
+        [sys.executable, "-m", "diode_engine", "capture", "-o", "x.json", "--", *python(code)],
+        env=environment, text=True, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert watched.replace(str(tmp_path) + "'", "") == plain.replace(str(tmp_path) + "'", "")
+
+
+def test_a_command_that_is_none_is_a_sentence() -> None:
+    with pytest.raises(CollectionError, match="no-such-program cannot be started"):
+        run(["no-such-program"])
+
+
+def test_a_signal_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None:
+    out = tmp_path / "shapes.json"
+    waits = f"{COMPILES}print('ready', flush=True)\nimport signal; signal.pause()\n"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diode_engine", "capture", "-o", str(out), "--", *python(waits)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=Path(__file__).parents[2], start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert problems_in(out, seed=0) == [PROBLEM]

@@ -1,0 +1,146 @@
+"""What a program compiles is written down, and nothing is benchmarked for it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch._guards import detect_fake_mode
+from torch._inductor.choices import InductorChoices
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+from diode_engine.collect.capture import run
+from diode_engine.inductor import capture
+from diode_engine.inductor.without_gpu import lower, lowering
+from diode_engine.problem import Problem
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+
+OPS = {
+    "mm": lambda: (torch.mm, (empty(512, 1024), empty(768, 1024).t())),
+    "addmm": lambda: (torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))),
+    "bmm": lambda: (torch.bmm, (empty(4, 512, 1024), empty(4, 1024, 768))),
+    "baddbmm": lambda: (
+        torch.baddbmm,
+        (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
+    ),
+}
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What the hook notes, put into this very process."""
+    taken: list[dict[str, Any]] = []
+    stock = InductorChoices._finalize_template_configs
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
+    capture._attach(lambda **record: taken.append(record))
+    yield taken
+    if capture.prefer_aten in functions:
+        functions.remove(capture.prefer_aten)
+
+
+def problems(notes: list[dict[str, Any]]) -> list[Problem]:
+    return list(dict.fromkeys(Problem.from_dict(n["problem"]) for n in notes if "problem" in n))
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize("op", OPS)
+def test_every_op_is_captured_and_left_to_aten(op: str, mode: str, notes: list[Any]) -> None:
+    lowered = lower(OPS[op], mode=mode)  # raises where something is to be benchmarked
+    expected = Problem.make(
+        op, 512, 768, 1024, "bfloat16", B=4 if "b" in op[:1] else 1,
+        b_layout="col" if op == "mm" else "row",
+    )  # fmt: skip
+    assert problems(notes) == [expected]
+    assert "extern_kernels" in lowered.sources[0]
+    assert "triton_heuristics.template" not in lowered.sources[0]
+
+
+def test_the_same_problem_is_seen_as_at_the_choice(notes: list[Any], predictor: Any) -> None:
+    for build in OPS.values():
+        lower(build)
+    assert set(problems(notes)) == {problem for problem, _ in predictor.asked}
+
+
+def test_without_a_library_choice_inductor_decides(notes: list[Any]) -> None:
+    lowered = lower(
+        OPS["mm"], options={"max_autotune_gemm_backends": "TRITON"}, benchmark=lambda _: 1.0
+    )
+    assert len(lowered.seen[0].candidates) > 5
+    assert len(problems(notes)) == 1
+
+
+def test_a_gemm_that_is_no_problem_of_ours_is_noted(notes: list[Any]) -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return torch.mm, [torch.empty(64, 64, dtype=torch.int16, device="cuda")] * 2
+
+    lower(build, mode="default")
+    assert not problems(notes)
+    assert [note["left_out"][:5] for note in notes if "left_out" in note] == ["mm of"]
+
+
+def test_a_failing_note_does_not_disturb(notes: list[Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr(capture, "_record", lambda *_: 1 / 0)
+    assert "extern_kernels" in lower(OPS["mm"], mode="default").sources[0]
+
+
+def test_forward_and_backward_are_captured(notes: list[Any]) -> None:
+    """As in test_choices: what autograd, on the CPU, hands to Inductor is lowered for the GPU,
+    the backward in another thread."""
+
+    def on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        with detect_fake_mode(inputs):
+            moved = [
+                torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
+                for x in inputs
+            ]
+        compile_fx_inner(copy.deepcopy(graph), moved, **kwargs)
+        return make_boxed_func(graph)
+
+    torch._dynamo.reset()
+    net = torch.nn.Linear(256, 512).to(torch.bfloat16)
+    x = torch.randn(128, 256, dtype=torch.bfloat16, requires_grad=True)
+    with lowering():
+        compiled = torch.compile(
+            net,
+            backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=on_gpu),
+        )
+        out = compiled(x)
+        thread = threading.Thread(target=lambda: out.sum().backward())
+        thread.start()
+        thread.join()
+    assert {(str(p.op), p.M, p.N, p.K) for p in problems(notes)} == {
+        ("addmm", 128, 512, 256), ("mm", 512, 256, 128), ("mm", 128, 256, 512),
+    }  # fmt: skip
+
+
+PROGRAM = """
+import sys
+import torch
+from diode_engine.inductor import without_gpu
+without_gpu.pretend()
+def build():
+    a, b = (torch.empty(*s, dtype=torch.float16, device="cuda") for s in ((64, 96), (96, 128)))
+    return (lambda a, b: torch.relu(a @ b), (a, b))
+without_gpu.lower(build)
+sys.exit(7)
+"""
+
+
+def test_a_program_is_captured_from_outside() -> None:
+    captured = run([sys.executable, "-c", PROGRAM])
+    assert captured.problems == (Problem.make("mm", 64, 128, 96, "float16"),)
+    assert captured.exit_code == 7
+    assert captured.compiled
+    assert not captured.left_out
