@@ -103,7 +103,7 @@ def show(run: int, store: Path, as_json: bool) -> None:
         "process": None if r.process is None else f"{r.process.pid} on {r.process.host}",
         "command": None if r.command is None else shlex.join(r.command),
         "in": r.directory,
-        "asked for": ", ".join(f"{key} {value}" for key, value in r.spec.items()),
+        "asked for": ", ".join(f"{k} {v}" for k, v in r.spec.items() if v is not None),
         "log": r.log,
     }
     width = max(map(len, lines))

@@ -4,8 +4,8 @@ A job tells the store that it lives (`begin`, `Heartbeat`); anybody with the sto
 is (`look`), start one (`start`), follow it, stop it, and go on with one that was cut short.
 """
 
-from diode_engine.runs.cancel import cancel
-from diode_engine.runs.follow import Tick, follow
+from diode_engine.runs.cancelling import cancel
+from diode_engine.runs.following import Tick, follow
 from diode_engine.runs.job import Heartbeat, begin
 from diode_engine.runs.launch import KINDS, command_line, resume, settle, start
 from diode_engine.runs.status import Status, look, look_at_all

@@ -414,7 +414,7 @@ class Store:
 
     def _no_run(self, run: int) -> StoreError:
         return StoreError(
-            f"The store {self.path} has no run {run}; `runs list` shows those it has."
+            f"The store {self.path} has no run {run}; `diode-engine runs list` shows its runs."
         )
 
     def _runs(self, connection: sa.Connection) -> list[Run]:
@@ -540,7 +540,7 @@ def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:
 
 def _json(value: Mapping[str, Any], what: str) -> str:
     try:
-        return json.dumps(dict(value), sort_keys=True, allow_nan=False)
+        return json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise StoreError(f"{what} cannot be written as JSON: {error}.") from error
 

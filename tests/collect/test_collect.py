@@ -13,6 +13,8 @@ import pytest
 from diode_engine.collect.run import BATCH, collect
 from diode_engine.errors import CollectionError
 from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.runs import Heartbeat
+from diode_engine.runs.process import current
 from diode_engine.store import Store
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
@@ -155,4 +157,25 @@ def test_an_interrupt_keeps_what_is_there_and_ends_the_workers(tmp_path, script)
             with pytest.raises(ProcessLookupError):
                 os.kill(int(pid), 0)
         script()
+        assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
+
+
+def test_a_request_to_stop_keeps_what_is_there(tmp_path, script, monkeypatch):
+    script()
+    check, beat_now = Heartbeat.check, Heartbeat._beat
+    monkeypatch.setattr(
+        Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
+    )
+    monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0)
+    with Store.open(tmp_path / "s.db") as store:
+
+        def report(progress):
+            if progress.timings == BATCH:
+                store.ask_to_cancel(1)
+
+        with pytest.raises(KeyboardInterrupt):
+            run(store, PROBLEMS[:1], workers_per_gpu=1, report=report)
+        ended = store.run(1)
+        assert (ended.state, ended.process) == ("cancelled", current())
+        assert len(store.read()) == BATCH
         assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH

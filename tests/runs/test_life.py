@@ -12,7 +12,7 @@ import pytest
 
 from diode_engine.errors import RunError
 from diode_engine.runs import cancel, command_line, follow, look, resume, start
-from diode_engine.runs.cancel import ASKED_SECONDS
+from diode_engine.runs.cancelling import ASKED_SECONDS
 from diode_engine.runs.process import is_alive, kill, process
 from diode_engine.store import RunState, Store
 

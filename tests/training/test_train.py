@@ -18,6 +18,7 @@ from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
 from diode_engine.problem import Failure
+from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.table import FAILURES, TimingTable
 from diode_engine.training.fit import Settings, learnable, one_environment
@@ -182,6 +183,24 @@ def test_a_run_that_ends_early_says_so_and_registers_nothing(
     (run,) = [run for run in store.runs() if run.kind == "train"]
     assert run.state is state
     assert run.message == ("why" if state is RunState.FAILED else "stopped by the user")
+    assert registry.list_models() == []
+
+
+def test_a_request_to_stop_ends_the_training(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, beat_now = Heartbeat.check, Heartbeat._beat
+    monkeypatch.setattr(
+        Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
+    )
+
+    def report(member: str, progress: Progress) -> None:
+        assert progress.step <= 2
+        if progress.step == 2:
+            store.ask_to_cancel(store.runs()[-1].id)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_from_store(store, settings=SMALL, report=report)
+    run = store.runs()[-1]
+    assert (run.kind, run.state) == ("train", RunState.CANCELLED)
     assert registry.list_models() == []
 
 

@@ -1,0 +1,180 @@
+"""diode-engine runs: what it shows, on which stream, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.cli import ExitCode
+from diode_engine.cli.runs import STATES, progress_text
+from diode_engine.runs import KINDS, cancel, launch
+from diode_engine.runs.process import current
+from diode_engine.store import RunState, Store
+
+Run = Callable[..., Any]
+GONE = replace(current(), started=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A done, a failed, a dead and a running run."""
+    path = tmp_path / "diode.db"
+    monkeypatch.setenv("DIODE_STORE", str(path))
+    with Store.open(path) as opened:
+        opened.finish_run(opened.start_run("collect", {"seed": 3}), "done", "all timed")
+        log = tmp_path / "run.log"
+        log.write_text("".join(f"line {i}\n" for i in range(20)))
+        failed = opened.queue_run(
+            "train", {}, command=["diode-engine", "train", "--name=a b"], directory=str(tmp_path),
+            logs=tmp_path,
+        )  # fmt: skip
+        assert failed.log is not None
+        log.rename(failed.log)
+        opened.finish_run(failed.id, "failed", "no timings")
+        opened.start_run("collect", {}, process=GONE)
+        running = opened.start_run("train", {}, process=current())
+        opened.update_run(running, progress={"step": 3, "efficiency": 0.91234})
+        yield opened
+
+
+def test_the_commands_states_are_the_runs_own() -> None:
+    assert set(STATES) == set(RunState)
+
+
+def test_a_run_can_be_started_for_each_command_that_is_one() -> None:
+    from diode_engine.cli.group import COMMANDS
+
+    assert set(KINDS) <= set(COMMANDS)
+
+
+def test_the_list_has_the_last_run_first(store: Store, run: Run) -> None:
+    shown = run("runs", "list")
+    lines = shown.out.splitlines()
+    assert (shown.code, shown.err) == (ExitCode.OK, "")
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["4", "train", "running"],
+        ["3", "collect", "dead"],
+        ["2", "train", "failed"],
+        ["1", "collect", "done"],
+    ]
+    assert lines[2].endswith("step 3, efficiency 0.9123")
+    assert lines[3].endswith("Its process was gone before it came to its end.")
+    assert lines[5].endswith("all timed")
+
+
+def test_the_list_as_json_and_by_state(store: Store, run: Run) -> None:
+    shown = json.loads(run("runs", "list", "--json", "--state", "dead", "--state", "done").out)
+    assert [(r["id"], r["state"]) for r in shown] == [(3, "dead"), (1, "done")]
+    assert (shown[1]["spec"], shown[1]["message"]) == ({"seed": 3}, "all timed")
+    assert json.loads(run("runs", "list", "--json", "--state", "queued").out) == []
+    none = run("runs", "list", "--state", "queued")
+    assert (none.code, none.out, none.err) == (ExitCode.OK, "", "There are no such runs.\n")
+
+
+def test_show_tells_all_and_the_end_of_the_log(store: Store, run: Run) -> None:
+    out = run("runs", "show", 2).out
+    fields = dict(line.split("  ", 1) for line in out.splitlines() if "  " in line)
+    assert shlex.split(fields["command"]) == ["diode-engine", "train", "--name=a b"]
+    assert (fields["run"].strip(), fields["state"].strip()) == ("2, train", "failed")
+    assert out.splitlines()[-10:] == [f"line {i}" for i in range(10, 20)]
+    shown = json.loads(run("runs", "show", "2", "--json").out)
+    assert shown["command"] == ["diode-engine", "train", "--name=a b"]
+    out = run("runs", "show", 4).out
+    assert f"{current().pid} on {current().host}" in out
+    assert "ago" in out
+
+
+def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(
+    store: Store, run: Run
+) -> None:
+    failed = run("runs", "follow", 2)
+    assert failed.code == ExitCode.FAILURE
+    assert failed.out == "".join(f"line {i}\n" for i in range(20))
+    assert failed.err == "Run 2 is failed: no timings\n"
+    store.update_run(1, progress={"timings": 7})
+    done = run("runs", "follow", 1)
+    assert (done.code, done.out) == (ExitCode.OK, "")
+    assert done.err == "collect: timings 7\nRun 1 is done: all timed\n"
+    dead = run("runs", "follow", 3)
+    assert dead.code == ExitCode.FAILURE
+    assert "Run 3 is dead: Its process was gone" in dead.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["show", 9], "has no run 9; `diode-engine runs list` shows"),
+        (["follow", 9], "has no run 9"),
+        (["cancel", 9], "has no run 9"),
+        (["cancel", 1], "Run 1 is done already; there is nothing to cancel."),
+        (["cancel", 3], "Run 3 is dead already"),
+        (["resume", 1], "Run 1 is done; there is nothing left"),
+        (["resume", 3], "was not started as a command"),
+        (["resume", 4], "Run 4 is running; cancel it first."),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(
+    store: Store, run: Run, arguments: list[str], sentence: str
+) -> None:
+    shown = run("runs", *arguments)
+    assert (shown.code, shown.out) == (ExitCode.FAILURE, "")
+    assert sentence in shown.err
+    assert len(store.runs()) == 4
+
+
+def test_no_store_is_a_sentence_and_none_is_made(run: Run, tmp_path: Path) -> None:
+    shown = run("runs", "list", "--store", tmp_path / "none.db")
+    assert shown.code == ExitCode.FAILURE
+    assert "There is no store at" in shown.err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_cancel_stops_a_run(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(_: float) -> None:
+        store.finish_run(4, "cancelled", "stopped by the user")
+
+    monkeypatch.setitem(cancel.__kwdefaults__, "sleep", answers)
+    shown = run("runs", "cancel", 4)
+    assert (shown.code, shown.out) == (ExitCode.OK, "")
+    assert shown.err.splitlines() == [
+        "Run 4 was asked to stop ...",
+        "Run 4 is cancelled: stopped by the user",
+    ]
+
+
+def test_resume_starts_the_same_command_and_says_which_run(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    class Started:
+        pid = current().pid
+
+        def __init__(self, words: list[str], **_: object) -> None:
+            started.append(words)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(launch.subprocess, "Popen", Started)
+    shown = run("runs", "resume", 2)
+    assert (shown.code, shown.out) == (ExitCode.OK, "5\n")
+    assert "Run 5 goes on with run 2" in shown.err
+    assert started[0][-2:] == ["train", "--name=a b"]
+    assert "run 2" in run("runs", "show", 5).out
+
+
+def test_progress_in_one_line() -> None:
+    progress = {
+        "member": "trees", "problems_done": 3, "rate": 1234.5678, "none": None, "failures": {},
+        "by_kind": {"crash": 2, "timeout": 1}, "clocks": [[1, 2], [3, 4]],
+    }  # fmt: skip
+    assert progress_text(progress) == (
+        "member trees, problems done 3, rate 1235, by kind crash 2 timeout 1"
+    )
