@@ -52,9 +52,7 @@ COMMANDS = {
     "predict": Entry(
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),
-    "runs": Entry(
-        "diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."
-    ),
+    "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
     "demo": Entry(
         "diode_engine.cli.demo:demo", "Import, train, validate, register and choose, in one run."
     ),

@@ -122,8 +122,8 @@ def settle(code: int) -> None:
         run = store.run(claim[0])
         if run.state is not RunState.QUEUED:
             return
-        ends = {0: RunState.DONE, 130: RunState.CANCELLED}
-        store.finish_run(run.id, ends.get(code, RunState.FAILED), _last_words(run.log))
+        state = {0: RunState.DONE, 130: RunState.CANCELLED}.get(code, RunState.FAILED)
+        store.finish_run(run.id, state, _last_words(run.log) if code else None)
 
 
 def _last_words(log: str | None) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diode_engine.errors import RunError
-from diode_engine.runs import cancel, command_line, follow, look, resume, start
+from diode_engine.runs import cancel, command_line, follow, look, resume, settle, start
 from diode_engine.runs.cancelling import ASKED_SECONDS
 from diode_engine.runs.process import is_alive, kill, process
 from diode_engine.store import RunState, Store
@@ -245,3 +245,26 @@ def test_a_command_that_is_its_run_tells_its_own_end(store, wait_for_end):
     assert "There are no timings to learn from" in ended.message
     assert ended.message in " ".join(Path(ended.log).read_text().split())
     assert len(store.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "message"),
+    [(0, "done", None), (1, "failed", "why"), (2, "failed", "why"), (130, "cancelled", "why")],
+)
+def test_a_command_that_never_began_its_run_ends_it_by_its_exit_code(
+    store, monkeypatch, tmp_path, code, state, message
+):
+    run = store.queue_run("train", {}, command=[], directory="/", logs=tmp_path)
+    Path(run.log).write_text("Usage: ...\n\nError: why\n")
+    monkeypatch.setenv("DIODE_RUN", f"{run.id}:{store.path}")
+    settle(code)
+    ended = store.run(run.id)
+    assert (ended.state, ended.message) == (state, message)
+
+
+def test_a_run_that_has_ended_itself_is_left_alone(store, monkeypatch):
+    run = store.start_run("train", {})
+    store.finish_run(run, "done")
+    monkeypatch.setenv("DIODE_RUN", f"{run}:{store.path}")
+    settle(1)
+    assert store.run(run).state is RunState.DONE
