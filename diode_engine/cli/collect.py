@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.options import store_option
 
-SOURCES = ("transformers", "zoo", "log-normal", "attention")
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+    from rich.progress import TaskID
+
+    from diode_engine.collect.plan import Rate
+    from diode_engine.collect.progress import Progress
+
+SOURCES = (
+    "transformers", "zoo", "log-normal", "attention", "skinny", "odd", "grid", "powers"
+)  # fmt: skip
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -20,25 +33,42 @@ SOURCES = ("transformers", "zoo", "log-normal", "attention")
     type=click.IntRange(1),
     default=300,
     show_default=True,
-    help="How many distinct problems to time.",
+    help="How many distinct problems to draw from the sources.",
 )
 @click.option(
     "--source",
     "sources",
-    type=click.Choice(SOURCES),
+    metavar="NAME[:PARAMETER=VALUE,...]",
     multiple=True,
-    help="Where problems come from; may be repeated. [default: all]",
+    help=f"Where problems are drawn from, one of {', '.join(SOURCES)}; may be repeated, in equal "
+    "shares. Lists have slashes: grid:m=1/64,n=4096,k=4096 or "
+    "transformers:models=llama-3-8b/qwen2-7b. [default: a mix of the first four]",
 )
 @click.option(
-    "--dataset",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Time the problems of this dataset file instead.",
+    "--file",
+    "files",
+    type=_FILE,
+    multiple=True,
+    help="Time the problems of this shapeset (as capture writes it, or torch-diode) or dataset; "
+    "may be repeated. Nothing is drawn then, unless a source is named too.",
 )
 @click.option(
     "--budget",
     type=click.IntRange(1),
     help="At most so many candidates a problem: ATen, decompose_k and the DEFAULT "
-    "space first, then a spread and the neighbours of the best. [default: all]",
+    "space first, then the model's favourites, a spread and the neighbours of the best. "
+    "[default: all]",
+)
+@click.option(
+    "--whole",
+    type=click.IntRange(0),
+    default=0,
+    help="Time all candidates of the first so many problems, whatever the budget.",
+)
+@click.option(
+    "--candidates",
+    type=_FILE,
+    help='Time these only: a JSON list of {"template": ..., "kwargs": {...}}.',
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
@@ -53,44 +83,130 @@ SOURCES = ("transformers", "zoo", "log-normal", "attention")
 @click.option(
     "--workers", type=click.IntRange(1), help="Worker processes a GPU. [default: one a core]"
 )
+@click.option(
+    "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
+)
 def collect(
-    store: Path, problems: int, sources: tuple[str, ...], dataset: Path | None,
-    budget: int | None, seed: int, gpus: tuple[int, ...], workers: int | None,
+    store: Path, problems: int, sources: tuple[str, ...], files: tuple[Path, ...],
+    budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
+    workers: int | None, plan_only: bool,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, into the store.
 
     Ctrl-C keeps what is there, and the same command goes on from there. The counts go to
-    stdout as JSON.
+    stdout as JSON; with --plan those of the plan do.
     """
-    from diode_engine.collect.run import Progress, devices
-    from diode_engine.collect.run import collect as run
-    from diode_engine.collect.sources import mixed
-    from diode_engine.store import Store
-    from diode_engine.store.transfer import read_dataset
+    from diode_engine.collect.plan import Plan, read_candidates
+    from diode_engine.collect.sources import mixed, problems_in
+    from diode_engine.errors import CollectionError
 
-    if dataset is not None:
-        todo = list(read_dataset(dataset).problems)
-    else:
-        todo = mixed(problems, seed, sources or SOURCES)
-    found = devices()
+    if candidates is not None and budget is not None:
+        raise click.UsageError("Give --budget or --candidates, not both.")
+    todo = [problem for file in files for problem in problems_in(file, seed)]
+    if sources or not files:
+        todo += mixed(problems, seed, sources)
+    fixed = None if candidates is None else read_candidates(candidates)
+    plan = Plan.of(todo, budget=budget, whole=whole, fixed=fixed)
+    if not len(plan):
+        raise CollectionError("There are no problems in what was given; name a source or a file.")
+    if plan_only:
+        summary = plan.summary(_expected_rate(store, len(gpus) or _count_gpus()))
+        diagnostics.note(_table(summary))
+        click.echo(json.dumps(summary))
+        return
+
+    from diode_engine.collect.run import collect as run
+    from diode_engine.collect.run import devices
+    from diode_engine.store import Store
+
+    used = gpus or devices()
+    diagnostics.note(_table(plan.summary(_expected_rate(store, len(used)))))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
-            f"Timing {len(todo)} problems on {len(gpus or found)} GPU(s) into {store}; "
-            "Ctrl-C stops, the same command goes on."
+            f"Timing on {len(used)} GPU(s) into {store}; Ctrl-C stops, the same command goes on."
         )
-        task = display.add_task("problems", total=len(todo))
-
-        def report(progress: Progress) -> None:
-            failed = sum(progress.failures.values())
-            rate = progress.timings / max(progress.seconds, 1e-9)
-            display.update(
-                task,
-                completed=progress.problems_done + progress.problems_refused,
-                description=f"{progress.timings} timings, {rate:.0f} a second, {failed} failed",
-            )
-
+        spec = {
+            "problems": problems, "source": list(sources), "file": [str(f) for f in files],
+            "budget": budget, "whole": whole, "seed": seed,
+            "candidates": None if candidates is None else str(candidates),
+        }  # fmt: skip
         progress = run(
-            opened, todo, gpus=gpus or found, workers_per_gpu=workers, budget=budget, seed=seed,
-            report=report,
+            opened, plan, gpus=used, workers_per_gpu=workers, seed=seed, spec=spec,
+            report=_reporter(display, len(plan)),
         )  # fmt: skip
     click.echo(json.dumps(progress.to_dict()))
+
+
+def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
+    """Shows progress: a line for all, and one for each GPU."""
+    task = display.add_task("problems", total=problems)
+    lines: dict[int, TaskID] = {}
+
+    def report(progress: Progress) -> None:
+        failed = ", ".join(f"{n} {reason}" for reason, n in progress.failures.most_common(3))
+        display.update(
+            task,
+            completed=progress.problems_done + progress.problems_refused,
+            description=f"{progress.timings:,} timings, {progress.rate:.1f} a second, "
+            f"{_duration(progress.seconds_left)} left{', ' if failed else ''}{failed}",
+        )
+        for number, gpu in progress.gpus.items():
+            if number not in lines:
+                lines[number] = display.add_task(f"GPU {number}", total=None)
+            words = [f"GPU {number}"]
+            if gpu.state is not None:
+                words += [f"{gpu.state.clock_mhz} MHz", f"{gpu.state.temperature_c} °C",
+                          *gpu.state.held_back]  # fmt: skip
+            display.update(lines[number], completed=gpu.timings, description=" ".join(words))
+
+    return report
+
+
+def _expected_rate(store: Path, gpus: int) -> Rate:
+    from diode_engine.collect.plan import expected_rate
+    from diode_engine.collect.run import cores
+    from diode_engine.errors import StoreError
+    from diode_engine.store import Store
+
+    earlier = []
+    with contextlib.suppress(StoreError), Store.open(store, read_only=True) as opened:
+        earlier = [(r.spec, r.progress or {}) for r in opened.runs() if r.kind == "collect"]
+    return expected_rate(earlier, gpus=gpus, cores=cores())
+
+
+def _count_gpus() -> int:
+    """One where there is none: a plan can be made anywhere."""
+    from diode_engine.collect.run import devices
+    from diode_engine.errors import CollectionError
+
+    try:
+        return len(devices())
+    except CollectionError:
+        diagnostics.note("There is no GPU here; the plan is for one like an H200.")
+        return 1
+
+
+def _table(summary: Mapping[str, Any]) -> str:
+    """The plan for people."""
+    from diode_engine.validation.text import aligned
+
+    rows = [
+        [name, f"{counts['problems']:,}", f"{counts['candidates']:,}"]
+        for group in ("by_selection", "by_op", "by_type")
+        for name, counts in summary[group].items()
+    ]
+    rows.append(["total", f"{summary['problems']:,}", f"{summary['candidates']:,}"])
+    return (
+        f"{aligned(['', 'problems', 'candidates'], rows)}\n"
+        f"{summary['compiles']:,} kernels to compile, about {_duration(summary['seconds'])} "
+        f"(from {summary['known_from']}); what the store has is not timed again."
+    )
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 2:
+        return f"{hours:.1f} h"
+    return f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"

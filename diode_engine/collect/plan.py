@@ -1,110 +1,169 @@
-"""Which candidates of a problem are timed, and in which order."""
+"""The plan of a collection: which candidates of which problems, and what that costs."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from diode_engine.collect.space import SpaceSize, space_size
+from diode_engine.errors import DatasetError, RecordError
+from diode_engine.problem import Candidate, Problem
 
-from diode_engine.problem import Candidate, Problem, Scalar
+# Of one core for the compile, load and launch of a candidate as a static kernel, and of a GPU
+# for its launches: what the shipped timings took, on a machine with 16 cores a GPU.
+CORE_SECONDS = 1.5
+GPU_SECONDS = 0.03
 
-# Neighbours are looked for around this many of the fastest candidates.
-ELITE = 6
-MOST_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
+
+@dataclass(frozen=True)
+class Selection:
+    """Which candidates of a problem are timed: all that Inductor offers, at most `budget` of
+    them (see CandidatePlan for which), or those of `fixed` that it offers."""
+
+    budget: int | None = None
+    fixed: tuple[Candidate, ...] | None = None
+
+    def size(self, space: SpaceSize) -> SpaceSize:
+        """How many candidates that is of a space; of fixed ones, at most."""
+        if self.fixed is not None:
+            libraries = sum(c.is_extern for c in self.fixed)
+            return SpaceSize(libraries, len(self.fixed) - libraries)
+        if self.budget is None:
+            return space
+        libraries = min(space.libraries, self.budget)
+        return SpaceSize(libraries, min(space.kernels, self.budget - libraries))
+
+    def __str__(self) -> str:
+        if self.fixed is not None:
+            return f"{len(self.fixed)} named candidates"
+        return "all candidates" if self.budget is None else f"up to {self.budget} candidates"
 
 
-class CandidatePlan:
-    """Hands out the candidates of one problem, batch by batch.
+@dataclass(frozen=True)
+class Rate:
+    """How fast candidates are timed, and where that is known from."""
 
-    Without a budget: all that Inductor offers. With one: first what every user meets (ATen,
-    decompose_k, the DEFAULT space), then half of the rest of the budget spread at random over
-    the plausible space, and then neighbours of the fastest so far, so that the region where
-    the best kernel lies is known best.
-    """
+    a_second: float
+    known_from: str
 
-    def __init__(
-        self,
-        problem: Problem,
-        offered: Sequence[Candidate],
-        default: Collection[Candidate],
+
+@dataclass(frozen=True)
+class Entry:
+    """A problem, and which of its candidates are timed."""
+
+    problem: Problem
+    selection: Selection
+
+    @property
+    def size(self) -> SpaceSize:
+        """How many candidates are expected."""
+        return self.selection.size(space_size(self.problem))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Problems in the order in which they are timed. Immutable."""
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(
+        cls,
+        problems: Iterable[Problem],
         *,
-        done: Collection[str] = (),
         budget: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        """`done` holds keys of candidates that have been timed before; they count."""
-        self._problem = problem
-        self._random = random.Random(f"{seed}/{problem.key}")
-        self._times: dict[Candidate, float] = {}
-        first = [c for c in offered if c in default or "BLOCK_M" not in c.config]
-        rest = [c for c in offered if c not in set(first)]
-        if budget is not None:
-            rest = [c for c in rest if plausible(problem, c)]
-            self._random.shuffle(rest)
-        done = set(done)
-        known = sum(c.key in done for c in offered)
-        self._first = [c for c in first if c.key not in done]
-        self._rest = [c for c in rest if c.key not in done]
-        self._places = np.array([_place(c) for c in self._rest]).reshape(-1, 6)
-        self._open = np.ones(len(self._rest), dtype=bool)
-        left = len(self._first) + len(self._rest)
-        if budget is not None:
-            left = min(left, max(0, budget - known))
-        self.left = left
-        spread = max(0, left - len(self._first))
-        self._until_neighbours = len(self._first) + (spread + 1) // 2
+        whole: int = 0,
+        fixed: Sequence[Candidate] | None = None,
+    ) -> Plan:
+        """Each problem once: the first `whole` with all their candidates, the others with
+        `fixed` or at most `budget` (all, if neither is given)."""
+        most = Selection(budget, None if fixed is None else tuple(fixed))
+        return cls(
+            tuple(
+                Entry(problem, Selection() if i < whole else most)
+                for i, problem in enumerate(dict.fromkeys(problems))
+            )
+        )
 
-    def record(self, candidate: Candidate, time_us: float | None) -> None:
-        """What timing it gave; None where it failed."""
-        if time_us is not None:
-            self._times[candidate] = time_us
+    def __len__(self) -> int:
+        return len(self.entries)
 
-    def next_batch(self, size: int) -> list[Candidate]:
-        """The next `size` candidates or fewer; none when the plan is done."""
-        batch: list[Candidate] = []
-        while len(batch) < size and self.left > 0:
-            batch.append(self._next())
-            self.left -= 1
-            self._until_neighbours -= 1
-        return batch
+    def summary(self, rate: Rate) -> dict[str, Any]:
+        """What it comes to, at most: what is timed already is not timed again.
 
-    def _next(self) -> Candidate:
-        if self._first:
-            return self._first.pop(0)
-        chosen = int(np.argmax(self._open))  # the first one left of a shuffled list
-        if self._until_neighbours <= 0:
-            elite = sorted(self._times, key=self._times.__getitem__)
-            near = [_place(c) for c in elite if "BLOCK_M" in c.config][:ELITE]
-            if near:
-                steps = np.abs(self._places[:, None, :] - np.array(near)[None]).sum(axis=2)
-                steps += 0.5 * np.arange(len(near))  # the fastest has its neighbours first
-                chosen = int(np.argmin(np.where(self._open, steps.min(axis=1), np.inf)))
-        self._open[chosen] = False
-        return self._rest[chosen]
+        problems, candidates, compiles (kernels; a library's are compiled already), seconds at
+        this rate (known_from says whose), and by_selection, by_op and by_type with the problems
+        and candidates of each.
+        """
+        sizes = [entry.size for entry in self.entries]
+        candidates = sum(size.candidates for size in sizes)
+        return {
+            "problems": len(self.entries),
+            "candidates": candidates,
+            "compiles": sum(size.kernels for size in sizes),
+            "seconds": round(candidates / rate.a_second, 1),
+            "known_from": rate.known_from,
+            "by_selection": self._counted(sizes, [str(e.selection) for e in self.entries]),
+            "by_op": self._counted(sizes, [str(e.problem.op) for e in self.entries]),
+            "by_type": self._counted(
+                sizes,
+                [f"{e.problem.dtype}{' tf32' if e.problem.allow_tf32 else ''}"
+                 for e in self.entries],
+            ),
+        }  # fmt: skip
+
+    def _counted(self, sizes: list[SpaceSize], names: list[str]) -> dict[str, dict[str, int]]:
+        problems = Counter(names)
+        candidates: Counter[str] = Counter()
+        for size, name in zip(sizes, names, strict=True):
+            candidates[name] += size.candidates
+        return {
+            name: {"problems": count, "candidates": candidates[name]}
+            for name, count in problems.most_common()
+        }
 
 
-def plausible(problem: Problem, candidate: Candidate) -> bool:
-    """False for kernels that are known to spill or to idle, whatever the problem: too many
-    accumulators a thread, or more threads than a tile has work for."""
-    config = candidate.config
-    tile = _number(config, "BLOCK_M") * _number(config, "BLOCK_N")
-    warps = _number(config, "num_warps")
-    if tile / (32 * warps) > MOST_ACCUMULATORS:
-        return False
-    return not (warps >= 8 and tile < 1024)
+def expected_rate(
+    collections: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], *, gpus: int, cores: int
+) -> Rate:
+    """The rate to expect on so many GPUs and cores: a GPU's in the last of the earlier
+    `collections` (spec and progress of each, the oldest first) that took a thousand timings,
+    else by CORE_SECONDS and GPU_SECONDS."""
+    for spec, progress in reversed(collections):
+        timings, seconds = progress.get("timings", 0), progress.get("seconds", 0.0)
+        earlier = len(spec.get("gpus", ()))
+        if timings >= 1000 and seconds > 0 and earlier:
+            return Rate(timings / seconds / earlier * gpus, "the last collection in the store")
+    return Rate(
+        1.0 / max(CORE_SECONDS / cores, GPU_SECONDS / gpus),
+        f"{CORE_SECONDS} s of one of {cores} cores and {GPU_SECONDS} s of one of {gpus} GPUs a "
+        "candidate",
+    )
 
 
-def _number(config: Mapping[str, Scalar], name: str) -> int:
-    value = config.get(name, 1)
-    return value if isinstance(value, int) else 1
-
-
-def _place(candidate: Candidate) -> npt.NDArray[np.float64]:
-    """[6] coordinates in which neighbours are one apart: doublings of a block or of the
-    warps, two stages, another template."""
-    c = candidate.config
-    sizes = [_number(c, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")]
-    template = float(candidate.template == "triton::mm_persistent_tma")
-    return np.array([*np.log2(sizes), 0.5 * _number(c, "num_stages"), template])
+def read_candidates(path: str | PathLike[str]) -> tuple[Candidate, ...]:
+    """The candidates in a JSON file, a list of {"template": …, "kwargs": {…}}. Raises
+    DatasetError, with the place, where it is missing, malformed or empty."""
+    where = Path(path)
+    try:
+        given = json.loads(where.read_bytes())
+    except OSError as error:
+        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{where} is not valid JSON, or cut short: {error}.") from None
+    if not isinstance(given, list) or not given:
+        raise DatasetError(f"{where} must hold a list of candidates, at least one.")
+    found = []
+    for i, fields in enumerate(given):
+        if not isinstance(fields, dict):
+            raise DatasetError(f"{where}: [{i}] must be an object with a template and kwargs.")
+        try:
+            found.append(Candidate.from_dict(fields))
+        except RecordError as error:
+            raise DatasetError(f"{where}: [{i}]: {str(error)[:300]}") from None
+    return tuple(dict.fromkeys(found))

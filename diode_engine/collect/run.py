@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.collect.plan import CandidatePlan
+from diode_engine.collect.adviser import Adviser, adviser_for
+from diode_engine.collect.candidate_plan import CandidatePlan
+from diode_engine.collect.gpu_state import GpuWatch
+from diode_engine.collect.plan import Entry, Plan
 from diode_engine.collect.pool import (
     DEADLINE_SECONDS,
     WORKER,
@@ -19,9 +20,10 @@ from diode_engine.collect.pool import (
     Pool,
     WorkerDied,
 )
+from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import timing
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import Environment
+from diode_engine.hardware import Environment, Hardware
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.table import TimingTable
@@ -34,34 +36,12 @@ log = logging.getLogger(__name__)
 BATCH = 12  # candidates asked for at once: what a kill of everything loses a problem
 MOST_DEATHS = 4  # of workers on one problem, before it is left alone
 HEARTBEAT_SECONDS = 2.0
+LOOK_SECONDS = 0.2  # between two looks at one GPU
 
 
-@dataclass
-class Progress:
-    """How far a collection is."""
-
-    problems: int
-    problems_done: int = 0
-    problems_refused: int = 0
-    timings: int = 0
-    failures: Counter[Failure] = field(default_factory=Counter)
-    workers_lost: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "problems": self.problems,
-            "problems_done": self.problems_done,
-            "problems_refused": self.problems_refused,
-            "timings": self.timings,
-            "failures": {str(reason): count for reason, count in self.failures.items()},
-            "workers_lost": self.workers_lost,
-            "seconds": round(self.seconds, 1),
-        }
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def devices() -> tuple[int, ...]:
@@ -78,125 +58,55 @@ def devices() -> tuple[int, ...]:
 
 def collect(
     store: Store,
-    problems: Sequence[Problem],
+    plan: Plan,
     *,
     gpus: Sequence[int],
     workers_per_gpu: int | None = None,
-    budget: int | None = None,
     seed: int = 0,
+    spec: Mapping[str, Any] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
     command: Sequence[str] = WORKER,
     deadline: float = DEADLINE_SECONDS,
+    adviser: Callable[[Hardware], Adviser | None] = adviser_for,
+    watch: Callable[[Sequence[int]], GpuWatch | None] = GpuWatch.open,
 ) -> Progress:
-    """Times the candidates of each problem and adds them to the store, batch by batch.
+    """Times the candidates of the plan and adds them to the store, batch by batch.
 
     What the store has from this environment is not timed again, so the same call goes on
-    where an earlier one was stopped. `budget` is the most candidates a problem (all, if
-    None; see CandidatePlan). An interrupt keeps what is there and is raised again.
+    where an earlier one was stopped. `spec` is what the run says it was asked for, besides
+    GPUs and workers; `adviser` gives the model that budgets are spent by, `watch` what knows
+    the GPUs' clocks. Timings taken while a GPU was throttled are in a run of their own, whose
+    spec names this one as throttled_of. An interrupt keeps what is there and is raised again.
     """
     if workers_per_gpu is None:
         # A worker spends most of its time compiling, so there is one a core, less the run's.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        workers_per_gpu = max(1, (cores - 1) // len(gpus))
-    progress = Progress(problems=len(problems))
+        workers_per_gpu = max(1, (cores() - 1) // len(gpus))
     run = begin(
         store,
         "collect",
         {
-            "problems": len(problems),
-            "budget": budget,
-            "seed": seed,
+            **({"problems": len(plan), "seed": seed} if spec is None else spec),
             "gpus": list(gpus),
             "workers_per_gpu": workers_per_gpu,
         },
     )
-    todo = iter(problems)
-    done: dict[Environment, dict[str, set[str]]] = {}
-
-    def next_conversation(environment: Environment) -> Conversation | None:
-        if environment not in done:
-            known: dict[str, set[str]] = {}
-            for problem_key, candidate_key in store.timed_pairs(environment):
-                known.setdefault(problem_key, set()).add(candidate_key)
-            done[environment] = known
-        problem = next(todo, None)
-        if problem is None:
-            return None
-        timed = done[environment].get(problem.key, set())
-        return _conversation(problem, environment, timed)
-
-    def _conversation(problem: Problem, environment: Environment, timed: set[str]) -> Conversation:
-        answer = yield {"problem": problem.to_dict()}
-        if isinstance(answer, WorkerDied) or "refused" in answer:
-            log.info("%s is left out: %s", problem, answer)
-            progress.workers_lost += isinstance(answer, WorkerDied)
-            progress.problems_refused += 1
-            return
-        plan = CandidatePlan(
-            problem,
-            [Candidate.from_dict(c) for c in answer["offered"]],
-            [Candidate.from_dict(c) for c in answer["default"]],
-            done=timed,
-            budget=budget,
-            seed=seed,
-        )
-        deaths = 0
-        while deaths < MOST_DEATHS and (batch := plan.next_batch(BATCH)):
-            rows: list[tuple[Candidate, Timing]] = []
-            for candidate, timed_now in (yield from _batch(problem, batch)):
-                plan.record(candidate, timed_now.time_us)
-                rows.append((candidate, timed_now))
-                progress.timings += 1
-                if timed_now.failure is not None:
-                    progress.failures[timed_now.failure] += 1
-                    deaths += timed_now.failure in (Failure.CRASH, Failure.TIMEOUT)
-            store.add(run, TimingTable.from_records((problem, c, environment, t) for c, t in rows))
-        progress.problems_done += 1
-
-    def _batch(
-        problem: Problem, batch: list[Candidate]
-    ) -> Generator[Message | None, Message | WorkerDied, list[tuple[Candidate, Timing]]]:
-        """Asks for a batch, again for the rest of it if the worker dies."""
-        timings: list[tuple[Candidate, Timing]] = []
-        begun: int | None = None
-        answer = yield _request(problem, batch)
-        while True:
-            if isinstance(answer, WorkerDied):
-                progress.workers_lost += 1
-                if begun is None and not timings:  # it died before the first: do not insist
-                    begun = 0
-                if begun is not None:
-                    reason = Failure.TIMEOUT if answer.timed_out else Failure.CRASH
-                    timings.append((batch[begun], Timing(failure=reason)))
-                    begun = None
-                rest = batch[len(timings) :]
-                if not rest:
-                    return timings
-                timings += yield from _batch(problem, rest)
-                return timings
-            if "done" in answer or "refused" in answer:
-                return timings
-            if "begin" in answer:
-                begun = answer["begin"]
-            elif "timing" in answer:
-                candidate = batch[answer["timing"]]
-                timings.append((candidate, timing(answer)))
-                if answer["failure"] is not None:
-                    log.info("%s on %s: %s", candidate, problem, answer["reason"])
-                begun = None
-            answer = yield None
-
+    collection = _Collection(store, run, plan, gpus, seed, adviser, watch(gpus))
+    progress = collection.progress
     state, message = "done", None
     beat = time.monotonic()
     try:
         with (
             Heartbeat(store, run) as heartbeat,
-            Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool,
+            _Pool(
+                gpus, workers_per_gpu, command=command, deadline=deadline, sent=collection.sent
+            ) as pool,
         ):
-            for _ in pool.run(next_conversation):
+            collection.look()
+            for _ in pool.run(collection.next_conversation):
                 heartbeat.check()
                 if time.monotonic() - beat >= HEARTBEAT_SECONDS:
                     beat = time.monotonic()
+                    collection.look()
                     store.update_run(run, progress=progress.to_dict())
                     report(progress)
     except KeyboardInterrupt:
@@ -212,5 +122,174 @@ def collect(
     return progress
 
 
-def _request(problem: Problem, batch: list[Candidate]) -> dict[str, Any]:
-    return {"problem": problem.to_dict(), "candidates": [c.to_dict() for c in batch]}
+class _Pool(Pool):
+    """A pool that tells on which GPU each request is worked at."""
+
+    def __init__(
+        self, devices: Sequence[int], per_device: int, *, command: Sequence[str], deadline: float,
+        sent: Callable[[Message, int], None],
+    ) -> None:  # fmt: skip
+        super().__init__(devices, per_device, command=command, deadline=deadline)
+        self._sent = sent
+
+    def _send(self, worker: Any, request: Message) -> None:
+        self._sent(request, worker.device)
+        super()._send(worker, request)
+
+
+class _Collection:
+    """The conversations of one run, and what they have in common."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: int,
+        plan: Plan,
+        gpus: Iterable[int],
+        seed: int,
+        adviser: Callable[[Hardware], Adviser | None],
+        watch: GpuWatch | None,
+    ) -> None:
+        self.progress = Progress(len(plan), sum(e.size.candidates for e in plan.entries))
+        self.progress.gpus = {gpu: GpuProgress() for gpu in gpus}
+        self._store = store
+        self._run = run
+        self._throttled_run: int | None = None
+        self._todo = iter(plan.entries)
+        self._seed = seed
+        self._adviser = adviser
+        self._advisers: dict[Hardware, Adviser | None] = {}
+        self._watch = watch
+        self._looked: dict[int, float] = {}
+        self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
+        self._gpu_of: dict[int, int] = {}  # a request that is worked at, by identity
+        self._done: dict[Environment, dict[str, set[str]]] = {}
+
+    # The GPUs
+
+    def sent(self, request: Message, gpu: int) -> None:
+        """Takes note of where a request is worked at."""
+        if "candidates" in request:
+            self._gpu_of[id(request)] = gpu
+
+    def look(self, gpu: int | None = None) -> None:
+        """Takes note of how the GPU is, or all of them, unless it has just been looked at."""
+        if self._watch is None:
+            return
+        for each in self.progress.gpus if gpu is None else (gpu,):
+            now = time.monotonic()
+            if now - self._looked.get(each, -LOOK_SECONDS) < LOOK_SECONDS:
+                continue
+            self._looked[each] = now
+            state = self._watch.state(each)
+            if state is not None:
+                self.progress.gpus[each].add(self.progress.seconds, state)
+                if state.throttled:
+                    self._throttled[each] = now
+
+    def _run_for(self, gpu: int, since: float) -> int:
+        """The run for timings taken on this GPU since then."""
+        self.look(gpu)
+        if self._throttled.get(gpu, -1.0) < since - LOOK_SECONDS:
+            return self._run
+        if self._throttled_run is None:
+            self._throttled_run = self._store.start_run("collect", {"throttled_of": self._run})
+            self._store.finish_run(
+                self._throttled_run,
+                "done",
+                f"timings of run {self._run} that were taken while a GPU was throttled",
+            )
+        return self._throttled_run
+
+    # The conversations
+
+    def next_conversation(self, environment: Environment) -> Conversation | None:
+        """The next problem's; None when all have been begun."""
+        if environment not in self._done:
+            known: dict[str, set[str]] = {}
+            for problem_key, candidate_key in self._store.timed_pairs(environment):
+                known.setdefault(problem_key, set()).add(candidate_key)
+            self._done[environment] = known
+        entry = next(self._todo, None)
+        return None if entry is None else self._conversation(entry, environment)
+
+    def _conversation(self, entry: Entry, environment: Environment) -> Conversation:
+        progress, problem = self.progress, entry.problem
+        expected = entry.size.candidates
+        answer = yield {"problem": problem.to_dict()}
+        if isinstance(answer, WorkerDied) or "refused" in answer:
+            log.info("%s is left out: %s", problem, answer)
+            progress.workers_lost += isinstance(answer, WorkerDied)
+            progress.problems_refused += 1
+            progress.expect(expected, 0)
+            return
+        adviser = self._adviser_for(environment.hardware)
+        plan = CandidatePlan(
+            problem,
+            [Candidate.from_dict(c) for c in answer["offered"]],
+            [Candidate.from_dict(c) for c in answer["default"]],
+            selection=entry.selection,
+            done=self._done[environment].get(problem.key, ()),
+            seed=self._seed,
+            advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
+        )
+        progress.expect(expected, plan.left)
+        deaths = 0
+        while deaths < MOST_DEATHS and (batch := plan.next_batch(BATCH)):
+            began = time.monotonic()
+            rows, gpu = yield from self._batch(problem, batch)
+            run = self._run_for(gpu, began)
+            self._store.add(
+                run, TimingTable.from_records((problem, c, environment, t) for c, t in rows)
+            )
+            done = progress.gpus[gpu]
+            done.name, done.driver = environment.hardware.name, environment.driver
+            done.throttled += len(rows) if run != self._run else 0
+            for candidate, timed in rows:
+                plan.record(candidate, timed.time_us)
+                progress.timed(timed.failure, done)
+                deaths += timed.failure in (Failure.CRASH, Failure.TIMEOUT)
+        progress.expect(plan.left, 0)  # where it was left alone
+        progress.problems_done += 1
+
+    def _adviser_for(self, hardware: Hardware) -> Adviser | None:
+        if hardware not in self._advisers:
+            self._advisers[hardware] = self._adviser(hardware)
+        return self._advisers[hardware]
+
+    def _batch(
+        self, problem: Problem, batch: list[Candidate]
+    ) -> Generator[
+        Message | None, Message | WorkerDied, tuple[list[tuple[Candidate, Timing]], int]
+    ]:
+        """Asks for a batch, again for the rest of it if the worker dies; the timings, and the
+        GPU that the last of them was taken on."""
+        timings: list[tuple[Candidate, Timing]] = []
+        begun: int | None = None
+        request = {"problem": problem.to_dict(), "candidates": [c.to_dict() for c in batch]}
+        answer = yield request
+        gpu = self._gpu_of.pop(id(request))
+        while True:
+            if isinstance(answer, WorkerDied):
+                self.progress.workers_lost += 1
+                if begun is None and not timings:  # it died before the first: do not insist
+                    begun = 0
+                if begun is not None:
+                    reason = Failure.TIMEOUT if answer.timed_out else Failure.CRASH
+                    timings.append((batch[begun], Timing(failure=reason)))
+                    begun = None
+                if rest := batch[len(timings) :]:
+                    more, gpu = yield from self._batch(problem, rest)
+                    timings += more
+                return timings, gpu
+            if "done" in answer or "refused" in answer:
+                return timings, gpu
+            if "begin" in answer:
+                begun = answer["begin"]
+            elif "timing" in answer:
+                candidate = batch[answer["timing"]]
+                timings.append((candidate, timing(answer)))
+                if answer["failure"] is not None:
+                    log.info("%s on %s: %s", candidate, problem, answer["reason"])
+                begun = None
+            answer = yield None

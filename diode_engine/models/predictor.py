@@ -11,6 +11,8 @@ import numpy.typing as npt
 from diode_engine import features
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Manifest, load_artifact, type_of
+from diode_engine.models.members import Ensemble
+from diode_engine.models.protocol import Matrix
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
 
@@ -53,6 +55,17 @@ class Predictor:
             )
         return out
 
+    def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
+        """[members, n] what each member of the model, asked alone, would answer: their spread
+        tells how little is known. NaN as in `predict_us`."""
+        members = self._model.members if isinstance(self._model, Ensemble) else (self._model,)
+        n = len(candidates)
+        known, x = self._known((problem,), candidates, np.zeros(n, np.intp), np.arange(n))
+        out = np.full((len(members), n), np.nan)
+        if known.any():
+            out[:, known] = [np.exp(m.predict(x).astype(np.float64)) for m in members]
+        return out
+
     def _predict(
         self,
         problems: Sequence[Problem],
@@ -60,6 +73,20 @@ class Predictor:
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
     ) -> Times:
+        known, x = self._known(problems, candidates, problem, candidate)
+        out = np.full(len(known), np.nan)
+        if known.any():
+            out[known] = np.exp(self._model.predict(x).astype(np.float64))
+        return out
+
+    def _known(
+        self,
+        problems: Sequence[Problem],
+        candidates: Sequence[Candidate],
+        problem: npt.NDArray[np.integer],
+        candidate: npt.NDArray[np.integer],
+    ) -> tuple[npt.NDArray[np.bool_], Matrix]:
+        """[n] which rows the model can say something about, and their features."""
         trained_problem = np.array(
             [type_of(p) in self._types and str(p.op) in self._ops for p in problems], bool
         )
@@ -69,10 +96,5 @@ class Predictor:
             & trained_candidate[candidate]
             & features.supported(problems, candidates, problem, candidate)
         )
-        out = np.full(len(known), np.nan)
-        if known.any():
-            x = features.matrix(
-                problems, candidates, problem[known], candidate[known], self.hardware
-            )
-            out[known] = np.exp(self._model.predict(x).astype(np.float64))
-        return out
+        x = features.matrix(problems, candidates, problem[known], candidate[known], self.hardware)
+        return known, x

@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from diode_engine.collect.adviser import Adviser
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.plan import Plan
 from diode_engine.collect.run import BATCH, collect
 from diode_engine.errors import CollectionError
 from diode_engine.problem import Candidate, Failure, Problem
@@ -17,6 +22,7 @@ from diode_engine.runs import Heartbeat
 from diode_engine.runs.process import current
 from diode_engine.store import Store
 
+ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
 PROBLEMS = [Problem.make("mm", 16 * n, 64, 64, "float16") for n in (1, 2, 3)]
 
@@ -47,8 +53,10 @@ def script(monkeypatch):
 
 
 def run(store, problems=PROBLEMS, **more):
-    more.setdefault("workers_per_gpu", 2)
-    return collect(store, problems, gpus=[0], command=COMMAND, **more)
+    chosen = {name: more.pop(name) for name in ("budget", "whole", "fixed") if name in more}
+    plan = Plan.of(problems, **chosen)
+    usual = {"gpus": [0], "workers_per_gpu": 2, "adviser": lambda _: None, "watch": lambda _: None}
+    return collect(store, plan, command=COMMAND, **usual | more)
 
 
 def rows(table):
@@ -102,6 +110,81 @@ def test_a_budget_has_aten_and_the_default_space_first(tmp_path, script):
         assert run(store, PROBLEMS[:1], budget=10).timings == 2
 
 
+def test_a_plan_has_problems_with_all_candidates_and_others_with_named_ones(tmp_path, script):
+    script()
+    named = [OFFERED[0], OFFERED[7], Candidate.make("aten::bias_addmm")]
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, whole=1, fixed=named)
+        table = store.read()
+    timed = {
+        problem: {table.candidates[i] for i in table.candidate[table.problem == number]}
+        for number, problem in enumerate(table.problems)
+    }
+    assert timed[PROBLEMS[0]] == set(OFFERED)
+    assert timed[PROBLEMS[1]] == timed[PROBLEMS[2]] == set(named[:2])
+    assert progress.candidates == progress.timings == len(table)
+
+
+def test_a_budget_has_the_model_s_favourites(tmp_path, script):
+    script(default=2)
+
+    class Members:
+        """Two that agree but on one candidate, which one of them has hopes for."""
+
+        def predict_members_us(self, problem, candidates):
+            sure = [1.0 if c == config(64, 5) else 50.0 for c in candidates]
+            hopeful = [1.0 if c == config(64, 5) else 0.1 if c == config(32, 5) else 50.0
+                       for c in candidates]  # fmt: skip
+            return np.array([sure, hopeful])
+
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, PROBLEMS[:1], budget=6, adviser=lambda hardware: Adviser(Members(), hardware))
+        table = store.read()
+    assert len(table) == 6
+    assert {*OFFERED[:2], config(64, 5), config(32, 5)} < {
+        table.candidates[i] for i in table.candidate
+    }
+
+
+class Watch:
+    """GPUs that are throttled or not."""
+
+    def __init__(self, *throttled):
+        self.throttled = throttled
+
+    def state(self, gpu):
+        reasons = ("hw_thermal_slowdown",) if gpu in self.throttled else ("sw_power_cap",)
+        return GpuState(1200 + gpu, 80, 600, reasons)
+
+
+def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(tmp_path, script):
+    script()
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, gpus=[1], watch=lambda _: Watch(1))
+        plain, throttled = store.runs()
+        assert throttled.spec == {"throttled_of": plain.id}
+        assert throttled.state == "done"
+        assert len(store.read(run=plain.id)) == 0
+        assert len(store.read(run=throttled.id)) == len(OFFERED) * 3
+        assert progress.gpus[1].throttled == progress.timings == len(OFFERED) * 3
+        assert run(store).timings == 0  # they count as timed
+
+
+def test_the_run_s_progress_is_what_the_documentation_says(tmp_path, script):
+    script({config(32, 2): "out_of_resources"})
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, watch=lambda _: Watch())
+        (recorded,) = store.runs()
+    example = re.search(r"```json\n(.*?)```", (ROOT / "docs/collection.md").read_text(), re.DOTALL)
+    documented = json.loads(example[1])
+    assert recorded.progress.keys() == documented.keys()
+    assert recorded.progress["gpus"]["0"].keys() == documented["gpus"]["0"].keys()
+    assert recorded.progress["failures"] == {"out_of_resources": 3}
+    gpu = recorded.progress["gpus"]["0"]
+    assert (gpu["clock_mhz"], gpu["failures"], gpu["name"]) == (1200, 3, "NVIDIA H200")
+    assert gpu["samples"][0][1:] == [1200, 80, 600]
+
+
 def test_a_problem_that_inductor_refuses_is_counted(tmp_path, script):
     script()
     with Store.open(tmp_path / "s.db") as store:
@@ -137,7 +220,7 @@ def test_an_interrupt_keeps_what_is_there_and_ends_the_workers(tmp_path, script)
         "    run(store, PROBLEMS[:1], workers_per_gpu=1,"
         " report=lambda p: print(p.timings, flush=True))\n"
     )
-    root = Path(__file__).parents[2]
+    root = ROOT
     # The second batch hangs; the heartbeat after the first is the sign to interrupt.
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "s.db")],

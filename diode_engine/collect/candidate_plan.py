@@ -1,0 +1,143 @@
+"""Which candidates of a problem are timed, and in which order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum, auto
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.collect.adviser import Advice
+from diode_engine.collect.plan import Selection
+from diode_engine.problem import Candidate, Problem, Scalar
+
+# Neighbours are looked for around this many of the fastest candidates.
+ELITE = 6
+MOST_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
+ALL = Selection()
+
+
+class _Kind(Enum):
+    """Why a candidate is chosen."""
+
+    EXPECTED = auto()  # the model expects it to be fast
+    HOPED = auto()  # it may be faster than anything known
+    RANDOM = auto()
+    NEAR = auto()  # a neighbour of the fastest so far
+
+
+class CandidatePlan:
+    """Hands out the candidates of one problem, batch by batch.
+
+    Of a selection of all: all that Inductor offers, in its order. Of a fixed one: those of
+    them that it offers. With a budget: first what every user meets (ATen, decompose_k, the
+    DEFAULT space), then a spread over the plausible rest, half of it at random and half
+    neighbours of the fastest so far, so that the region where the best kernel lies is known
+    best. With a model's advice the spread has four quarters: the kernels that the model
+    expects to be fastest, those that may be faster still as far as its members disagree,
+    random ones, which keep what is learned unbiased, and neighbours.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        offered: Sequence[Candidate],
+        default: Collection[Candidate],
+        *,
+        selection: Selection = ALL,
+        done: Collection[str] = (),
+        seed: int = 0,
+        advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,
+    ) -> None:
+        """`done` holds keys of candidates that have been timed before; they count. `advise` is
+        asked once, and only where there is a budget."""
+        self._random = random.Random(f"{seed}/{problem.key}")
+        self._times: dict[Candidate, float] = {}
+        if selection.fixed is not None:
+            wanted = set(selection.fixed)
+            offered = [c for c in offered if c in wanted]
+        budget = selection.budget
+        first = [c for c in offered if c in default or "BLOCK_M" not in c.config]
+        rest = [c for c in offered if c not in set(first)]
+        if budget is not None:
+            rest = [c for c in rest if plausible(problem, c)]
+            self._random.shuffle(rest)
+        done = set(done)
+        known = sum(c.key in done for c in offered)
+        self._first = [c for c in first if c.key not in done]
+        self._rest = [c for c in rest if c.key not in done]
+        self._places = np.array([_place(c) for c in self._rest]).reshape(-1, 6)
+        self._open = np.ones(len(self._rest), dtype=bool)
+        left = len(self._first) + len(self._rest)
+        if budget is not None:
+            left = min(left, max(0, budget - known))
+        self.left = left
+        spread = max(0, left - len(self._first))
+        self._advice = advise(self._rest) if budget is not None and spread else None
+        kinds = [_Kind.RANDOM, _Kind.NEAR]
+        if self._advice is not None:
+            kinds = [_Kind.EXPECTED, _Kind.HOPED, *kinds]
+        # Of so many that are still to come, the last ones are of the last kind.
+        self._kinds = [kinds[i * len(kinds) // spread] for i in range(spread)][::-1]
+
+    def record(self, candidate: Candidate, time_us: float | None) -> None:
+        """What timing it gave; None where it failed."""
+        if time_us is not None:
+            self._times[candidate] = time_us
+
+    def next_batch(self, size: int) -> list[Candidate]:
+        """The next `size` candidates or fewer; none when the plan is done."""
+        batch: list[Candidate] = []
+        while len(batch) < size and self.left > 0:
+            batch.append(self._first.pop(0) if self._first else self._of_the_rest())
+            self.left -= 1
+        return batch
+
+    def _of_the_rest(self) -> Candidate:
+        scores = self._scores(self._kinds.pop())
+        chosen = int(np.argmin(np.where(self._open, scores, np.inf)))
+        if not self._open[chosen]:  # all scores are infinite
+            chosen = int(np.argmax(self._open))
+        self._open[chosen] = False
+        return self._rest[chosen]
+
+    def _scores(self, kind: _Kind) -> npt.NDArray[np.float64]:
+        """[n] for the rest: the least is next."""
+        if self._advice is not None and kind in (_Kind.EXPECTED, _Kind.HOPED):
+            return self._advice.expected if kind is _Kind.EXPECTED else self._advice.hoped
+        if kind is _Kind.NEAR:
+            elite = sorted(self._times, key=self._times.__getitem__)
+            near = [_place(c) for c in elite if "BLOCK_M" in c.config][:ELITE]
+            if near:
+                steps = np.abs(self._places[:, None, :] - np.array(near)[None]).sum(axis=2)
+                steps += 0.5 * np.arange(len(near))  # the fastest has its neighbours first
+                least: npt.NDArray[np.float64] = steps.min(axis=1)
+                return least
+        return np.zeros(len(self._rest))  # the first one left of a shuffled list
+
+
+def plausible(problem: Problem, candidate: Candidate) -> bool:
+    """False for kernels that are known to spill or to idle, whatever the problem: too many
+    accumulators a thread, or more threads than a tile has work for."""
+    config = candidate.config
+    tile = _number(config, "BLOCK_M") * _number(config, "BLOCK_N")
+    warps = _number(config, "num_warps")
+    if tile / (32 * warps) > MOST_ACCUMULATORS:
+        return False
+    return not (warps >= 8 and tile < 1024)
+
+
+def _number(config: Mapping[str, Scalar], name: str) -> int:
+    value = config.get(name, 1)
+    return value if isinstance(value, int) else 1
+
+
+def _place(candidate: Candidate) -> npt.NDArray[np.float64]:
+    """[6] coordinates in which neighbours are one apart: doublings of a block or of the
+    warps, two stages, another template."""
+    c = candidate.config
+    sizes = [_number(c, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")]
+    template = float(candidate.template == "triton::mm_persistent_tma")
+    return np.array([*np.log2(sizes), 0.5 * _number(c, "num_stages"), template])

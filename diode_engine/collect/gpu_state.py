@@ -1,0 +1,89 @@
+"""What a GPU does while it is timed on: its clock, temperature and power, and whether it is
+held back. Read through NVML, which comes with the driver; without it nothing is known."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+_CLOCK_SM = 1
+_TEMPERATURE_GPU = 0
+# nvml.h, nvmlClocksEventReasons
+_REASONS = {
+    0x04: "sw_power_cap",
+    0x08: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+# A kernel that draws much power lowers the clock by itself, wherever it is run; these come
+# from outside of it, and its time then is not its own.
+THROTTLING = frozenset(_REASONS.values()) - {"sw_power_cap"}
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU at one moment; None for what it does not tell."""
+
+    clock_mhz: int | None
+    temperature_c: int | None
+    power_w: int | None
+    held_back: tuple[str, ...] = ()  # the reasons why the clock is lower than it could be
+
+    @property
+    def throttled(self) -> bool:
+        """Whether the clock is lowered for a reason that is not the kernel's own."""
+        return not THROTTLING.isdisjoint(self.held_back)
+
+
+class GpuWatch:
+    """Asks NVML about GPUs, by their number in the order of their PCI addresses."""
+
+    def __init__(self, library: Any, gpus: Sequence[int]) -> None:
+        """`library` is NVML as ctypes loads it, already initialised."""
+        self._library = library
+        self._handles: dict[int, ctypes.c_void_p] = {}
+        for gpu in gpus:
+            handle = ctypes.c_void_p()
+            if not library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(gpu), ctypes.byref(handle)):
+                self._handles[gpu] = handle
+
+    @classmethod
+    def open(cls, gpus: Sequence[int]) -> Self | None:
+        """None where there is no NVML."""
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            if library.nvmlInit_v2() == 0:
+                return cls(library, gpus)
+        return None
+
+    def state(self, gpu: int) -> GpuState | None:
+        """How the GPU is now; None where NVML does not know it."""
+        handle = self._handles.get(gpu)
+        if handle is None:
+            return None
+        power = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint(), handle)
+        reasons = self._number(
+            "nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong(), handle
+        )
+        return GpuState(
+            clock_mhz=self._number(
+                "nvmlDeviceGetClockInfo", ctypes.c_uint(), handle, ctypes.c_int(_CLOCK_SM)
+            ),
+            temperature_c=self._number(
+                "nvmlDeviceGetTemperature", ctypes.c_uint(), handle, ctypes.c_int(_TEMPERATURE_GPU)
+            ),
+            power_w=None if power is None else power // 1000,
+            held_back=tuple(name for bit, name in _REASONS.items() if (reasons or 0) & bit),
+        )
+
+    def _number(self, function: str, out: Any, *args: Any) -> int | None:
+        """What the function writes into `out`; None where this driver or GPU cannot say."""
+        try:
+            failed = getattr(self._library, function)(*args, ctypes.byref(out))
+        except AttributeError:
+            return None
+        return None if failed else int(out.value)

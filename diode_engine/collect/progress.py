@@ -1,0 +1,127 @@
+"""How far a collection is: what its run holds for whoever watches (see docs/collection.md)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.problem import Failure
+
+RATE_SECONDS = 60.0  # over which the rate is taken
+MOST_SAMPLES = 128  # of a GPU's state that are kept over a run
+
+
+@dataclass
+class GpuProgress:
+    """What was done on one GPU, and how it was meanwhile."""
+
+    name: str = ""
+    timings: int = 0
+    failures: int = 0
+    throttled: int = 0  # timings taken while it was throttled
+    driver: str = ""
+    state: GpuState | None = None
+    # [seconds, clock in MHz, °C, W], evenly over the run
+    samples: list[list[float | int | None]] = field(default_factory=list)
+    _every: int = 1
+    _seen: int = 0
+
+    def add(self, seconds: float, state: GpuState) -> None:
+        """Takes note of its state so many seconds into the run."""
+        self.state = state
+        if self._seen % self._every == 0:
+            self.samples.append(
+                [round(seconds, 1), state.clock_mhz, state.temperature_c, state.power_w]
+            )
+        self._seen += 1
+        if len(self.samples) >= MOST_SAMPLES:
+            self.samples = self.samples[::2]
+            self._every *= 2
+
+    def to_dict(self) -> dict[str, Any]:
+        state = self.state
+        return {
+            "name": self.name,
+            "driver": self.driver,
+            "timings": self.timings,
+            "failures": self.failures,
+            "throttled": self.throttled,
+            "clock_mhz": None if state is None else state.clock_mhz,
+            "temperature_c": None if state is None else state.temperature_c,
+            "power_w": None if state is None else state.power_w,
+            "held_back": [] if state is None else list(state.held_back),
+            "samples": self.samples,
+        }
+
+
+class Progress:
+    """Counts of a collection. `candidates` is how many are expected; those of a problem are
+    known for sure when Inductor has offered them (`expect`)."""
+
+    def __init__(
+        self, problems: int, candidates: int, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.problems = problems
+        self.problems_done = 0
+        self.problems_refused = 0
+        self.candidates = candidates
+        self.timings = 0
+        self.failures: Counter[Failure] = Counter()
+        self.workers_lost = 0
+        self.gpus: dict[int, GpuProgress] = {}
+        self._clock = clock
+        self._began = clock()
+        self._marks: deque[tuple[float, int]] = deque([(0.0, 0)])  # (seconds, timings)
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began
+
+    def expect(self, instead: int, candidates: int) -> None:
+        """So many candidates in place of the number that was expected of a problem."""
+        self.candidates += candidates - instead
+
+    def timed(self, failure: Failure | None, gpu: GpuProgress) -> None:
+        """Counts one timing or failure."""
+        self.timings += 1
+        gpu.timings += 1
+        if failure is not None:
+            self.failures[failure] += 1
+            gpu.failures += 1
+
+    @property
+    def rate(self) -> float:
+        """Timings a second over the last RATE_SECONDS; 0 before there are any."""
+        now = self.seconds
+        if now > self._marks[-1][0] + 1.0:
+            self._marks.append((now, self.timings))
+        while len(self._marks) > 2 and self._marks[1][0] <= now - RATE_SECONDS:
+            self._marks.popleft()
+        since, before = self._marks[0]
+        return (self.timings - before) / (now - since) if now > since else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None while there is no rate to tell it by."""
+        rate = self.rate
+        return max(0, self.candidates - self.timings) / rate if rate else None
+
+    def to_dict(self) -> dict[str, Any]:
+        left = self.seconds_left
+        return {
+            "problems": self.problems,
+            "problems_done": self.problems_done,
+            "problems_refused": self.problems_refused,
+            "candidates": self.candidates,
+            "timings": self.timings,
+            "failures": {str(reason): count for reason, count in self.failures.items()},
+            "workers_lost": self.workers_lost,
+            "seconds": round(self.seconds, 1),
+            "rate": round(self.rate, 2),
+            "seconds_left": None if left is None else round(left, 1),
+            "gpus": {str(number): gpu.to_dict() for number, gpu in sorted(self.gpus.items())},
+        }

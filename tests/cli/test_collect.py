@@ -1,0 +1,62 @@
+"""The command collect, as far as it goes without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diode_engine.cli import main
+from diode_engine.collect.sources import write_shapeset
+from diode_engine.problem import Problem
+
+
+def test_a_plan_is_shown_and_nothing_is_made(tmp_path: Path, capsys) -> None:
+    shapes = tmp_path / "s.json"
+    write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
+    store = tmp_path / "store.db"
+    arguments = ["collect", "--store", str(store), "--plan", "--file", str(shapes), "--source",
+                 "skinny", "--problems", "7", "--budget", "30", "--whole", "1"]  # fmt: skip
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    plan = json.loads(shown.out)
+    assert plan["problems"] == 8
+    assert plan["by_selection"]["up to 30 candidates"]["problems"] == 7
+    assert 100 < plan["by_selection"]["up to 30 candidates"]["candidates"] <= 210
+    assert "total" in shown.err
+    assert "kernels to compile" in shown.err
+    assert not store.exists()
+
+
+def test_a_file_alone_is_timed_alone(tmp_path: Path, capsys) -> None:
+    shapes = tmp_path / "s.json"
+    write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
+    assert main(["-q", "collect", "--plan", "--file", str(shapes)]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--source", "dreams"], 1, "no source 'dreams'"),
+        (["--file", "EMPTY"], 1, "There are no problems"),
+        (["--file", "BROKEN"], 1, "not valid JSON"),
+        (["--file", "missing.json"], 2, "does not exist"),
+        (["--candidates", "BROKEN"], 1, "not valid JSON"),
+        (["--candidates", "BROKEN", "--budget", "3"], 2, "not both"),
+    ],
+)
+def test_what_cannot_be_planned_is_a_sentence(
+    tmp_path: Path, capsys, arguments: list[str], code: int, says: str
+) -> None:
+    write_shapeset([], tmp_path / "EMPTY.json", "test")
+    (tmp_path / "BROKEN.json").write_text("{")
+    given = [str(tmp_path / f"{a}.json") if a.isupper() else a for a in arguments]
+    assert main(["collect", "--plan", *given]) == code
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_without_a_gpu_collecting_says_so(capsys) -> None:
+    assert main(["collect", "--problems", "3"]) == 1
+    assert "There is no GPU here" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,214 @@
+"""Which candidates are timed, in which order, and what a plan says before it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import registry
+from diode_engine.collect.adviser import Advice, Adviser, adviser_for
+from diode_engine.collect.candidate_plan import CandidatePlan, plausible
+from diode_engine.collect.plan import Plan, Selection, expected_rate, read_candidates
+from diode_engine.collect.space import space_size
+from diode_engine.errors import DatasetError
+from diode_engine.hardware import H200, Hardware
+from diode_engine.problem import Candidate, Problem
+from diode_engine.validation.default_space import default_space
+
+PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
+DEFAULT = default_space(PROBLEM)
+GRID = [
+    Candidate.make(
+        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
+    )
+    for m in (16, 32, 64, 128)
+    for n in (16, 64, 256)
+    for k in (16, 32, 64)
+    for s in (1, 3)
+    for w in (2, 4, 8)
+]
+OFFERED = tuple(dict.fromkeys([*DEFAULT, *GRID]))
+
+
+def handed_out(plan: CandidatePlan, time_us=lambda c: 1.0, size: int = 12) -> list[Candidate]:
+    out: list[Candidate] = []
+    while batch := plan.next_batch(size):
+        out += batch
+        for candidate in batch:
+            plan.record(candidate, time_us(candidate))
+    return out
+
+
+def test_all_are_handed_out_once_and_the_usual_ones_first() -> None:
+    out = handed_out(CandidatePlan(PROBLEM, OFFERED, DEFAULT))
+    assert set(out) == set(OFFERED)
+    assert len(out) == len(set(OFFERED))
+    assert set(out[: len(DEFAULT)]) == set(DEFAULT)
+
+
+def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
+    def out(done: Sequence[Candidate] = ()) -> list[Candidate]:
+        return handed_out(
+            CandidatePlan(
+                PROBLEM, OFFERED, DEFAULT, selection=Selection(60), done=[c.key for c in done]
+            )
+        )
+
+    first = out()
+    assert len(first) == 60
+    assert set(DEFAULT) < set(first)
+    assert all(plausible(PROBLEM, c) for c in first[len(DEFAULT) :])
+    assert out(first) == []
+    assert len(out(first[:40])) == 20
+    assert set(DEFAULT) - set(first[:10]) <= set(out(first[:10]))
+
+
+def test_half_of_a_spread_is_near_the_fastest() -> None:
+    fast = next(c for c in OFFERED if c.config.get("BLOCK_M") == 128 and c not in DEFAULT)
+
+    def far(candidate: Candidate) -> float:
+        return 1.0 + abs(np.log2(int(candidate.config.get("BLOCK_M", 1)) / 128))
+
+    plan = CandidatePlan(PROBLEM, OFFERED, [fast], selection=Selection(1 + len(DEFAULT[:1]) + 40))
+    out = handed_out(plan, far, size=1)
+    sizes = [int(c.config.get("BLOCK_M", 0)) for c in out]
+    assert np.mean(np.array(sizes[-20:]) == 128) > 0.5 > np.mean(np.array(sizes[2:22]) == 128)
+
+
+def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped() -> None:
+    def advise(rest: Sequence[Candidate]) -> Advice:
+        expected = np.array([float(int(c.config["BLOCK_M"]) != 64) for c in rest])
+        hoped = np.array([float(int(c.config["BLOCK_M"]) != 32) for c in rest])
+        return Advice(expected, hoped)
+
+    usual = DEFAULT[:1]
+    plan = CandidatePlan(PROBLEM, OFFERED, usual, selection=Selection(41), advise=advise)
+    sizes = [int(c.config["BLOCK_M"]) for c in handed_out(plan)[1:]]
+    assert sizes[:10] == [64] * 10
+    assert sizes[10:20] == [32] * 10
+    assert len(set(sizes[20:])) > 2
+
+
+def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same() -> None:
+    def advise(rest: Sequence[Candidate]) -> Advice:
+        return Advice(*np.full((2, len(rest)), np.inf))
+
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT[:1], selection=Selection(41), advise=advise)
+    assert len(set(handed_out(plan))) == 41
+
+
+def test_named_candidates_are_those_that_are_offered() -> None:
+    named = (OFFERED[-1], Candidate.make("aten::elsewhere"), OFFERED[0])
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, selection=Selection(fixed=named))
+    assert set(handed_out(plan)) == {OFFERED[-1], OFFERED[0]}
+
+
+# Plans
+
+
+def test_a_plan_has_every_problem_once() -> None:
+    other = Problem.make("mm", 64, 64, 64, "float16")
+    plan = Plan.of([PROBLEM, other, PROBLEM], budget=5, whole=1)
+    assert [(e.problem, e.selection) for e in plan.entries] == [
+        (PROBLEM, Selection()), (other, Selection(5)),
+    ]  # fmt: skip
+
+
+def test_a_summary_adds_up() -> None:
+    problems = [Problem.make("bmm", 64, 64, 64, "float16", B=2), PROBLEM]
+    rate = expected_rate([], gpus=2, cores=32)
+    summary = Plan.of(problems, budget=100, whole=1).summary(rate)
+    whole = space_size(problems[0])
+    assert summary["candidates"] == whole.candidates + 100
+    assert summary["compiles"] == whole.kernels + 99
+    assert summary["by_op"] == {
+        "bmm": {"problems": 1, "candidates": whole.candidates},
+        "mm": {"problems": 1, "candidates": 100},
+    }
+    assert summary["by_selection"]["up to 100 candidates"] == {"problems": 1, "candidates": 100}
+    assert summary["seconds"] == pytest.approx(summary["candidates"] / rate.a_second, abs=0.1)
+
+
+def test_the_rate_is_that_of_the_last_collection_that_took_enough() -> None:
+    spec = {"gpus": [0, 1]}
+    long, short = {"timings": 6000, "seconds": 100.0}, {"timings": 3, "seconds": 1.0}
+    assert expected_rate([(spec, long), (spec, short)], gpus=4, cores=8).a_second == 120.0
+    assert expected_rate([({}, {})], gpus=1, cores=3).a_second == 2.0  # the cores limit it
+    assert expected_rate([], gpus=1, cores=1000).a_second == pytest.approx(1 / 0.03)  # the GPU
+
+
+def test_candidates_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps([c.to_dict() for c in (*OFFERED[:3], OFFERED[0])]))
+    assert read_candidates(file) == OFFERED[:3]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[", "not valid JSON"),
+        ("[]", "at least one"),
+        ("{}", "a list of candidates"),
+        ("[3]", r"\[0\] must be an object"),
+        ('[{"template": "a"}, {"kwargs": {}}]', r"\[1\]: A candidate lacks"),
+        ('[{"template": "a", "kwargs": {"x": [1]}}]', r"\[0\]: A candidate's kwarg"),
+    ],
+)
+def test_malformed_candidates_are_refused_with_the_place(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(DatasetError, match=says):
+        read_candidates(tmp_path / "c.json")
+
+
+# The model's advice
+
+
+def test_the_shipped_model_advises_by_its_members() -> None:
+    predictor = registry.load_predictor(H200)
+    adviser = adviser_for(H200)
+    assert predictor is not None
+    assert adviser is not None
+    members = predictor.predict_members_us(PROBLEM, OFFERED)
+    together = predictor.predict_us(PROBLEM, OFFERED)
+    assert members.shape[0] > 1
+    np.testing.assert_allclose(np.exp(np.log(members).mean(axis=0)), together, rtol=1e-4)
+    advice = adviser.advise(PROBLEM, OFFERED)
+    known = np.isfinite(advice.expected)
+    assert known.sum() > 200
+    np.testing.assert_allclose(advice.expected[known], np.log(together[known]), rtol=1e-3)
+    assert np.all(advice.hoped[known] <= advice.expected[known])
+    assert np.any(advice.hoped[known] < advice.expected[known] - 0.01)
+
+
+def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
+    adviser = adviser_for(H200)
+    assert adviser is not None
+    too_large = Candidate.make(
+        "triton::mm", BLOCK_M=256, BLOCK_N=256, BLOCK_K=256, num_stages=5, num_warps=8, GROUP_M=8
+    )
+    advice = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm"), too_large, OFFERED[-1]])
+    assert np.isfinite(advice.expected).tolist() == [False, False, True]
+    nothing = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm")])
+    assert np.isinf(nothing.hoped).all()
+
+
+def test_without_a_model_there_is_no_adviser() -> None:
+    other = Hardware.from_dict({**H200.to_dict(), "backend": "rocm", "arch": "gfx942"})
+    assert adviser_for(other) is None
+
+
+def test_the_adviser_asks_the_members_of_any_model() -> None:
+    class Two:
+        def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]):
+            return np.array([[1.0, 4.0, np.nan], [4.0, 4.0, np.nan]])
+
+    advice = Adviser(Two(), H200).advise(PROBLEM, OFFERED[:3])
+    assert advice.expected[:2] == pytest.approx(np.log([2.0, 4.0]))
+    assert advice.hoped[:2] == pytest.approx(np.log([2.0 / 4.0, 4.0]))  # less two deviations
+    assert np.isinf(advice.expected[2])

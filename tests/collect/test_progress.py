@@ -1,0 +1,126 @@
+"""What a collection tells of itself, and what NVML tells of a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import pytest
+
+from diode_engine.collect.gpu_state import GpuState, GpuWatch
+from diode_engine.collect.progress import MOST_SAMPLES, GpuProgress, Progress
+from diode_engine.problem import Failure
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    clock, gpu = Clock(), GpuProgress()
+    progress = Progress(10, 1000, clock=clock)
+    assert (progress.rate, progress.seconds_left) == (0.0, None)
+    for _ in range(120):  # one a second, then four
+        clock.now += 1
+        progress.timed(None, gpu)
+        assert progress.rate == pytest.approx(1.0)
+    assert progress.seconds_left == pytest.approx(880)
+    for _ in range(120):
+        clock.now += 1
+        for _ in range(4):
+            progress.timed(Failure.CRASH, gpu)
+        assert progress.rate <= 4.01
+    assert progress.rate == pytest.approx(4.0, rel=0.05)
+    assert progress.seconds_left == pytest.approx(400 / progress.rate)
+    assert (gpu.timings, gpu.failures) == (600, 480)
+
+
+def test_what_is_expected_follows_what_is_offered() -> None:
+    clock = Clock()
+    progress = Progress(2, 2000, clock=clock)
+    progress.expect(1000, 10)
+    progress.expect(1000, 0)
+    clock.now += 2
+    for _ in range(12):  # more than was expected
+        progress.timed(None, GpuProgress())
+    assert progress.candidates == 10
+    assert progress.seconds_left == 0
+
+
+def test_samples_stay_few_and_cover_the_whole_run() -> None:
+    gpu = GpuProgress()
+    for second in range(10_000):
+        gpu.add(second, GpuState(second, 50, None))
+    assert MOST_SAMPLES // 2 <= len(gpu.samples) <= MOST_SAMPLES
+    times = [s[0] for s in gpu.samples]
+    steps = {b - a for a, b in itertools.pairwise(times)}
+    assert len(steps) == 1  # evenly
+    assert times[0] == 0
+    assert times[-1] > 9000
+    assert gpu.samples[-1] == [times[-1], times[-1], 50, None]
+
+
+class Nvml:
+    """Two GPUs: one tells all, the other does not know its power."""
+
+    def __init__(self, reasons: int = 0) -> None:
+        self.reasons = reasons
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, out) -> int:
+        if index.value > 1:
+            return 2
+        out._obj.value = index.value + 1
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, handle, kind: ctypes.c_int, out) -> int:
+        assert kind.value == 1
+        out._obj.value = 1000 * handle.value
+        return 0
+
+    def nvmlDeviceGetTemperature(self, handle, kind: ctypes.c_int, out) -> int:
+        assert kind.value == 0
+        out._obj.value = 40
+        return 0
+
+    def nvmlDeviceGetPowerUsage(self, handle, out) -> int:
+        out._obj.value = 345_678
+        return 0 if handle.value == 1 else 3
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle, out) -> int:
+        out._obj.value = self.reasons
+        return 0
+
+
+def test_a_gpu_tells_how_it_is() -> None:
+    watch = GpuWatch(Nvml(0x01 | 0x04), [0, 1, 7])
+    assert watch.state(0) == GpuState(1000, 40, 345, ("sw_power_cap",))
+    assert watch.state(1) == GpuState(2000, 40, None, ("sw_power_cap",))
+    assert watch.state(7) is None
+
+
+@pytest.mark.parametrize(
+    ("reasons", "throttled"),
+    [(0x0, False), (0x1, False), (0x4, False), (0x8, True), (0x20, True), (0x44, True)],
+)
+def test_a_power_cap_is_not_throttling_but_heat_is(reasons: int, throttled: bool) -> None:
+    state = GpuWatch(Nvml(reasons), [0]).state(0)
+    assert state is not None
+    assert state.throttled == throttled
+
+
+def test_a_driver_without_a_function_says_the_rest() -> None:
+    class Older(Nvml):
+        nvmlDeviceGetCurrentClocksThrottleReasons = property()  # raises AttributeError
+
+    assert GpuWatch(Older(), [0]).state(0) == GpuState(1000, 40, 345, ())
+
+
+def test_without_nvml_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert GpuWatch.open([0]) is None
