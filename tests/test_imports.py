@@ -19,8 +19,8 @@ PACKAGE = Path(diode_engine.__file__).parent
 
 # Rooms that a program without torch uses: the command's help, the dashboard, predictions.
 WITHOUT_TORCH = {
-    "cli", "encoding", "errors", "features", "hardware", "models", "paths", "problem", "registry",
-    "resources", "runs", "store", "table", "version",
+    "cli", "encoding", "errors", "features", "hardware", "models", "named_layers", "paths",
+    "problem", "registry", "resources", "runs", "store", "table", "version",
 }  # fmt: skip
 
 # Imports the modules named on stdin in one fresh process, in this order, and tells after which

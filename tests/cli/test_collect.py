@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.cli import main
+from diode_engine.cli import collect, main
+from diode_engine.collect import sources
 from diode_engine.collect.sources import write_shapeset
 from diode_engine.problem import Problem
+
+
+def test_the_help_names_every_source() -> None:
+    assert tuple(sources.SOURCES) == collect.SOURCES
 
 
 def test_a_plan_is_shown_and_nothing_is_made(tmp_path: Path, capsys) -> None:
