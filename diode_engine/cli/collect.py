@@ -138,26 +138,31 @@ def collect(
 
 
 def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
-    """Shows progress: a line for all, and one for each GPU."""
+    """Shows progress: a line for all, one for each GPU, and one for failures by reason."""
     task = display.add_task("problems", total=problems)
-    lines: dict[int, TaskID] = {}
+    lines: dict[str, TaskID] = {}
+
+    def line(name: str, completed: int, description: str) -> None:
+        if name not in lines:
+            lines[name] = display.add_task(name, total=None)
+        display.update(lines[name], completed=completed, description=description)
 
     def report(progress: Progress) -> None:
-        failed = ", ".join(f"{n} {reason}" for reason, n in progress.failures.most_common(3))
         display.update(
             task,
             completed=progress.problems_done + progress.problems_refused,
-            description=f"{progress.timings:,} timings, {progress.rate:.1f} a second, "
-            f"{_duration(progress.seconds_left)} left{', ' if failed else ''}{failed}",
+            description=f"{progress.timings:,} timings, {progress.rate:.1f}/s, "
+            f"{_duration(progress.seconds_left)} left",
         )
         for number, gpu in progress.gpus.items():
-            if number not in lines:
-                lines[number] = display.add_task(f"GPU {number}", total=None)
             words = [f"GPU {number}"]
             if gpu.state is not None:
                 words += [f"{gpu.state.clock_mhz} MHz", f"{gpu.state.temperature_c} °C",
                           *gpu.state.held_back]  # fmt: skip
-            display.update(lines[number], completed=gpu.timings, description=" ".join(words))
+            line(f"GPU {number}", gpu.timings, " ".join(words))
+        if progress.failures:
+            reasons = (f"{n:,} {reason}" for reason, n in progress.failures.most_common(3))
+            line("failed", progress.failures.total(), f"failed: {', '.join(reasons)}")
 
     return report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from diode_engine.cli import collect, main
 from diode_engine.collect import sources
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.sources import write_shapeset
-from diode_engine.problem import Problem
+from diode_engine.problem import Failure, Problem
 
 
 def test_the_help_names_every_source() -> None:
@@ -65,3 +68,24 @@ def test_what_cannot_be_planned_is_a_sentence(
 def test_without_a_gpu_collecting_says_so(capsys) -> None:
     assert main(["collect", "--problems", "3"]) == 1
     assert "There is no GPU here" in " ".join(capsys.readouterr().err.split())
+
+
+def test_progress_is_shown_by_gpu_and_reason() -> None:
+    from rich.console import Console
+    from rich.progress import Progress as Display
+
+    display = Display(console=Console(file=io.StringIO(), width=100), disable=True)
+    progress = Progress(10, 1000)
+    progress.gpus = {0: GpuProgress(state=GpuState(1980, 41, 300, ("sw_power_cap",)))}
+    for failure in (None, Failure.TIMEOUT, Failure.TIMEOUT):
+        progress.timed(failure, progress.gpus[0])
+    progress.problems_done = progress.problems_refused = 1
+    report = collect._reporter(display, 10)
+    for _ in range(2):  # lines are changed, not added
+        report(progress)
+    shown = [(task.description, task.completed) for task in display.tasks]
+    assert shown[0][0].startswith("3 timings")
+    assert shown[0][1] == 2
+    assert shown[1:] == [
+        ("GPU 0 1980 MHz 41 °C sw_power_cap", 3), ("failed: 2 timeout", 2)
+    ]  # fmt: skip
