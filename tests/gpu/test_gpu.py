@@ -81,7 +81,7 @@ def predicted_best(op, args):
         False, bias,
     )  # fmt: skip
     with kernels.graph_for(problem, a.device) as operands:
-        offered = list(kernels.offered(problem, operands, persistent_tma=False))
+        offered = list(kernels.offered(problem.op, operands, persistent_tma=False))
     fit = fits(problem, offered, detect())
     us = load_predictor(detect()).predict_us(problem, offered)
     return offered[int(np.nanargmin(np.where(fit, us, np.nan)))]
@@ -149,7 +149,9 @@ def test_top_k_is_benchmarked_and_right(diode):
 
 
 def test_a_collection_times_real_kernels(tmp_path):
+    from diode_engine.collect.plan import Plan
     from diode_engine.collect.run import collect
+    from diode_engine.hardware import detect
     from diode_engine.problem import Problem
     from diode_engine.store import Store
 
@@ -158,9 +160,15 @@ def test_a_collection_times_real_kernels(tmp_path):
         Problem.make("mm", 64, 64, 8192, "bfloat16"),  # decompose_k's
     ]
     with Store.open(tmp_path / "s.db") as store:
-        progress = collect(store, problems, gpus=[0], workers_per_gpu=2, budget=24)
+        plan = Plan.of(problems, budget=24)
+        progress = collect(store, plan, gpus=[0], workers_per_gpu=2)
         table = store.read()
     assert progress.problems_done == 2
     timed = {table.candidates[c].template for c in table.candidate[table.failure == 0]}
     assert {"aten::addmm", "aten::mm", "triton::mm", "decompose_k"} <= timed
     assert np.nanmax(table.time_us) < 1e4
+    state = progress.gpus[0].state
+    assert state is not None  # NVML comes with the driver
+    assert state.clock_mhz is not None
+    assert 0 < state.clock_mhz <= detect().clock_mhz
+    assert progress.gpus[0].timings == progress.timings
