@@ -28,6 +28,11 @@ def store_path(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(chosen).expanduser() if chosen else data_dir() / "diode.db"
 
 
+def binaries_dir() -> Path:
+    """Where compiled kernels are kept between collections; it can be removed at any time."""
+    return data_dir() / "binaries"
+
+
 def shipped_dir() -> Path:
     """The directory that holds trained_models/ and datasets/ as shipped with this Diode."""
     package = Path(__file__).resolve().parent

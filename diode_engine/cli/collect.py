@@ -84,12 +84,18 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--workers", type=click.IntRange(1), help="Worker processes a GPU. [default: one a core]"
 )
 @click.option(
+    "--direct",
+    is_flag=True,
+    help="Compile each kernel once for many problems and launch it directly: much faster, and "
+    "not yet compared with Inductor's own kernels on a GPU.",
+)
+@click.option(
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )
 def collect(
     store: Path, problems: int, sources: tuple[str, ...], files: tuple[Path, ...],
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
-    workers: int | None, plan_only: bool,
+    workers: int | None, direct: bool, plan_only: bool,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, into the store.
 
@@ -115,8 +121,9 @@ def collect(
         click.echo(json.dumps(summary))
         return
 
+    from diode_engine.collect.run import Direct, devices
     from diode_engine.collect.run import collect as run
-    from diode_engine.collect.run import devices
+    from diode_engine.paths import binaries_dir
     from diode_engine.store import Store
 
     used = gpus or devices()
@@ -132,7 +139,7 @@ def collect(
         }  # fmt: skip
         progress = run(
             opened, plan, gpus=used, workers_per_gpu=workers, seed=seed, spec=spec,
-            report=_reporter(display, len(plan)),
+            direct=Direct(binaries_dir()) if direct else None, report=_reporter(display, len(plan)),
         )  # fmt: skip
     click.echo(json.dumps(progress.to_dict()))
 

@@ -8,6 +8,7 @@ group and replaced, and its conversation is told so with a `WorkerDied`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from diode_engine.collect import protocol
 from diode_engine.errors import CollectionError
@@ -41,9 +42,18 @@ class WorkerDied:
     timed_out: bool
 
 
-Message = dict[str, Any]
-# Yields requests, or None to read on; is sent the worker's messages.
-Conversation = Generator[Message | None, Message | WorkerDied, None]
+class Pending(Protocol):
+    """Something that a conversation waits for; its file descriptor becomes readable."""
+
+    def fileno(self) -> int: ...
+
+
+Message = protocol.Message
+Request = Message | Pending | None
+# Yields requests, or None to read on, and is sent the worker's messages. Or yields what it
+# waits for, and is sent READY; meanwhile its worker has no deadline.
+Conversation = Generator[Request, Message | WorkerDied, None]
+READY: Message = {"ready": True}
 # Gives the next conversation with a worker of this environment, or None if there is none left.
 Conversations = Callable[[Environment], Conversation | None]
 
@@ -59,6 +69,7 @@ class _Worker:
     deadline: float
     environment: Environment | None = None
     conversation: Conversation | None = field(default=None)
+    pending: Pending | None = None
 
     def kill(self) -> None:
         """Ends the process and all that it started (compilers), and its caches with it."""
@@ -169,10 +180,18 @@ class Pool:
         while busy := [worker for worker in self._workers if worker not in idle]:
             now = time.monotonic()
             patience = max(0.0, min(worker.deadline for worker in busy) - now)
-            ready = wait([worker.connection for worker in busy], timeout=patience)
+            awaited: list[Any] = [worker.connection for worker in busy]
+            awaited += [worker.pending for worker in busy if worker.pending is not None]
+            ready = wait(awaited, timeout=None if patience == math.inf else patience)
             now = time.monotonic()
             for worker in busy:
-                if worker.connection in ready:
+                if worker.pending is not None and worker.pending in ready:
+                    worker.pending = None
+                    worker.deadline = now + self._deadline
+                    if not hear(worker, READY):
+                        idle.append(worker)
+                    yield
+                elif worker.connection in ready:
                     try:
                         message = protocol.unpack(worker.connection.recv_bytes())
                     except (EOFError, OSError):
@@ -185,7 +204,10 @@ class Pool:
                 elif worker.deadline <= now:
                     self._replace(worker, orphans, timed_out=True)
 
-    def _send(self, worker: _Worker, request: Message) -> None:
+    def _send(self, worker: _Worker, request: Message | Pending) -> None:
+        if not isinstance(request, dict):
+            worker.pending, worker.deadline = request, math.inf
+            return
         # If it has just died, the next read says so.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             worker.connection.send_bytes(protocol.pack(request))
@@ -212,7 +234,7 @@ class Pool:
         return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
 
 
-def _resumed(conversation: Conversation, request: Message | None) -> Conversation:
+def _resumed(conversation: Conversation, request: Request) -> Conversation:
     """A conversation that goes on from a request that it has already made."""
     answer = yield request
     while True:

@@ -5,6 +5,7 @@ run → worker   {"problem": …}                  what would Inductor offer?
 worker → run   {"offered": […], "default": […]}
 run → worker   {"problem": …, "candidates": […]}
 worker → run   {"begin": i}, {"timing": i, …}  for each; then {"done": true}
+               (a direct worker says begin for a single candidate only: it times many at once)
 worker → run   {"refused": sentence}           Inductor has no such problem
 """
 
@@ -16,18 +17,20 @@ import msgpack
 
 from diode_engine.problem import Failure, Timing
 
+Message = dict[str, Any]
 
-def pack(message: dict[str, Any]) -> bytes:
+
+def pack(message: Message) -> bytes:
     packed: bytes = msgpack.packb(message)
     return packed
 
 
-def unpack(data: bytes) -> dict[str, Any]:
-    message: dict[str, Any] = msgpack.unpackb(data)
+def unpack(data: bytes) -> Message:
+    message: Message = msgpack.unpackb(data)
     return message
 
 
-def timed(index: int, timing: Timing, reason: str) -> dict[str, Any]:
+def timed(index: int, timing: Timing, reason: str) -> Message:
     """The message for one timing, with what went wrong in words."""
     return {
         "timing": index,
@@ -40,7 +43,7 @@ def timed(index: int, timing: Timing, reason: str) -> dict[str, Any]:
     }
 
 
-def timing(message: dict[str, Any]) -> Timing:
+def timing(message: Message) -> Timing:
     """The inverse of `timed`."""
     failure = message["failure"]
     return Timing(

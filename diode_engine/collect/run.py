@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.collect.adviser import Adviser, adviser_for
+from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.candidate_plan import CandidatePlan
+from diode_engine.collect.farm import COMPILER, Farm
 from diode_engine.collect.gpu_state import GpuWatch
 from diode_engine.collect.plan import Entry, Plan
 from diode_engine.collect.pool import (
@@ -18,12 +24,14 @@ from diode_engine.collect.pool import (
     Conversation,
     Message,
     Pool,
+    Request,
     WorkerDied,
 )
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import timing
 from diode_engine.errors import CollectionError
 from diode_engine.hardware import Environment, Hardware
+from diode_engine.inductor.kernel_class import shared_class
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.table import TimingTable
@@ -34,9 +42,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH = 12  # candidates asked for at once: what a kill of everything loses a problem
+DIRECT_BATCH = 96  # of kernels that are timed in turn
+BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
+DIRECT_WORKERS = 3  # a GPU: one times while others get ready
 MOST_DEATHS = 4  # of workers on one problem, before it is left alone
 HEARTBEAT_SECONDS = 2.0
 LOOK_SECONDS = 0.2  # between two looks at one GPU
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Timing by kernels that are compiled once for many problems and launched directly.
+
+    `binaries` is the folder they are kept in, `compilers` how many processes fill it (None:
+    one for each core that the GPUs' workers leave).
+    """
+
+    binaries: Path
+    compilers: int | None = None
+    worker: tuple[str, ...] = (sys.executable, "-m", "diode_engine.collect.direct_worker")
+    compiler: tuple[str, ...] = COMPILER
 
 
 def cores() -> int:
@@ -65,6 +90,7 @@ def collect(
     seed: int = 0,
     spec: Mapping[str, Any] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
+    direct: Direct | None = None,
     command: Sequence[str] = WORKER,
     deadline: float = DEADLINE_SECONDS,
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
@@ -75,12 +101,17 @@ def collect(
     What the store has from this environment is not timed again, so the same call goes on
     where an earlier one was stopped. `spec` is what the run says it was asked for, besides
     GPUs and workers; `adviser` gives the model that budgets are spent by, `watch` what knows
-    the GPUs' clocks. Timings taken while a GPU was throttled are in a run of their own, whose
-    spec names this one as throttled_of. An interrupt keeps what is there and is raised again.
+    the GPUs' clocks. With `direct` kernels are launched directly (see Direct), else each is
+    compiled and timed as Inductor does it. Timings taken while a GPU was throttled are in a
+    run of their own, whose spec names this one as throttled_of. An interrupt keeps what is
+    there and is raised again.
     """
     if workers_per_gpu is None:
         # A worker spends most of its time compiling, so there is one a core, less the run's.
-        workers_per_gpu = max(1, (cores() - 1) // len(gpus))
+        most = max(1, (cores() - 1) // len(gpus))
+        workers_per_gpu = most if direct is None else min(most, DIRECT_WORKERS)
+    if direct is not None:
+        command = (*direct.worker, str(direct.binaries))
     run = begin(
         store,
         "collect",
@@ -88,14 +119,26 @@ def collect(
             **({"problems": len(plan), "seed": seed} if spec is None else spec),
             "gpus": list(gpus),
             "workers_per_gpu": workers_per_gpu,
+            **({} if direct is None else {"direct": True}),
         },
     )
     collection = _Collection(store, run, plan, gpus, seed, adviser, watch(gpus))
+    compilers = contextlib.ExitStack()
+    if direct is not None:
+        spare = cores() - len(gpus) * workers_per_gpu - 1
+        count = max(1, spare) if direct.compilers is None else direct.compilers
+
+        def farm(environment: Environment) -> Farm:
+            binaries = Binaries(direct.binaries, environment)
+            return compilers.enter_context(Farm(binaries, count, command=direct.compiler))
+
+        collection.start_compilers = farm
     progress = collection.progress
     state, message = "done", None
     beat = time.monotonic()
     try:
         with (
+            compilers,
             Heartbeat(store, run) as heartbeat,
             _Pool(
                 gpus, workers_per_gpu, command=command, deadline=deadline, sent=collection.sent
@@ -132,9 +175,14 @@ class _Pool(Pool):
         super().__init__(devices, per_device, command=command, deadline=deadline)
         self._sent = sent
 
-    def _send(self, worker: Any, request: Message) -> None:
-        self._sent(request, worker.device)
+    def _send(self, worker: Any, request: Any) -> None:
+        if isinstance(request, dict):
+            self._sent(request, worker.device)
         super()._send(worker, request)
+
+
+# Timings, and the GPU that the last of them was taken on.
+_Batch = Generator[Request, Message | WorkerDied, tuple[list[tuple[Candidate, Timing]], int]]
 
 
 class _Collection:
@@ -164,6 +212,8 @@ class _Collection:
         self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
         self._gpu_of: dict[int, int] = {}  # a request that is worked at, by identity
         self._done: dict[Environment, dict[str, set[str]]] = {}
+        self.start_compilers: Callable[[Environment], Farm] | None = None
+        self._farms: dict[Environment, Farm] = {}
 
     # The GPUs
 
@@ -235,7 +285,11 @@ class _Collection:
         )
         progress.expect(expected, plan.left)
         deaths = 0
-        while deaths < MOST_DEATHS and (batch := plan.next_batch(BATCH)):
+        size = BATCH
+        if self.start_compilers is not None:
+            size = min(DIRECT_BATCH, max(BATCH, plan.left // BATCHES_A_BUDGET))
+        while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
+            yield from self._compiled(problem, batch, environment)
             began = time.monotonic()
             rows, gpu = yield from self._batch(problem, batch)
             run = self._run_for(gpu, began)
@@ -257,11 +311,35 @@ class _Collection:
             self._advisers[hardware] = self._adviser(hardware)
         return self._advisers[hardware]
 
-    def _batch(
-        self, problem: Problem, batch: list[Candidate]
-    ) -> Generator[
-        Message | None, Message | WorkerDied, tuple[list[tuple[Candidate, Timing]], int]
-    ]:
+    def _compiled(
+        self, problem: Problem, batch: list[Candidate], environment: Environment
+    ) -> Generator[Request, Message | WorkerDied, None]:
+        """Waits until there are binaries for a batch, where those are launched."""
+        if self.start_compilers is None:
+            return
+        farm = self._farms.get(environment)
+        if farm is None:
+            farm = self._farms[environment] = self.start_compilers(environment)
+        classes = [shared_class(problem, candidate) for candidate in batch]
+        order = farm.order([cls for cls in classes if cls is not None])
+        while order.pending:
+            answer = yield order
+            self.progress.workers_lost += isinstance(answer, WorkerDied)
+        order.result()
+
+    def _one_by_one(self, problem: Problem, batch: list[Candidate]) -> _Batch:
+        """Asks for each by itself, since one of them ended a worker that timed all in turn."""
+        timings: list[tuple[Candidate, Timing]] = []
+        deaths = 0
+        for candidate in batch:
+            more, gpu = yield from self._batch(problem, [candidate])
+            timings += more
+            deaths += any(t.failure in (Failure.CRASH, Failure.TIMEOUT) for _, t in more)
+            if deaths == MOST_DEATHS:
+                break
+        return timings, gpu
+
+    def _batch(self, problem: Problem, batch: list[Candidate]) -> _Batch:
         """Asks for a batch, again for the rest of it if the worker dies; the timings, and the
         GPU that the last of them was taken on."""
         timings: list[tuple[Candidate, Timing]] = []
@@ -272,8 +350,10 @@ class _Collection:
         while True:
             if isinstance(answer, WorkerDied):
                 self.progress.workers_lost += 1
-                if begun is None and not timings:  # it died before the first: do not insist
-                    begun = 0
+                if begun is None and not timings:
+                    if self.start_compilers is not None and len(batch) > 1:
+                        return (yield from self._one_by_one(problem, batch))
+                    begun = 0  # it died before the first: do not insist
                 if begun is not None:
                     reason = Failure.TIMEOUT if answer.timed_out else Failure.CRASH
                     timings.append((batch[begun], Timing(failure=reason)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from diode_engine.collect.driver import DriverError
 from diode_engine.problem import Failure, Timing
 
 WARMUP = 3
@@ -71,14 +72,24 @@ def is_right(
 ) -> bool:
     """Whether the relative error ‖result − reference‖ / ‖reference‖ is within the tolerance
     of the operands' dtype. NaN never is."""
+    return bool(within(result, reference, tf32=tf32, dtype=dtype).item())
+
+
+def within(
+    result: torch.Tensor, reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype
+) -> torch.Tensor:
+    """What `is_right` says, as a tensor on the device: nothing is waited for."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
     error = torch.linalg.vector_norm((result - reference).float())
     scale = torch.linalg.vector_norm(reference.float())
-    return bool((error <= tolerance * scale).item())
+    right: torch.Tensor = error <= tolerance * scale
+    return right
 
 
 def failure_of(error: BaseException) -> Failure:
     """The reason behind an exception of compiling or launching a kernel."""
+    if isinstance(error, DriverError):
+        return error.failure
     text = f"{type(error).__name__}: {error}".lower()
     if isinstance(error, torch.OutOfMemoryError):
         return Failure.OUT_OF_MEMORY

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ class ProblemAtWork:
         self._stack = contextlib.ExitStack()
         boxes = self._stack.enter_context(kernels.graph_for(problem, device))
         try:
-            self.choices = kernels.offered(problem, boxes, space="EXHAUSTIVE")
-            self.default = kernels.offered(problem, boxes, space="DEFAULT")
+            self.choices = kernels.offered(problem.op, boxes, space="EXHAUSTIVE")
+            self.default = kernels.offered(problem.op, boxes, space="DEFAULT")
             self.choices |= {c: k for c, k in self.default.items() if c not in self.choices}
         except BaseException:
             self._stack.close()
@@ -107,11 +107,11 @@ class ProblemAtWork:
             return Timing(failure=failure_of(error)), f"{type(error).__name__}: {error}"[:300]
 
 
-def serve(connection: Connection, lock: Path) -> None:
-    """Answers until the connection closes."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    with held(lock):
-        timer = Timer(device)
+Answers = Callable[[ProblemAtWork, list[Candidate]], Iterator[protocol.Message]]
+
+
+def serve(connection: Connection, lock: Path, device: torch.device, answers: Answers) -> None:
+    """Answers until the connection closes; `answers` times candidates."""
     connection.send_bytes(protocol.pack({"environment": environment().to_dict()}))
     work: ProblemAtWork | None = None
     while True:
@@ -139,13 +139,22 @@ def serve(connection: Connection, lock: Path) -> None:
             }
             connection.send_bytes(protocol.pack(answer))
             continue
-        for index, fields in enumerate(request["candidates"]):
-            connection.send_bytes(protocol.pack({"begin": index}))
-            timing, reason = work.time(Candidate.from_dict(fields), timer)
-            connection.send_bytes(protocol.pack(protocol.timed(index, timing, reason)))
-            if timing.failure in STICKY:
+        for message in answers(work, [Candidate.from_dict(c) for c in request["candidates"]]):
+            connection.send_bytes(protocol.pack(message))
+            if message.get("failure") in STICKY:
                 os._exit(1)  # the pool starts another process
         connection.send_bytes(protocol.pack({"done": True}))
+
+
+def one_by_one(timer: Timer) -> Answers:
+    """Each candidate compiled and timed by itself, as Inductor would."""
+
+    def answers(work: ProblemAtWork, candidates: list[Candidate]) -> Iterator[protocol.Message]:
+        for index, candidate in enumerate(candidates):
+            yield {"begin": index}
+            yield protocol.timed(index, *work.time(candidate, timer))
+
+    return answers
 
 
 def environment() -> Environment:
@@ -169,12 +178,20 @@ def _driver_version() -> str:
     return ""
 
 
-def main() -> None:
-    connection = Connection(int(sys.argv[1]))
-    os.dup2(2, 1)  # whatever a compiler prints is not an answer
+def quiet() -> None:
+    """Whatever a compiler prints is not an answer."""
+    os.dup2(2, 1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
+
+
+def main() -> None:
+    connection, lock = Connection(int(sys.argv[1])), Path(sys.argv[2])
+    quiet()
+    device = torch.device("cuda", torch.cuda.current_device())
+    with held(lock):
+        timer = Timer(device)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        serve(connection, Path(sys.argv[2]))
+        serve(connection, lock, device, one_by_one(timer))
 
 
 if __name__ == "__main__":

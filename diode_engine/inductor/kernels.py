@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,9 +24,10 @@ from torch._inductor.select_algorithm import (
 )
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from diode_engine.inductor.candidates import candidate_of
-from diode_engine.problem import Bias, Candidate, DType, Operand, Problem
+from diode_engine.problem import Bias, Candidate, DType, Op, Operand, Problem
 
 Shape = tuple[int, ...]
 
@@ -67,27 +68,43 @@ def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.Tensor
 
     Choices may be rendered as long as it is open.
     """
-    graph = GraphLowering(torch.fx.symbolic_trace(lambda: 0))
+    shapes = {
+        name: (size, stride, getattr(torch, dtype))
+        for name, (size, stride, dtype) in operand_shapes(problem).items()
+    }
+    with graph(shapes, device, allow_tf32=problem.allow_tf32) as operands:
+        yield operands
 
-    def buffer(name: str, size: list[int], stride: list[int], dtype: torch.dtype) -> ir.TensorBox:
-        layout = ir.FixedLayout(device, dtype, size, stride)
+
+@contextlib.contextmanager
+def graph(
+    shapes: Mapping[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]],
+    device: torch.device,
+    *,
+    allow_tf32: bool,
+    shape_env: ShapeEnv | None = None,
+) -> Iterator[list[ir.TensorBox]]:
+    """A graph of Inductor's with inputs of these sizes, strides (in elements; either may hold
+    symbols of `shape_env`) and dtypes."""
+    lowering = GraphLowering(torch.fx.symbolic_trace(lambda: 0), shape_env=shape_env)
+
+    def buffer(
+        name: str, size: Sequence[Any], stride: Sequence[Any], dtype: torch.dtype
+    ) -> ir.TensorBox:
+        layout = ir.FixedLayout(device, dtype, list(size), list(stride))
         box = ir.TensorBox.create(ir.InputBuffer(name=name, layout=layout))
-        graph.graph_inputs[name] = box
+        lowering.graph_inputs[name] = box
         return box
 
     # decompose_k is a subgraph, which is traced with fake tensors when it is rendered,
     # and compiled as a module of its own, which reports to the debug handler.
     with (
-        V.set_graph_handler(graph),
+        V.set_graph_handler(lowering),
         V.set_fake_mode(FakeTensorMode()),
         V.set_debug_handler(DebugContext()),
-        tf32(problem.allow_tf32),
+        tf32(allow_tf32),
     ):
-        shapes = operand_shapes(problem)
-        yield [
-            buffer(name, list(size), list(stride), getattr(torch, dtype))
-            for name, (size, stride, dtype) in shapes.items()
-        ]
+        yield [buffer(name, *shape) for name, shape in shapes.items()]
 
 
 def operand_shapes(
@@ -118,7 +135,7 @@ def operand_shapes(
 
 
 def offered(
-    problem: Problem,
+    op: Op,
     operands: Sequence[ir.TensorBox],
     *,
     space: str = "EXHAUSTIVE",
@@ -127,7 +144,7 @@ def offered(
     """Every candidate of the space with its KernelTemplateChoice, as Inductor's lowering of
     the op offers them. Call it inside `graph_for`."""
     collector = _Collector()
-    lower = lowerings[getattr(torch.ops.aten, str(problem.op)).default]
+    lower = lowerings[getattr(torch.ops.aten, str(op)).default]
     with (
         config.patch(search_space(space, persistent_tma=persistent_tma)),
         V.set_choices_handler(collector),

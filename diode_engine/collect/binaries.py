@@ -1,0 +1,86 @@
+"""Compiled kernels in a folder, found by what they were compiled from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from diode_engine.hardware import Environment
+from diode_engine.inductor.binary import Binary
+from diode_engine.inductor.kernel_class import KernelClass
+from diode_engine.problem import Failure, content_key
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """A class of which there is no binary, and why. Without a `failure` it is no fault of the
+    kernel's: it has to be compiled and timed as Inductor does it."""
+
+    failure: Failure | None
+    reason: str
+
+
+class Binaries:
+    """The binaries of one device and toolchain, below `root`.
+
+    One file a class, named by the class's key, in a folder named by the environment's torch,
+    triton and hardware. Files are written whole or not at all, and what cannot be read counts
+    as missing, so any number of processes may read and write at once and die at any moment.
+    """
+
+    def __init__(self, root: Path, environment: Environment) -> None:
+        toolchain = {
+            "format": FORMAT,
+            "torch": environment.torch,
+            "triton": environment.triton,
+            "hardware": environment.hardware.key,
+        }
+        self.root = root
+        self.environment = environment
+        self.folder = root / content_key("toolchain", toolchain)
+
+    def _path(self, cls: KernelClass) -> Path:
+        return self.folder / cls.key[:2] / f"{cls.key}.msgpack"
+
+    def get(self, cls: KernelClass) -> Binary | Unbuilt | None:
+        """What is known of the class; None where it was never compiled."""
+        try:
+            found: Any = msgpack.unpackb(self._path(cls).read_bytes())
+            if "binary" in found:
+                return Binary.from_dict(found["binary"])
+            failure = found["failure"]
+            return Unbuilt(None if failure is None else Failure(failure), found["reason"])
+        except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+            return None
+
+    def missing(self, classes: Iterable[KernelClass]) -> list[KernelClass]:
+        """Those never compiled, each once."""
+        return [cls for cls in dict.fromkeys(classes) if not self._path(cls).exists()]
+
+    def put(self, cls: KernelClass, result: Binary | Unbuilt) -> None:
+        fields: dict[str, Any] = {"class": cls.to_dict()}
+        if isinstance(result, Binary):
+            fields["binary"] = result.to_dict()
+        else:
+            failure = None if result.failure is None else str(result.failure)
+            fields |= {"failure": failure, "reason": result.reason}
+        path = self._path(cls)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgpack.packb(fields))
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(temporary).unlink()
+            raise

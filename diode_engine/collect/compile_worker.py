@@ -1,0 +1,107 @@
+"""The process that compiles kernel classes, for a GPU that it need not have.
+
+It speaks over a connection: it is given {"environment": …, "root": …} once, says {"ready":
+true}, and for each {"classes": […]} of one family says {"begin": i} before and {"end": i}
+after each, then {"done": true}. Results go into the folder of binaries.
+
+    python -m diode_engine.collect.compile_worker FD
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from diode_engine.collect import protocol
+from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.timer import failure_of
+from diode_engine.errors import IntegrationError
+from diode_engine.hardware import Environment, Hardware
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.binary import Binary
+from diode_engine.inductor.kernel_class import KernelClass
+from diode_engine.inductor.symbolic import Family, family
+from diode_engine.problem import Failure
+
+# After a compile these are its own fault; anything else that `failure_of` reads out of an
+# error of the compiler's is a coincidence of words.
+OWN_FAULTS = (Failure.OUT_OF_RESOURCES, Failure.OUT_OF_MEMORY)
+
+
+def build(rendering: Family, cls: KernelClass, hardware: Hardware) -> Binary | Unbuilt:
+    """The class's binary, or why there is none."""
+    try:
+        binary = rendering.render(cls).compile()
+    except IntegrationError as error:
+        return Unbuilt(None, str(error))
+    except Exception as error:  # noqa: BLE001  # whatever a compiler does is a result
+        failure = failure_of(error)
+        reason = f"{type(error).__name__}: {error}"[:300]
+        return Unbuilt(failure if failure in OWN_FAULTS else Failure.COMPILE_ERROR, reason)
+    if binary.shared_bytes > hardware.shared_bytes_block:
+        return Unbuilt(
+            Failure.OUT_OF_RESOURCES,
+            f"It needs {binary.shared_bytes} bytes of shared memory; a block has "
+            f"{hardware.shared_bytes_block}.",
+        )
+    return binary
+
+
+def build_all(
+    classes: list[KernelClass], hardware: Hardware, device: torch.device
+) -> Iterator[tuple[int, Binary | Unbuilt | None]]:
+    """(index, None) before and (index, result) after each class of one family."""
+    with contextlib.ExitStack() as stack:
+        rendering: Family | None = None
+        reason = ""
+        try:
+            rendering = stack.enter_context(family(classes[0], device))
+        except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
+            reason = f"{type(error).__name__}: {error}"[:300]
+        for index, cls in enumerate(classes):
+            yield index, None
+            yield (
+                index,
+                Unbuilt(None, reason) if rendering is None else build(rendering, cls, hardware),
+            )
+
+
+def serve(connection: Connection) -> None:
+    """Answers until the connection closes."""
+    start = protocol.unpack(connection.recv_bytes())
+    environment = Environment.from_dict(start["environment"])
+    binaries = Binaries(Path(start["root"]), environment)
+    without_gpu.pretend(environment.hardware)
+    device = torch.device("cuda", 0)
+    connection.send_bytes(protocol.pack({"ready": True}))
+    while True:
+        try:
+            job = protocol.unpack(connection.recv_bytes())
+        except EOFError:
+            return
+        classes = [KernelClass.from_dict(fields) for fields in job["classes"]]
+        for index, result in build_all(classes, environment.hardware, device):
+            if result is not None:
+                binaries.put(classes[index], result)
+            says = "begin" if result is None else "end"
+            connection.send_bytes(protocol.pack({says: index}))
+        # what Inductor and Triton keep is never asked again
+        shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
+        connection.send_bytes(protocol.pack({"done": True}))
+
+
+def main() -> None:
+    os.dup2(2, 1)  # whatever a compiler prints is not an answer
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""The process that times compiled kernels on one GPU, many in turn.
+
+It takes the binaries out of a folder, where compilers (see `farm`) have put them before it is
+asked. What is not one Triton kernel, or has no binary through no fault of its own, it times as
+the other worker does.
+
+    python -m diode_engine.collect.direct_worker BINARIES FD LOCKFILE
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch._inductor.select_algorithm import ExternKernelCaller
+
+from diode_engine.collect import protocol
+from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.driver import Driver, DriverError, Loaded
+from diode_engine.collect.launch import Launch, Place
+from diode_engine.collect.operands import Operands, Pools
+from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, within
+from diode_engine.collect.worker import ProblemAtWork, environment, held, quiet, serve
+from diode_engine.inductor.binary import Binary
+from diode_engine.inductor.kernel_class import KernelClass, shared_class
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+
+MOST_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
+
+Result = tuple[Timing, str]  # with what went wrong in words
+
+
+class _Arena:
+    """A problem's operands, what its kernels must compute of them, and its best time."""
+
+    def __init__(self, problem: Problem, pools: Pools) -> None:
+        self.problem = problem
+        self.operands = Operands(problem, pools)
+        self.place = self.operands.next()
+        inputs, self.out = self.operands.tensors(self.place)
+        self.reference = getattr(torch, problem.op)(*inputs)
+        self.best_us: float | None = None
+
+    def right(self) -> torch.Tensor:
+        """Whether the output at `place` is right, as a tensor on the device."""
+        p = self.problem
+        dtype = getattr(torch, p.dtype)
+        return within(self.out, self.reference, tf32=p.allow_tf32, dtype=dtype)
+
+
+class Bench:
+    """Times batches of candidates on one GPU, which it holds by `lock` meanwhile."""
+
+    def __init__(self, device: torch.device, lock: Path, binaries: Binaries) -> None:
+        hardware = binaries.environment.hardware
+        self._device = device
+        self._lock = lock
+        self._binaries = binaries
+        self._multiprocessors = hardware.multiprocessors
+        self._driver = Driver(device=device.index)
+        self._pools = Pools(device, hardware.l2_bytes)
+        self._timer = DirectTimer(device, hardware.clock_mhz, FLUSH_BYTES)
+        self._one_by_one: Timer | None = None
+        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+        # All that there ever were: a kernel's arguments may point into any.
+        self._scratches: list[torch.Tensor] = []
+        self._arena: _Arena | None = None
+
+    def answers(
+        self, work: ProblemAtWork, candidates: list[Candidate]
+    ) -> Iterator[protocol.Message]:
+        """The timings in the candidates' order. If several were asked and one of them broke
+        the device, the process ends: asked one by one, it can tell which."""
+        alone = len(candidates) == 1
+        if alone:
+            yield {"begin": 0}
+        results: list[Result | None]
+        try:
+            with held(self._lock):
+                results = self._compete(work, candidates)
+                self._shed()
+        except torch.OutOfMemoryError as error:
+            self._arena = None
+            torch.cuda.empty_cache()
+            failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
+            results = [failed] * len(candidates)
+        except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result
+            if not alone:
+                os._exit(1)
+            results = [(Timing(failure=failure_of(error)), str(error)[:300])]
+        for index, result in enumerate(results):
+            if result is None:
+                if self._one_by_one is None:
+                    with held(self._lock):
+                        self._one_by_one = Timer(self._device)
+                result = work.time(candidates[index], self._one_by_one)
+            yield protocol.timed(index, *result)
+
+    def _compete(self, work: ProblemAtWork, candidates: list[Candidate]) -> list[Result | None]:
+        """The results; None for those that have to be timed one by one. Raises for what
+        cannot be blamed on one."""
+        arena = self._arena
+        if arena is None or arena.problem != work.problem:
+            self._arena = None  # its reference may be large
+            arena = self._arena = _Arena(work.problem, self._pools)
+        results: list[Result | None] = [None] * len(candidates)
+        contenders: dict[int, Contender] = {}
+        for index, candidate in enumerate(candidates):
+            try:
+                contender = self._contender(work, candidate, arena)
+            except DriverError as error:
+                if error.sticky:
+                    raise
+                results[index] = Timing(failure=error.failure), str(error)
+                continue
+            if isinstance(contender, Unbuilt):
+                if contender.failure is not None:
+                    results[index] = Timing(failure=contender.failure), contender.reason
+            elif contender is not None:
+                contenders[index] = contender
+        for index, failure, reason in self._checked(contenders, arena):
+            results[index] = Timing(failure=failure), reason
+            del contenders[index]
+        self._timer.compete(list(contenders.values()), arena.operands, arena.best_us)
+        for index, contender in contenders.items():
+            results[index] = contender.timing(), ""
+        known = [] if arena.best_us is None else [arena.best_us]
+        arena.best_us = min([*known, *(c.best for c in contenders.values())], default=None)
+        return results
+
+    def _checked(
+        self, contenders: dict[int, Contender], arena: _Arena
+    ) -> list[tuple[int, Failure, str]]:
+        """Launches each once, notes the time, and gives those whose result is wrong or that
+        cannot be launched."""
+        failed: list[tuple[int, Failure, str]] = []
+        pending = []
+        for index, contender in contenders.items():
+            arena.out.fill_(float("nan"))
+            try:
+                note = self._timer.once(contender, arena.place)
+            except DriverError as error:
+                if error.sticky:
+                    raise
+                failed.append((index, error.failure, str(error)))
+                continue
+            pending.append((index, note, arena.right()))
+        torch.cuda.synchronize(self._device)
+        for index, note, right in pending:
+            note()
+            if not right.item():
+                failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
+        return failed
+
+    def _contender(
+        self, work: ProblemAtWork, candidate: Candidate, arena: _Arena
+    ) -> Contender | Unbuilt | None:
+        """None where the candidate has to be timed by itself."""
+        choice = work.choices.get(candidate)
+        if choice is None:
+            return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
+        cls = shared_class(work.problem, candidate)
+        if cls is not None:
+            binary = self._binaries.get(cls)
+            if not isinstance(binary, Binary):
+                return binary
+            launch = Launch(
+                self._driver,
+                self._load(cls, binary),
+                cls,
+                work.problem,
+                multiprocessors=self._multiprocessors,
+                scratch=self._scratch_of,
+            )
+            return Contender(launch)
+        caller = choice.choice if candidate.is_extern else None
+        if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
+            library, operands = caller.to_callable(), arena.operands
+
+            def call(place: Place, _: int) -> None:
+                inputs, out = operands.tensors(place)
+                library(*inputs, out=out)
+
+            return Contender(call)
+        return None
+
+    def _load(self, cls: KernelClass, binary: Binary) -> Loaded:
+        loaded = self._loaded.pop(cls.key, None)
+        if loaded is None:
+            loaded = self._driver.load(binary)
+        self._loaded[cls.key] = loaded
+        return loaded
+
+    def _shed(self) -> None:
+        """Unloads the kernels that were not used for longest, beyond those that are kept."""
+        while len(self._loaded) > MOST_LOADED:
+            _, loaded = self._loaded.popitem(last=False)
+            self._driver.unload(loaded)
+
+    def _scratch_of(self, nbytes: int) -> int:
+        if not self._scratches or self._scratches[-1].nbytes < nbytes:
+            scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            self._scratches.append(scratch)
+        return self._scratches[-1].data_ptr()
+
+
+def main() -> None:
+    root, connection, lock = Path(sys.argv[1]), Connection(int(sys.argv[2])), Path(sys.argv[3])
+    quiet()
+    device = torch.device("cuda", torch.cuda.current_device())
+    with held(lock):
+        torch.cuda.synchronize(device)
+        bench = Bench(device, lock, Binaries(root, environment()))
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        serve(connection, lock, device, bench.answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Launching a loaded kernel on a problem of its class."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from diode_engine.collect.driver import Driver, Loaded
+from diode_engine.errors import CollectionError
+from diode_engine.inductor.kernel_class import KernelClass, grid, serves
+from diode_engine.problem import Problem
+
+_CTYPES = {
+    "u64": ctypes.c_uint64, "s64": ctypes.c_int64, "b64": ctypes.c_uint64,
+    "u32": ctypes.c_uint32, "s32": ctypes.c_int32, "b32": ctypes.c_uint32,
+}  # fmt: skip
+WARP = 32  # threads
+# What a kernel may write to that is not its output. Two TMA descriptors of 128 bytes for each
+# of the multiprocessors are the most that is used.
+LEAST_SCRATCH = 1 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Device addresses of a problem's operands and output."""
+
+    a: int
+    b: int
+    bias: int
+    out: int
+
+
+class Launch:
+    """A kernel bound to a problem: called with a place and a stream it launches once.
+
+    The arguments are packed when it is made; a call sets four addresses and enters the
+    driver. It is not for several threads at once.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        loaded: Loaded,
+        cls: KernelClass,
+        problem: Problem,
+        *,
+        multiprocessors: int,
+        scratch: Callable[[int], int],
+    ) -> None:
+        """`scratch` gives the address of so many bytes that kernels may use, aligned to 256.
+
+        Raises CollectionError where the kernel does not serve the problem."""
+        if not serves(cls, problem):
+            raise CollectionError(f"{cls.candidate} was not compiled for {problem}.")
+        binary = loaded.binary
+        self._driver = driver
+        self.grid = grid(cls, problem, multiprocessors)
+        blocks = self.grid[0] * self.grid[1] * self.grid[2]
+        scratch_at = scratch(max(LEAST_SCRATCH, blocks * binary.scratch_bytes))
+        extents = cls.extents
+        values = {
+            **{f"size_{dim}": getattr(problem, dim) // e.value for dim, e in extents.items()},
+            "workspace": scratch_at,
+            "global_scratch": scratch_at if binary.scratch_bytes else 0,
+            "profile_scratch": 0,
+        }
+        self._arguments = {
+            what: _CTYPES[kind](values.get(what, 0)) for what, kind in binary.arguments
+        }
+        pointers = [ctypes.addressof(value) for value in self._arguments.values()]
+        self._packed = (ctypes.c_void_p * len(pointers))(*pointers)
+        unused = ctypes.c_uint64()
+        self._a, self._b, self._bias, self._out = (
+            self._arguments.get(what, unused) for what in ("a", "b", "bias", "out")
+        )
+        self._head = (
+            loaded.function, *self.grid, WARP * binary.warps, 1, 1, binary.shared_bytes,
+        )  # fmt: skip
+
+    def __call__(self, place: Place, stream: int) -> None:
+        """Raises DriverError where the driver refuses; errors of the kernel come later."""
+        self._a.value = place.a
+        self._b.value = place.b
+        self._bias.value = place.bias
+        self._out.value = place.out
+        code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
+        if code:
+            self._driver.check(code, "cuLaunchKernel")

@@ -1,0 +1,127 @@
+"""Operands for timing: views of one large random buffer, fresh ones for every launch.
+
+Memory that was read once is not read again before the whole buffer was, which is many times
+the L2 cache. So every launch finds the cache as a kernel in a program finds it, full of other
+data, without anything being flushed between launches.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+import torch
+
+from diode_engine.collect.launch import Place
+from diode_engine.inductor.kernels import operand_shapes
+from diode_engine.problem import Problem
+
+ALIGNMENT = 256  # bytes, as torch's allocator aligns
+MOST_POOL_BYTES = 4 << 30
+MEMORY_SHARE = 1 / 32  # of the device's memory for each pool
+# So many caches' worth of other data must lie between two reads of the same memory.
+COLD_CACHES = 3
+
+
+@dataclass(frozen=True)
+class _View:
+    """A tensor inside a set: its size, stride and dtype, and where it begins (bytes)."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+
+
+class Pools:
+    """Random numbers of each dtype and room for outputs, made when they are first needed."""
+
+    def __init__(self, device: torch.device, l2_bytes: int) -> None:
+        self.device = device
+        self.l2_bytes = l2_bytes
+        total = torch.cuda.get_device_properties(device).total_memory
+        self._bytes = min(MOST_POOL_BYTES, int(total * MEMORY_SHARE))
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
+        """Normal random numbers, flat."""
+        return self._pool(str(dtype), dtype, least_bytes)
+
+    def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
+        """Uninitialised memory, flat."""
+        return self._pool(f"out {dtype}", dtype, least_bytes)
+
+    def _pool(self, name: str, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
+        size = max(self._bytes, least_bytes)
+        pool = self._tensors.get(name)
+        if pool is None or pool.nbytes < size:
+            self._tensors.pop(name, None)
+            torch.cuda.empty_cache()
+            pool = torch.empty(size // dtype.itemsize, dtype=dtype, device=self.device)
+            if not name.startswith("out"):
+                generator = torch.Generator(self.device).manual_seed(0)
+                # in parts: what some dtypes need to be drawn is as large again
+                for part in pool.split(1 << 28):
+                    part.normal_(generator=generator)
+            self._tensors[name] = pool
+        return pool
+
+
+class Operands:
+    """Places for a problem's operands and output, one after the other through the pools.
+
+    `rotates` says whether the pools are so large that every place is cold when its turn
+    comes; if not, the cache has to be flushed between launches.
+    """
+
+    def __init__(self, problem: Problem, pools: Pools) -> None:
+        p = problem
+        self._dtype = getattr(torch, p.dtype)
+        self._out_dtype = getattr(torch, p.out_dtype)
+        self._views: dict[str, _View] = {}
+        at = 0
+        for name, (size, stride, dtype) in operand_shapes(p).items():
+            self._views[name] = _View(size, stride, getattr(torch, dtype), at)
+            at += _aligned(_span(size, stride) * p.dtype.itemsize)
+        self._step = at
+        shape = (p.B, p.M, p.N) if p.op.batched else (p.M, p.N)
+        self._out_step = _aligned(math.prod(shape) * p.out_dtype.itemsize)
+        self._inputs = pools.inputs(self._dtype, self._step)
+        self._outputs = pools.outputs(self._out_dtype, self._out_step)
+        stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        self._out = _View(shape, stride, self._out_dtype, 0)
+        self._sets = self._inputs.nbytes // self._step
+        self._out_sets = self._outputs.nbytes // self._out_step
+        self._turn = random.Random(p.key).randrange(self._sets)
+        self._out_turn = 0
+        self.rotates = self._sets * self._step >= (COLD_CACHES * pools.l2_bytes + self._step)
+
+    def next(self) -> Place:
+        """The place whose turn it is."""
+        self._turn = (self._turn + 1) % self._sets
+        self._out_turn = (self._out_turn + 1) % self._out_sets
+        start = self._inputs.data_ptr() + self._turn * self._step
+        at = {name: start + view.offset for name, view in self._views.items()}
+        out = self._outputs.data_ptr() + self._out_turn * self._out_step
+        return Place(at["a"], at["b"], at.get("bias", 0), out)
+
+    def tensors(self, place: Place) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """(operands in the op's order, output) at a place."""
+        start = place.a - self._views["a"].offset - self._inputs.data_ptr()
+        inputs = [_tensor(self._inputs, view, start) for view in self._views.values()]
+        return inputs, _tensor(self._outputs, self._out, place.out - self._outputs.data_ptr())
+
+
+def _tensor(pool: torch.Tensor, view: _View, start: int) -> torch.Tensor:
+    offset = (start + view.offset) // view.dtype.itemsize
+    return pool.as_strided(view.size, view.stride, offset)
+
+
+def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Elements from the first to the last of a tensor."""
+    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,113 @@
+"""A compiled kernel, with what must be known to launch it."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from diode_engine.errors import IntegrationError
+
+# What Triton appends to every kernel's arguments.
+SCRATCH_ARGUMENTS = ("global_scratch", "profile_scratch")
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A cubin and its one kernel.
+
+    `arguments` are (what, type) in the kernel's order: what is "a", "b", "bias", "out",
+    "size_M" and the like (see `symbolic.Rendered`), "workspace", "global_scratch" or
+    "profile_scratch"; type is PTX's ("u64", "u32"). `scratch_bytes` a thread block are to be
+    passed as global scratch. `stack_bytes` a thread are spilled registers, by and large.
+    """
+
+    name: str
+    cubin: bytes
+    warps: int
+    shared_bytes: int
+    registers: int
+    stack_bytes: int
+    scratch_bytes: int
+    scratch_align: int
+    arguments: tuple[tuple[str, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Binary:
+        arguments = tuple((what, kind) for what, kind in given["arguments"])
+        return cls(**{**given, "arguments": arguments})
+
+
+def binary_of(kernel: Any, arguments: Sequence[str]) -> Binary:
+    """What Triton has compiled (a CompiledKernel); `arguments` say what its own are for.
+
+    Raises IntegrationError where the compiled kernel takes other arguments.
+    """
+    metadata, cubin = kernel.metadata, kernel.asm["cubin"]
+    types = parameter_types(kernel.asm["ptx"])
+    names = (*arguments, *SCRATCH_ARGUMENTS)
+    if len(types) != len(names) or getattr(metadata, "num_ctas", 1) != 1:
+        raise IntegrationError(
+            f"Triton compiled {metadata.name} with {len(types)} arguments where Diode knows "
+            f"{len(names)}, or for a cluster of blocks; this version is not known."
+        )
+    registers, stack = resource_usage(cubin)
+    return Binary(
+        name=metadata.name,
+        cubin=cubin,
+        warps=metadata.num_warps,
+        shared_bytes=metadata.shared,
+        registers=registers,
+        stack_bytes=stack,
+        scratch_bytes=metadata.global_scratch_size,
+        scratch_align=metadata.global_scratch_align,
+        arguments=tuple(zip(names, types, strict=True)),
+    )
+
+
+def parameter_types(ptx: str) -> tuple[str, ...]:
+    """The types of the entry's parameters."""
+    entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
+    return tuple(re.findall(r"\.param\s+\.(\w+)", entry.group(1))) if entry else ()
+
+
+# Attributes of a cubin's section .nv.info, as `cuobjdump -elf` shows them: pairs of a symbol
+# and, a thread, its registers or the bytes of its stack.
+_REGISTERS = 0x2F
+_STACK = 0x11
+_WITH_SIZE = 0x04  # an attribute of any size, which follows
+
+
+def resource_usage(cubin: bytes) -> tuple[int, int]:
+    """(registers, bytes of stack) a thread of the one kernel in a cubin."""
+    info = dict(_sections(cubin)).get(".nv.info", b"")
+    found: dict[int, int] = {}
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == _WITH_SIZE:
+            if attribute in (_REGISTERS, _STACK):
+                found[attribute] = struct.unpack_from("<II", info, at)[1]
+            at += size
+    if _REGISTERS not in found:
+        raise IntegrationError("A compiled kernel does not say how many registers it needs.")
+    return found[_REGISTERS], found.get(_STACK, 0)
+
+
+def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of a 64-bit little-endian ELF file's sections."""
+    if elf[:6] != b"\x7fELF\x02\x01":
+        raise IntegrationError("A compiled kernel is not an ELF file for 64 bits.")
+    (start,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, start + i * size) for i in range(count)]
+    names = elf[headers[names_index][4] :]
+    for name, kind, _, _, offset, length, *_ in headers:
+        content = b"" if kind == 8 else elf[offset : offset + length]  # 8: takes no space
+        yield names[name : names.index(b"\0", name)].decode(), content
