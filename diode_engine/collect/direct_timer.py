@@ -70,7 +70,15 @@ class Contender:
 class DirectTimer:
     """Times contenders on one device and stream."""
 
-    def __init__(self, device: torch.device, clock_mhz: int, flush_bytes: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        clock_mhz: int,
+        flush_bytes: int,
+        *,
+        always_flush: bool = False,
+    ) -> None:
+        self._always_flush = always_flush
         self._device = device
         self._clock_mhz = clock_mhz
         self._flush_bytes = flush_bytes
@@ -130,7 +138,7 @@ class DirectTimer:
             launches += [(contender, True)] * count
         for at in range(0, len(launches), CHUNK):
             chunk = launches[at : at + CHUNK]
-            if operands.rotates:
+            if operands.rotates and not self._always_flush:
                 found = self._behind_wait(chunk, operands)
             else:
                 found = self._behind_flush(chunk, operands)

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -58,15 +58,27 @@ class _Arena:
 class Bench:
     """Times batches of candidates on one GPU, which it holds by `lock` meanwhile."""
 
-    def __init__(self, device: torch.device, lock: Path, binaries: Binaries) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        lock: Path,
+        binaries: Binaries,
+        driver: Driver,
+        *,
+        class_for: Callable[[Problem, Candidate], KernelClass | None] = shared_class,
+        flush: bool = False,
+    ) -> None:
+        """`class_for` says under which class a candidate is timed; with `flush` the cache is
+        flushed before every launch, as Inductor's benchmarker does it."""
         hardware = binaries.environment.hardware
         self._device = device
         self._lock = lock
         self._binaries = binaries
         self._multiprocessors = hardware.multiprocessors
-        self._driver = Driver(device=device.index)
+        self._driver = driver
         self._pools = Pools(device, hardware.l2_bytes)
-        self._timer = DirectTimer(device, hardware.clock_mhz, FLUSH_BYTES)
+        self._timer = DirectTimer(device, hardware.clock_mhz, FLUSH_BYTES, always_flush=flush)
+        self._class_for = class_for
         self._one_by_one: Timer | None = None
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         # All that there ever were: a kernel's arguments may point into any.
@@ -166,7 +178,7 @@ class Bench:
         choice = work.choices.get(candidate)
         if choice is None:
             return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
-        cls = shared_class(work.problem, candidate)
+        cls = self._class_for(work.problem, candidate)
         if cls is not None:
             binary = self._binaries.get(cls)
             if not isinstance(binary, Binary):
@@ -217,7 +229,8 @@ def main() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     with held(lock):
         torch.cuda.synchronize(device)
-        bench = Bench(device, lock, Binaries(root, environment()))
+        driver = Driver(device=device.index)
+        bench = Bench(device, lock, Binaries(root, environment()), driver)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         serve(connection, lock, device, bench.answers)
 

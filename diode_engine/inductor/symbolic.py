@@ -58,13 +58,16 @@ class Rendered:
 class Family:
     """Renders classes that differ only in their candidate's kwargs; see `family`."""
 
-    def __init__(self, choice: Any, examples: Mapping[str, int]) -> None:
+    def __init__(self, key: str, choice: Any, examples: Mapping[str, int]) -> None:
+        self._key = key
         self._choice = choice
         self._examples = examples
 
     def render(self, cls: KernelClass) -> Rendered:
-        """Raises IntegrationError where the template declines the config, and whatever else
-        rendering raises."""
+        """Raises IntegrationError where the template declines the config or the class is of
+        another family, and whatever else rendering raises."""
+        if cls.family != self._key:
+            raise IntegrationError(f"{cls.candidate} is of another family.")
         choice = self._choice
         kwargs = {**choice.params.to_kwargs(), **cls.candidate.config}
         if "EVEN_K" in kwargs:
@@ -175,7 +178,7 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
         found = kernels.offered(cls.op, operands, space="DEFAULT")
         for candidate, choice in found.items():
             if candidate.template == cls.candidate.template:
-                yield Family(choice, examples)
+                yield Family(cls.family, choice, examples)
                 return
         raise IntegrationError(
             f"Inductor does not offer {cls.candidate.template} for operands like these."

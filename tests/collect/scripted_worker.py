@@ -2,6 +2,8 @@
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers, and what happens
 to which of them ("crash", "hang", or the name of a failure); all others take `time_us`.
+If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
+a request in turn, which must have been compiled.
 """
 
 import json
@@ -12,12 +14,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from diode_engine.collect import protocol
+from diode_engine.collect.binaries import Binaries
 from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Timing
+from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.problem import Candidate, Failure, Problem, Timing
 
 
 def main() -> None:
-    connection = Connection(int(sys.argv[1]))
+    *direct, number, _ = sys.argv[1:]
+    connection = Connection(int(number))
     script = json.loads(os.environ["DIODE_SCRIPT"])
     if script.get("log"):
         with Path(script["log"]).open("a") as file:
@@ -25,6 +30,7 @@ def main() -> None:
     if script.get("dead_on_arrival"):
         sys.exit("no GPU today")
     environment = Environment(H200, "", "test", "test")
+    binaries = Binaries(Path(direct[0]), environment) if direct else None
     connection.send_bytes(protocol.pack({"environment": environment.to_dict()}))
     while True:
         try:
@@ -38,13 +44,21 @@ def main() -> None:
             default = offered[: script.get("default", 2)]
             connection.send_bytes(protocol.pack({"offered": offered, "default": default}))
         else:
-            answer(connection, request, script)
+            answer(connection, request, script, binaries)
 
 
-def answer(connection: Connection, request: dict, script: dict) -> None:
-    for index, fields in enumerate(request["candidates"]):
-        connection.send_bytes(protocol.pack({"begin": index}))
-        fate = script["fates"].get(str(Candidate.from_dict(fields)))
+def answer(connection: Connection, request: dict, script: dict, binaries: Binaries | None) -> None:
+    candidates = [Candidate.from_dict(fields) for fields in request["candidates"]]
+    fates = [script["fates"].get(str(candidate)) for candidate in candidates]
+    if binaries is not None:
+        problem = Problem.from_dict(request["problem"])
+        classes = [shared_class(problem, candidate) for candidate in candidates]
+        assert not binaries.missing(cls for cls in classes if cls is not None)
+        if len(fates) > 1 and "crash" in fates:
+            os.kill(os.getpid(), signal.SIGKILL)
+    for index, fate in enumerate(fates):
+        if binaries is None or len(fates) == 1:
+            connection.send_bytes(protocol.pack({"begin": index}))
         if fate == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         if fate == "hang":

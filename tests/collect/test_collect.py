@@ -15,7 +15,7 @@ import pytest
 from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.plan import Plan
-from diode_engine.collect.run import BATCH, collect
+from diode_engine.collect.run import BATCH, Direct, collect
 from diode_engine.errors import CollectionError
 from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.runs import Heartbeat
@@ -262,3 +262,44 @@ def test_a_request_to_stop_keeps_what_is_there(tmp_path, script, monkeypatch):
         assert (ended.state, ended.process) == ("cancelled", current())
         assert len(store.read()) == BATCH
         assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
+
+
+@pytest.fixture
+def direct(tmp_path, monkeypatch):
+    script = {"log": str(tmp_path / "compiled"), "fates": {}}
+    monkeypatch.setenv("DIODE_COMPILER_SCRIPT", json.dumps(script))
+    compiler = (sys.executable, str(Path(__file__).parent / "scripted_compiler.py"))
+    return Direct(tmp_path / "binaries", compilers=2, worker=COMMAND, compiler=compiler)
+
+
+def test_a_direct_collection_compiles_before_it_asks(tmp_path, script, direct):
+    script()
+    with Store.open(tmp_path / "s.db") as store:
+        assert run(store, direct=direct).problems_done == 3
+        table = store.read()
+        assert set(rows(table).values()) == {1}
+        assert len(table) == len(OFFERED) * 3
+        assert run(store, direct=direct).timings == 0
+
+
+def test_a_kernel_that_ends_a_direct_worker_is_found_among_the_others(tmp_path, script, direct):
+    crash = config(32, 2)
+    script({crash: "crash"})
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, PROBLEMS[:1], direct=direct)
+        table = store.read()
+    failed = {table.candidates[table.candidate[i]] for i in np.flatnonzero(table.failure)}
+    assert failed == {crash}
+    assert len(table) == len(OFFERED)
+    assert progress.workers_lost == 2
+
+
+def test_compilers_that_cannot_start_end_a_direct_collection(tmp_path, script, direct, monkeypatch):
+    script()
+    log = str(tmp_path / "compiled")
+    monkeypatch.setenv("DIODE_COMPILER_SCRIPT", json.dumps({"log": log, "dead_on_arrival": True}))
+    with (
+        Store.open(tmp_path / "s.db") as store,
+        pytest.raises(CollectionError, match="no compiler today"),
+    ):
+        run(store, direct=direct)

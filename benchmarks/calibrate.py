@@ -1,0 +1,328 @@
+"""Direct launching held against Inductor's own static kernels, on an NVIDIA GPU.
+
+    python benchmarks/calibrate.py [--problems N] [--each N] [--json FILE]
+
+Times the same (problem, candidate) pairs in one run, over sizes, dtypes, layouts and
+alignments:
+
+static    as `diode-engine collect` does it: each compiled and launched by Inductor, the cache
+          flushed before each launch. The reference.
+again     the same once more: the noise of two runs (A/A)
+direct    as `collect --direct` does it: shared binaries, fresh operands, in turn
+repeat    the same once more (A/A)
+flushed   as direct, with the cache flushed before each launch
+fixed-k   as direct, with binaries for one K
+own       as direct, with binaries for one problem: what is left is the launch and its timing
+
+For each it prints, against the reference, the median of the ratios, the median and 90th
+percentile of |ratio − 1|, and the geomean efficiency of the best candidate by it, judged by
+static timings; then |ratio − 1| of `direct` by kinds of pairs. The ratio of rates is timings a
+second, direct over static, compiles included in both and then in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from diode_engine.collect.candidate_plan import plausible
+from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.inductor.kernel_class import ALL_FIXED, KernelClass, class_of, shared_class
+from diode_engine.problem import Candidate, Problem, Timing
+
+Pair = tuple[Problem, Candidate]
+Times = dict[Pair, Timing]
+
+# Longer pairs say nothing that shorter ones do not, and cost the run its time.
+MOST_FLOPS = 2e11
+
+
+def problems(count: int, seed: int) -> list[Problem]:
+    """Sizes from log-uniform draws, a third of them skinny; every second one with sizes that
+    are not multiples of 16, from divisible by 8 to odd."""
+    rng = random.Random(seed)
+    kinds = itertools.cycle(
+        itertools.product(
+            ("bfloat16", "float16", "tf32", "bfloat16", "float32"),
+            (("row", "row"), ("row", "col"), ("col", "row")),
+        )
+    )
+    ops = itertools.cycle(("mm", "mm", "addmm", "bmm", "mm", "mm", "baddbmm"))
+    found: list[Problem] = []
+    while len(found) < count:
+        dtype, (a, b) = next(kinds)
+        op = next(ops)
+        step = 16 if len(found) % 2 else rng.choice((8, 4, 2, 1))
+
+        def size(low: float, high: float, step: int = step) -> int:
+            drawn = 2 ** rng.uniform(math.log2(low), math.log2(high))
+            return max(1, round(drawn / step)) * step + (0 if step > 1 else rng.randrange(2))
+
+        m = rng.choice((1, 4, 16, 17, 32, 64)) if rng.random() < 1 / 3 else size(64, 8192)
+        batch = rng.choice((2, 8, 32)) if op in ("bmm", "baddbmm") else 1
+        high = 8192 if batch == 1 else 1024
+        problem = Problem.make(
+            op, min(m, high), size(64, high), size(64, high),
+            "float32" if dtype == "tf32" else dtype,
+            B=batch, a_layout=a, b_layout=b, allow_tf32=dtype == "tf32",
+        )  # fmt: skip
+        if problem.flops <= MOST_FLOPS and problem not in found:
+            found.append(problem)
+    return found
+
+
+def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
+    """ATen and a sample of what Inductor offers and is plausible."""
+    import torch
+
+    from diode_engine.hardware import detect
+    from diode_engine.inductor import kernels
+    from diode_engine.resources import fits
+
+    with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
+        offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
+    ok = fits(problem, offered, detect())
+    usable = [c for c, fit in zip(offered, ok, strict=True) if fit and "BLOCK_M" in c.config]
+    usable = [c for c in usable if plausible(problem, c)]
+    sample = random.Random(f"{seed}/{problem.key}").sample(usable, min(each, len(usable)))
+    return (*[c for c in offered if c.is_extern][:1], *sample)
+
+
+def static(plan: Plan, folder: Path) -> tuple[Times, float]:
+    """Timings through Inductor, and the seconds it took."""
+    from diode_engine.collect.run import collect
+    from diode_engine.store import Store
+
+    with Store.open(folder / "static.db") as store:
+        began = time.perf_counter()
+        collect(store, plan, gpus=[0], adviser=lambda _: None)
+        seconds = time.perf_counter() - began
+        table = store.read()
+    times = {
+        (table.problems[table.problem[i]], table.candidates[table.candidate[i]]): table.timing(i)
+        for i in range(len(table))
+    }
+    return times, seconds
+
+
+def direct(
+    pairs: Sequence[tuple[Problem, tuple[Candidate, ...]]],
+    bench: Any,
+    lock: Path,
+) -> tuple[Times, float]:
+    """Timings by a bench, and the seconds it took, preparing the problems apart."""
+    import torch
+
+    from diode_engine.collect import protocol
+    from diode_engine.collect.worker import ProblemAtWork
+
+    times: Times = {}
+    seconds = 0.0
+    for problem, candidates in pairs:
+        with contextlib.closing(ProblemAtWork(problem, torch.device("cuda", 0), lock)) as work:
+            began = time.perf_counter()
+            for message in bench.answers(work, list(candidates)):
+                if "timing" in message:
+                    pair = problem, candidates[message["timing"]]
+                    times[pair] = protocol.timing(message)
+            seconds += time.perf_counter() - began
+    return times, seconds
+
+
+def ratios(times: Times, reference: Times, pairs: Iterable[Pair]) -> list[float]:
+    found = []
+    for pair in pairs:
+        ours, theirs = times.get(pair), reference.get(pair)
+        if ours and theirs and ours.time_us and theirs.time_us:
+            found.append(ours.time_us / theirs.time_us)
+    return found
+
+
+def spread(found: Sequence[float]) -> dict[str, float | int]:
+    """Count, median ratio, and median and 90th percentile of |ratio − 1| in percent."""
+    if not found:
+        return {"pairs": 0}
+    off = sorted(100 * abs(r - 1) for r in found)
+    return {
+        "pairs": len(found),
+        "ratio": round(statistics.median(found), 4),
+        "median_percent": round(statistics.median(off), 2),
+        "p90_percent": round(off[int(0.9 * (len(off) - 1))], 2),
+    }
+
+
+def efficiency(times: Times, reference: Times, problems: Iterable[Problem]) -> float:
+    """Geomean over the problems of the reference's best time over the reference's time of
+    the candidate that is best by `times`."""
+    logs = []
+    for problem in problems:
+        both = {
+            pair: (t.time_us, reference[pair].time_us)
+            for pair, t in times.items()
+            if pair[0] == problem and pair in reference
+        }
+        known = [(a, b) for a, b in both.values() if a and b]
+        if len(known) > 1:
+            logs.append(math.log(min(b for _, b in known) / min(known)[1]))
+    return math.exp(statistics.fmean(logs)) if logs else float("nan")
+
+
+def kinds(pair: Pair, reference: Times) -> list[str]:
+    """What is to be told apart among the pairs."""
+    problem, candidate = pair
+    timing = reference.get(pair)
+    us = timing.time_us if timing and timing.time_us else 0.0
+    names = ["under 10 µs" if us < 10 else "10 to 100 µs" if us < 100 else "over 100 µs"]
+    if candidate.is_extern:
+        return [*names, "ATen"]
+    block_k = candidate.config["BLOCK_K"]
+    assert isinstance(block_k, int)
+    loops = -(-problem.K // block_k)
+    names.append(
+        "K loop to 8" if loops <= 8 else "K loop 9 to 36" if loops <= 36 else "K loop over 36"
+    )
+    align = min(problem.a.align, problem.b.align)
+    names.append("aligned by 8 or 16" if align >= 8 else f"aligned by {align}")
+    names.append(candidate.template)
+    names.append("tf32" if problem.allow_tf32 else str(problem.dtype))
+    cls = shared_class(problem, candidate)
+    names.append("own binary" if cls is not None and cls.fixed == ALL_FIXED else "shared binary")
+    return names
+
+
+def fixed_k(problem: Problem, candidate: Candidate) -> KernelClass | None:
+    return class_of(problem, candidate, fixed="K")
+
+
+def own(problem: Problem, candidate: Candidate) -> KernelClass | None:
+    return class_of(problem, candidate, fixed=ALL_FIXED)
+
+
+def shared(problem: Problem, candidate: Candidate) -> KernelClass | None:
+    return class_of(problem, candidate)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--problems", type=int, default=70)
+    parser.add_argument("--each", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compilers", type=int)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    import torch
+
+    from diode_engine.collect.binaries import Binaries
+    from diode_engine.collect.direct_worker import Bench
+    from diode_engine.collect.driver import Driver
+    from diode_engine.collect.farm import Farm
+    from diode_engine.collect.run import cores
+    from diode_engine.collect.worker import environment
+
+    if not torch.cuda.is_available():
+        sys.exit("There is no GPU here; this compares timings.")
+    device = torch.device("cuda", 0)
+    pairs = [
+        (p, chosen(p, options.each, options.seed)) for p in problems(options.problems, options.seed)
+    ]
+    flat: list[Pair] = [(p, c) for p, candidates in pairs for c in candidates]
+    plan = Plan(tuple(Entry(p, Selection(fixed=candidates)) for p, candidates in pairs))
+    print(f"{len(flat)} pairs of {len(pairs)} problems", flush=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lock = folder / "gpu.lock"
+        binaries = Binaries(folder / "binaries", environment())
+        policies: dict[str, Callable[[Problem, Candidate], KernelClass | None]] = {
+            "direct": shared, "fixed-k": fixed_k, "own": own,
+        }  # fmt: skip
+        compile_seconds: dict[str, float] = {}
+        with Farm(binaries, options.compilers or max(1, cores() - 1)) as farm:
+            for policy, class_for in policies.items():
+                classes = [cls for p, c in flat if (cls := class_for(p, c)) is not None]
+                began = time.perf_counter()
+                farm.order(classes).result()
+                compile_seconds[policy] = time.perf_counter() - began
+                print(f"compiled {policy} in {compile_seconds[policy]:.0f} s", flush=True)
+
+        passes: dict[str, tuple[Times, float]] = {}
+        for which in ("static", "again"):
+            (folder / which).mkdir()
+            passes[which] = static(plan, folder / which)
+            print(f"{which}: {passes[which][1]:.0f} s", flush=True)
+        for which, class_for, flush in (
+            ("direct", shared, False), ("repeat", shared, False), ("flushed", shared, True),
+            ("fixed-k", fixed_k, False), ("own", own, False),
+        ):  # fmt: skip
+            bench = Bench(
+                device, lock, binaries, Driver(device=0), class_for=class_for, flush=flush
+            )
+            passes[which] = direct(pairs, bench, lock)
+            print(f"{which}: {passes[which][1]:.1f} s", flush=True)
+            del bench
+            torch.cuda.empty_cache()
+
+    reference, static_seconds = passes["static"]
+    report: dict[str, Any] = {"environment": binaries.environment.to_dict(), "passes": {}}
+    named = [p for p, _ in pairs]
+    print(f"\n{'':<10}{'pairs':>6}{'ratio':>9}{'median':>9}{'p90':>9}{'best is':>9}{'failed':>8}")
+    for which, (times, seconds) in passes.items():
+        against = passes["direct"][0] if which == "repeat" else reference
+        row = spread(ratios(times, against, flat)) | {
+            "best_efficiency": round(efficiency(times, reference, named), 4),
+            "failed": sum(t.failure is not None for t in times.values()),
+            "timings_a_second": round(len(times) / seconds, 1),
+        }
+        report["passes"][which] = row
+        print(
+            f"{which:<10}{row['pairs']:>6}{row.get('ratio', math.nan):>9.3f}"
+            f"{row.get('median_percent', math.nan):>8.2f}%{row.get('p90_percent', math.nan):>8.2f}%"
+            f"{row['best_efficiency']:>9.4f}{row['failed']:>8}"
+        )
+    print("(against static; repeat against direct)\n")
+    groups: dict[str, list[Pair]] = {}
+    for pair in flat:
+        for kind in kinds(pair, reference):
+            groups.setdefault(kind, []).append(pair)
+    report["kinds"] = {}
+    for kind, members in sorted(groups.items()):
+        by = {w: spread(ratios(passes[w][0], reference, members))
+              for w in ("again", "direct", "fixed-k", "own")}  # fmt: skip
+        report["kinds"][kind] = by
+        shown = "  ".join(
+            f"{which} {row.get('ratio', math.nan):.3f} ±{row.get('median_percent', math.nan):.1f}%"
+            for which, row in by.items()
+        )
+        print(f"{kind:<28}{len(members):>5}  {shown}")
+    rate = report["passes"]["direct"]["timings_a_second"]
+    together = len(passes["direct"][0]) / (passes["direct"][1] + compile_seconds["direct"])
+    compared = len(reference) / static_seconds
+    print(
+        f"\ndirect: {rate:.0f} timings a second; static, compiles included: {compared:.1f}; "
+        f"ratio {rate / compared:.1f}, with direct's compiles {together / compared:.1f}"
+    )
+    report["rows"] = [
+        {
+            "problem": p.to_dict(),
+            "candidate": c.to_dict(),
+            **{w: t.time_us for w, (times, _) in passes.items() if (t := times.get((p, c)))},
+        }
+        for p, c in flat
+    ]
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

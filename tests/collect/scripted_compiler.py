@@ -1,0 +1,57 @@
+"""A compiler without Inductor: speaks the real protocol, and does to some classes what compilers
+do.
+
+The environment variable DIODE_COMPILER_SCRIPT holds JSON: a log of what is begun, and by the
+candidate what happens to its classes: "crash" each time, "crash once", "hang".
+"""
+
+import json
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from diode_engine.collect import protocol
+from diode_engine.collect.binaries import Binaries
+from diode_engine.hardware import Environment
+from diode_engine.inductor.binary import Binary
+from diode_engine.inductor.kernel_class import KernelClass
+
+
+def binary(cls: KernelClass) -> Binary:
+    return Binary("kernel", cls.key.encode(), 4, 0, 32, 0, 0, 1, (("a", "u64"), ("b", "u64")))
+
+
+def main() -> None:
+    connection = Connection(int(sys.argv[1]))
+    script = json.loads(os.environ["DIODE_COMPILER_SCRIPT"])
+    log = Path(script["log"])
+    if script.get("dead_on_arrival"):
+        sys.exit("no compiler today")
+    start = protocol.unpack(connection.recv_bytes())
+    binaries = Binaries(Path(start["root"]), Environment.from_dict(start["environment"]))
+    connection.send_bytes(protocol.pack({"ready": True}))
+    while True:
+        try:
+            job = protocol.unpack(connection.recv_bytes())
+        except EOFError:
+            return
+        for index, fields in enumerate(job["classes"]):
+            cls = KernelClass.from_dict(fields)
+            connection.send_bytes(protocol.pack({"begin": index}))
+            earlier = log.read_text().count(cls.key) if log.exists() else 0
+            with log.open("a") as file:
+                file.write(f"{os.getpid()} {cls.key}\n")
+            fate = script["fates"].get(str(cls.candidate))
+            if fate == "crash" or (fate == "crash once" and not earlier):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if fate == "hang":
+                signal.pause()
+            binaries.put(cls, binary(cls))
+            connection.send_bytes(protocol.pack({"end": index}))
+        connection.send_bytes(protocol.pack({"done": True}))
+
+
+if __name__ == "__main__":
+    main()

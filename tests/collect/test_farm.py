@@ -1,0 +1,137 @@
+"""Compilers that crash, hang or are killed; and the folder that they fill."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.farm import Farm
+from diode_engine.errors import CollectionError
+from diode_engine.hardware import H200, Environment
+from diode_engine.inductor.kernel_class import class_of
+from diode_engine.problem import Candidate, Failure, Problem
+from tests.collect.scripted_compiler import binary
+
+COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_compiler.py"))
+PROBLEM = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
+CLASSES = [
+    class_of(
+        PROBLEM,
+        Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_stages=s, num_warps=w),
+    )
+    for s in (1, 2, 3, 4, 5)
+    for w in (2, 4)
+]
+
+
+@pytest.fixture
+def binaries(tmp_path):
+    return Binaries(tmp_path / "binaries", Environment(H200, "", "test", "test"))
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    log = tmp_path / "compiled"
+
+    def write(fates=None, **more):
+        fates = {str(cls.candidate): fate for cls, fate in (fates or {}).items()}
+        value = {"log": str(log), "fates": fates, **more}
+        monkeypatch.setenv("DIODE_COMPILER_SCRIPT", json.dumps(value))
+        return log
+
+    return write
+
+
+def farm(binaries, workers=2, **more):
+    return Farm(binaries, workers, command=COMMAND, **more)
+
+
+def test_each_class_is_compiled_once(binaries, script):
+    log = script()
+    with farm(binaries) as compilers:
+        first, second = compilers.order(CLASSES), compilers.order(CLASSES[:3])
+        first.result()
+        second.result()
+        compilers.order(CLASSES).result()
+    assert [binaries.get(cls) for cls in CLASSES] == [binary(cls) for cls in CLASSES]
+    assert len(log.read_text().splitlines()) == len(CLASSES)
+    with farm(binaries) as compilers:  # the next run finds them
+        compilers.order(CLASSES).result()
+    assert len(log.read_text().splitlines()) == len(CLASSES)
+
+
+def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binaries, script):
+    script({CLASSES[2]: "crash", CLASSES[5]: "hang", CLASSES[7]: "crash once"})
+    with farm(binaries, deadline=1.0) as compilers:
+        compilers.order(CLASSES).result()
+    found = [binaries.get(cls) for cls in CLASSES]
+    assert [i for i, f in enumerate(found) if isinstance(f, Unbuilt)] == [2, 5]
+    assert (found[2].failure, found[5].failure) == (Failure.CRASH, Failure.TIMEOUT)
+
+
+def test_a_killed_compiler_loses_nothing(binaries, script):
+    log = script({CLASSES[0]: "hang"})
+    with farm(binaries, workers=1) as compilers:
+        order = compilers.order(CLASSES)
+        while not log.exists() or not log.read_text().endswith("\n"):
+            os.sched_yield()
+        script()
+        os.kill(int(log.read_text().split()[0]), signal.SIGKILL)
+        order.result()
+    assert not binaries.missing(CLASSES)
+    assert not any(isinstance(binaries.get(cls), Unbuilt) for cls in CLASSES)
+
+
+def test_compilers_that_cannot_start_end_every_order(binaries, script):
+    script(dead_on_arrival=True)
+    with farm(binaries) as compilers:
+        with pytest.raises(CollectionError, match="no compiler today"):
+            compilers.order(CLASSES).result()
+        with pytest.raises(CollectionError, match="no compiler today"):
+            compilers.order(CLASSES).result()
+
+
+def test_leaving_the_farm_ends_its_processes_and_its_orders(binaries, script):
+    log = script(dict.fromkeys(CLASSES, "hang"))
+    with farm(binaries, workers=1) as compilers:
+        order = compilers.order(CLASSES)
+        while not log.exists() or not log.read_text().endswith("\n"):
+            os.sched_yield()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.read_text().split()[0]), 0)
+    with pytest.raises(CollectionError):
+        order.result()
+
+
+def test_an_order_of_nothing_is_ready(binaries, script):
+    script()
+    with farm(binaries) as compilers:
+        assert not compilers.order([]).pending
+
+
+def test_what_was_not_built_is_remembered(binaries):
+    for reason in (Failure.OUT_OF_RESOURCES, None):
+        binaries.put(CLASSES[0], Unbuilt(reason, "why"))
+        assert binaries.get(CLASSES[0]) == Unbuilt(reason, "why")
+        assert not binaries.missing(CLASSES[:1])
+
+
+def test_a_file_that_cannot_be_read_is_none(binaries):
+    binaries.put(CLASSES[0], binary(CLASSES[0]))
+    [path] = (p for p in binaries.folder.rglob("*") if p.is_file())
+    whole = path.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], b"\xc1", b"\x01", b"\x80"):
+        path.write_bytes(content)
+        assert binaries.get(CLASSES[0]) is None
+
+
+def test_another_toolchain_has_its_own_binaries(binaries):
+    binaries.put(CLASSES[0], binary(CLASSES[0]))
+    other = Binaries(binaries.root, Environment(H200, "", "test", "newer"))
+    assert other.missing(CLASSES[:1]) == CLASSES[:1]
+    driver = Binaries(binaries.root, Environment(H200, "600.1", "test", "test"))
+    assert driver.get(CLASSES[0]) == binary(CLASSES[0])

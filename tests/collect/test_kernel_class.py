@@ -1,0 +1,143 @@
+"""Which problems one compiled kernel may serve."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diode_engine.inductor.kernel_class import (
+    ALL_FIXED,
+    Extent,
+    KernelClass,
+    class_of,
+    grid,
+    serves,
+    shared_class,
+)
+from diode_engine.problem import Candidate, Problem
+
+
+def config(m=128, n=128, k=64, template="triton::mm"):
+    return Candidate.make(
+        template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8, num_stages=3, num_warps=8
+    )
+
+
+def mm(m, n, k, dtype="bfloat16", **more):
+    return Problem.make("mm", m, n, k, dtype, **more)
+
+
+def test_sizes_that_divide_alike_share_a_class():
+    cls = class_of(mm(2048, 2048, 2048), config())
+    assert cls == class_of(mm(1111, 512, 192), config())
+    assert cls.extents == {"B": Extent(1, True), "M": Extent(1), "N": Extent(16), "K": Extent(64)}
+    assert cls.even_k
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        mm(2048, 2056, 2048),  # N by 8
+        mm(2048, 2048, 2080),  # a rest along K
+        mm(2048, 2048, 2049),  # rows of odd length
+        mm(2048, 2048, 2048, "float16"),
+        mm(2048, 2048, 2048, b_layout="col"),
+        mm(2048, 2048, 2048, a_align=8),
+        mm(100, 2048, 2048),  # fewer rows than a block's
+        mm(1, 2048, 2048),
+        Problem.make("addmm", 2048, 2048, 2048, "bfloat16"),
+        mm(2048, 2048, 2048, out_dtype="float32"),
+    ],
+)
+def test_what_triton_would_compile_otherwise_is_another_class(other):
+    cls = class_of(mm(2048, 2048, 2048), config())
+    assert class_of(other, config()) != cls
+    assert not serves(cls, other)
+
+
+def test_the_columns_of_a_matter_where_they_lead():
+    row, col = ({"a_layout": layout} for layout in ("row", "col"))
+    assert class_of(mm(514, 512, 512, **row), config()).extents["M"] == Extent(1)
+    assert class_of(mm(514, 512, 512, **col), config()).extents["M"] == Extent(2)
+
+
+def test_k_matters_only_for_its_rest_where_it_leads_nothing():
+    sizes = mm(512, 512, 520, a_layout="col"), mm(512, 512, 513, a_layout="col")
+    assert len({class_of(p, config()) for p in sizes}) == 1
+    assert len({class_of(p, config()) for p in (mm(512, 512, 520), mm(512, 512, 513))}) == 2
+
+
+def test_a_padded_operand_has_its_contiguous_size_fixed():
+    cls = class_of(mm(512, 512, 197, a_align=8), config())
+    assert cls.extents["K"] == Extent(197, fixed=True)
+    assert cls.fixed == {"B", "K"}
+
+
+def test_sizes_can_be_fixed():
+    problem = mm(2048, 2048, 2048)
+    assert class_of(problem, config(), fixed="K").extents["K"] == Extent(2048, fixed=True)
+    own = class_of(problem, config(), fixed=ALL_FIXED)
+    assert serves(own, problem)
+    assert not serves(own, mm(2049, 2048, 2048))
+
+
+def test_what_32_bits_cannot_index_is_compiled_for_itself():
+    assert class_of(mm(65536, 65536, 64), config()).fixed == ALL_FIXED
+
+
+def test_libraries_and_huge_batches_have_no_class():
+    assert class_of(mm(64, 64, 64), Candidate.make("aten::mm")) is None
+    assert class_of(mm(64, 64, 64), Candidate.make("decompose_k", k_split=4)) is None
+    huge = Problem.make("bmm", 16, 16, 16, "float16", B=65536)
+    assert class_of(huge, config(16, 16, 16, "triton::bmm")) is None
+    assert shared_class(mm(64, 64, 64), Candidate.make("aten::mm")) is None
+
+
+def test_tf32_is_asked_for_from_a_size_up():
+    def sized(*size):
+        return class_of(mm(*size, "float32", allow_tf32=True), config()).tf32_sized
+
+    assert sized(16, 512, 512)
+    assert not sized(15, 512, 512)
+    assert not sized(16, 511, 512)
+    assert not class_of(mm(512, 512, 512, "float32"), config()).tf32_sized
+
+
+def test_odd_strides_are_compiled_for_each_problem_and_short_loops_for_each_k():
+    assert shared_class(mm(512, 512, 4096), config()).fixed == {"B"}
+    assert shared_class(mm(512, 512, 512), config()).fixed == {"B", "K"}
+    assert shared_class(mm(512, 513, 4096), config()).fixed == ALL_FIXED
+
+
+def test_the_grid_covers_the_output():
+    problem = Problem.make("bmm", 100, 300, 64, "float16", B=5)
+    cls = class_of(problem, config(template="triton::bmm"))
+    assert grid(cls, problem, 132) == (1 * 3, 5, 1)
+    tma = class_of(mm(4096, 4096, 64), config(template="triton::mm_persistent_tma"))
+    assert grid(tma, mm(4096, 4096, 64), 132) == (132, 1, 1)
+    assert grid(tma, mm(128, 4096, 64), 132) == (32, 1, 1)
+
+
+sizes = st.integers(1, 5000) | st.sampled_from([16, 64, 96, 512, 4096])
+
+
+@given(
+    op=st.sampled_from(["mm", "addmm", "bmm", "baddbmm"]),
+    size=st.tuples(sizes, sizes, sizes),
+    layouts=st.tuples(*[st.sampled_from(["row", "col"])] * 2),
+    align=st.sampled_from([None, 1, 2, 8, 16]),
+    fixed=st.sets(st.sampled_from("BMNK")),
+)
+def test_a_class_serves_the_problem_that_it_was_made_for(op, size, layouts, align, fixed):
+    batch = 3 if op in ("bmm", "baddbmm") else 1
+    problem = Problem.make(
+        op, *size, "float16", B=batch, a_layout=layouts[0], b_layout=layouts[1], a_align=align
+    )
+    cls = class_of(problem, config(32, 32, 32), fixed=fixed)
+    assert serves(cls, problem)
+    assert fixed <= cls.fixed
+    for dim, extent in cls.extents.items():
+        assert extent.holds(getattr(problem, dim))
+    again = KernelClass.from_dict(json.loads(json.dumps(cls.to_dict())))
+    assert (again, again.key, again.family) == (cls, cls.key, cls.family)

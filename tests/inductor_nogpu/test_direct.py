@@ -1,0 +1,363 @@
+"""Kernels compiled for many problems: what Inductor and Triton make of them for sm_90, and the
+bench that launches them, over a driver that computes in the CPU's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+import triton
+
+from diode_engine.collect import direct_worker, operands
+from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.compile_worker import build_all
+from diode_engine.collect.direct_worker import Bench
+from diode_engine.collect.driver import Driver
+from diode_engine.collect.worker import ProblemAtWork
+from diode_engine.errors import IntegrationError
+from diode_engine.hardware import H200, Environment
+from diode_engine.inductor.binary import Binary
+from diode_engine.inductor.kernel_class import ALL_FIXED, class_of, grid, shared_class
+from diode_engine.inductor.symbolic import family
+from diode_engine.problem import Candidate, Failure, Problem
+from tests.collect.fake_cuda import FakeCuda, unpacked
+
+DEVICE = torch.device("cuda", 0)
+COUNTED = ("wgmma.mma_async", "mma.sync", "cp.async.cg", "cp.async.ca", "st.global")
+
+
+def config(m, n, k, stages, warps, template="triton::mm"):
+    return Candidate.make(
+        template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8, num_stages=stages, num_warps=warps
+    )
+
+
+def compiled(problem, candidate, **more):
+    """(what was rendered, its binary, Triton's own kernel)"""
+    cls = class_of(problem, candidate, **more)
+    with family(cls, DEVICE) as rendering:
+        rendered = rendering.render(cls)
+        binary = rendered.compile()
+    return rendered, binary, rendered.autotuner.compile_results[0].kernel
+
+
+PAIRS = {
+    "bf16, rows of 16s": (
+        Problem.make("mm", 1000, 2048, 2048, "bfloat16", b_layout="col"),
+        config(128, 128, 64, 3, 8),
+    ),
+    "columns of 4s": (
+        Problem.make("mm", 100, 768, 8192, "float32", allow_tf32=True, a_layout="col"),
+        config(32, 32, 64, 2, 2),
+    ),
+    "odd rows": (Problem.make("mm", 64, 512, 1025, "float16"), config(64, 64, 32, 3, 4)),
+    "bias": (Problem.make("addmm", 300, 512, 1040, "bfloat16"), config(64, 64, 32, 3, 4)),
+    "batches": (
+        Problem.make("baddbmm", 100, 1024, 1024, "float16", B=4, a_layout="col", b_layout="col"),
+        config(64, 64, 32, 4, 4, "triton::bmm"),
+    ),
+    "TMA": (
+        Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
+        config(128, 128, 64, 3, 8, "triton::mm_persistent_tma"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_shared_kernel_is_built_like_the_problems_own(name):
+    problem, candidate = PAIRS[name]
+    rendered, shared, kernel = compiled(problem, candidate)
+    _, own, own_kernel = compiled(problem, candidate, fixed=ALL_FIXED)
+    assert {f"size_{d}" for d in "MNK"} <= set(rendered.arguments)
+    assert not any(what.startswith("size_") for what, _ in own.arguments)
+    counts, own_counts = (
+        {word: k.asm["ptx"].count(word) for word in COUNTED} for k in (kernel, own_kernel)
+    )
+    assert counts == own_counts
+    assert shared.shared_bytes == own.shared_bytes
+    assert (shared.warps, shared.scratch_bytes) == (own.warps, own.scratch_bytes)
+    assert 0 < shared.registers <= 255
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_arguments_are_those_of_tritons_signature(name):
+    problem, candidate = PAIRS[name]
+    _, binary, kernel = compiled(problem, candidate)
+    # what Triton's own launcher would pack: pointers, 32-bit sizes, and two pointers more
+    signature = [kind for kind in kernel.src.signature.values() if kind != "constexpr"]
+    types = {"i32": "u32", "i64": "u64"}
+    expected = ["u64" if kind[0] == "*" else types[kind] for kind in signature]
+    assert [kind for _, kind in binary.arguments] == [*expected, "u64", "u64"]
+    names = [what for what, _ in binary.arguments]
+    assert names[-2:] == ["global_scratch", "profile_scratch"]
+    assert names.index("a") + 1 == names.index("b") < names.index("out")
+    assert ("bias" in names) == problem.op.biased
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_sizes_and_grid_are_those_that_inductor_would_launch_with(name):
+    problem, candidate = PAIRS[name]
+    cls = class_of(problem, candidate, fixed=ALL_FIXED)
+    with family(cls, DEVICE) as rendering:
+        choice = rendering._choice
+        blocks = {**choice.params.to_kwargs(), **candidate.config}
+        shape = [problem.M, problem.N]
+        if problem.op.batched:
+            shape.insert(0, problem.B)
+        assert grid(cls, problem, 132) == tuple(choice.template.grid(*shape, blocks))
+
+
+def test_problems_of_a_class_are_rendered_alike():
+    sources = set()
+    for m, n, k in ((2048, 2048, 2048), (17 * 128, 16, 64), (999, 4096 + 16, 8192 + 64)):
+        problem = Problem.make("mm", m, n, k, "bfloat16")
+        cls = class_of(problem, config(128, 16, 64, 3, 4))
+        with family(cls, DEVICE) as rendering:
+            sources.add(rendering.render(cls).source)
+    assert len(sources) == 1
+
+
+def test_tf32_is_used_where_inductor_uses_it():
+    for size in ((512, 512, 1024), (8, 512, 1024)):
+        problem = Problem.make("mm", *size, "float32", allow_tf32=True)
+        candidate = config(16, 32, 32, 2, 2)
+        _, _, shared = compiled(problem, candidate)
+        _, _, own = compiled(problem, candidate, fixed=ALL_FIXED)
+        assert ("tf32" in shared.asm["ptx"]) == ("tf32" in own.asm["ptx"])
+
+
+def test_what_cannot_be_built_says_why():
+    problem = Problem.make("mm", 4096, 4096, 4096, "float32")
+    too_large = class_of(problem, config(128, 128, 128, 5, 8))
+    fits = class_of(problem, config(32, 32, 128, 1, 4))
+    small = replace(H200, shared_bytes_block=40000)
+    results = dict(build_all([too_large, fits], small, DEVICE))
+    assert isinstance(results[0], Unbuilt)
+    assert results[0].failure is Failure.OUT_OF_RESOURCES
+    assert isinstance(results[1], Binary)
+
+
+def test_a_family_renders_no_other():
+    problem = Problem.make("mm", 512, 512, 512, "float16")
+    with (
+        family(class_of(problem, config(32, 32, 64, 2, 4)), DEVICE) as rendering,
+        pytest.raises(IntegrationError, match="another family"),
+    ):
+        rendering.render(class_of(problem, config(32, 32, 128, 2, 4)))
+
+
+def test_a_template_that_is_not_offered_is_nobodys_fault():
+    odd = Problem.make("mm", 64, 513, 513, "bfloat16")  # no TMA descriptor for such rows
+    cls = class_of(odd, config(64, 64, 64, 3, 4, "triton::mm_persistent_tma"))
+    [result] = [r for _, r in build_all([cls], H200, DEVICE) if r is not None]
+    assert isinstance(result, Unbuilt)
+    assert result.failure is None
+
+
+# The bench
+
+
+class CpuCuda(FakeCuda):
+    """Computes what the launched kernel would, in the memory that it is given."""
+
+    def __init__(self, binaries, problem):
+        super().__init__()
+        self.problem = problem
+        self.binaries = {binary.cubin: (cls, binary) for cls, binary in binaries.items()}
+        self.spoiled = set()  # candidates whose kernel writes nothing
+        self.launched = []
+        self.on_launch = self.compute
+
+    def compute(self, function, blocks, threads, shared, stream, packed):
+        cls, binary = self.binaries[self.cubins[function]]
+        given = unpacked(packed, binary.arguments)
+        p = self.problem
+        sizes = {
+            d: given.get(f"size_{d}", 1) * e.value if f"size_{d}" in given else getattr(p, d)
+            for d, e in cls.extents.items()
+        }
+        assert sizes == {d: getattr(p, d) for d in "BMNK"}
+        assert blocks == grid(cls, p, 132)
+        assert (threads, shared) == ((32 * binary.warps, 1, 1), binary.shared_bytes)
+        self.launched.append((cls.candidate, given["a"], given["out"]))
+        if cls.candidate in self.spoiled:
+            return
+        shapes = operands.operand_shapes(p)
+        inputs = [at(given[name], *shapes[name]) for name in shapes]
+        shape = (p.B, p.M, p.N) if p.op.batched else (p.M, p.N)
+        stride = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        at(given["out"], shape, stride, p.out_dtype).copy_(getattr(torch, p.op)(*inputs))
+
+
+def at(address, size, stride, dtype):
+    """A tensor over memory that is there."""
+    dtype = getattr(torch, dtype)
+    span = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = (ctypes.c_byte * (span * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).as_strided(size, stride)
+
+
+class Event:
+    """A GPU's clock that goes on by a microsecond with each event."""
+
+    now = 0
+
+    def __init__(self, **_):
+        self.at = 0
+
+    def record(self):
+        Event.now += 1
+        self.at = Event.now
+
+    def query(self):
+        return False
+
+    def elapsed_time(self, end):
+        return (end.at - self.at) / 1e3
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(operands, "MOST_POOL_BYTES", 1 << 21)
+
+
+CANDIDATES = [
+    Candidate.make("aten::mm"),
+    config(32, 32, 32, 2, 4),
+    config(64, 32, 32, 3, 4),
+    config(64, 64, 32, 3, 4),
+    config(128, 128, 128, 5, 8),
+]
+
+
+@pytest.fixture
+def bench(on_the_cpu, tmp_path):
+    """A function of a problem and its candidates that makes (bench, work, cuda), compiled."""
+    hardware = replace(H200, l2_bytes=1 << 18)
+    environment = Environment(hardware, "", str(torch.__version__), triton.__version__)
+
+    def make(problem, candidates):
+        binaries = Binaries(tmp_path / "binaries", environment)
+        built = {}
+        for candidate in candidates:
+            cls = shared_class(problem, candidate)
+            if cls is not None:
+                [result] = [r for _, r in build_all([cls], hardware, DEVICE) if r is not None]
+                binaries.put(cls, result)
+                built[cls] = result
+        kernels = {cls: b for cls, b in built.items() if isinstance(b, Binary)}
+        cuda = CpuCuda(kernels, problem)
+        lock = tmp_path / "lock"
+        work = ProblemAtWork(problem, DEVICE, lock)
+        return Bench(torch.device("cpu"), lock, binaries, Driver(cuda)), work, cuda
+
+    return make
+
+
+def answers(bench, work, candidates):
+    return [m for m in bench.answers(work, candidates) if "timing" in m]
+
+
+@pytest.mark.parametrize(
+    ("problem", "template"),
+    [
+        (Problem.make("mm", 96, 80, 512, "float32"), "triton::mm"),
+        (Problem.make("addmm", 96, 80, 512, "float32", b_layout="col"), "triton::mm"),
+        (Problem.make("baddbmm", 64, 80, 64, "float32", B=3, a_layout="col"), "triton::bmm"),
+        (Problem.make("bmm", 65, 81, 67, "float32", B=2), "triton::bmm"),
+    ],
+    ids=str,
+)
+def test_launches_are_given_the_operands_and_compute_the_product(bench, problem, template):
+    offered = [config(32, 32, 32, 2, 4, template), config(64, 64, 32, 3, 4, template)]
+    the_bench, work, cuda = bench(problem, offered)
+    with work._stack:
+        results = answers(the_bench, work, offered)
+    assert [(r["failure"], r["reason"]) for r in results] == [(None, "")] * 2
+    assert all(6 <= r["repeats"] <= 24 and r["min_us"] > 0 for r in results)
+    # each launch reads other memory than the ones before it, and in turn
+    addresses = [a for _, a, _ in cuda.launched]
+    again = the_bench._arena.operands._sets
+    assert len(set(addresses)) == min(len(addresses) - 1, again)  # both were checked at one place
+    turns = [c for c, _, _ in cuda.launched]
+    assert sum(a != b for a, b in itertools.pairwise(turns)) >= 6
+
+
+def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
+    problem = Problem.make("mm", 128, 128, 2048, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES)
+    cuda.spoiled = {CANDIDATES[2]}
+    strange = config(512, 512, 512, 3, 4)
+    with work._stack:
+        results = answers(the_bench, work, [*CANDIDATES, strange])
+    failures = [r["failure"] for r in results]
+    assert failures[:4] == [None, None, "wrong_result", None]
+    assert failures[4] in ("out_of_resources", None)  # Triton 3.7 pipelines less instead
+    assert failures[5] == "compile_error"
+
+
+def test_a_hopeless_kernel_is_cut_short(bench, monkeypatch):
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    slow, compute = CANDIDATES[2], cuda.compute
+
+    def launch(function, *more):
+        compute(function, *more)
+        if cuda.binaries[cuda.cubins[function]][0].candidate == slow:
+            Event.now += 1000
+
+    cuda.on_launch = launch
+    with work._stack:
+        results = answers(the_bench, work, CANDIDATES[1:4])
+    assert results[1]["repeats"] == 1
+    assert results[1]["failure"] is None
+    assert results[1]["min_us"] > 1000
+    assert results[0]["repeats"] > 6
+    assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 1
+
+
+def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch):
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    cuda.fails["cuLaunchKernel"] = 700
+    exits = []
+
+    def leave(code):
+        exits.append(code)
+        raise SystemExit
+
+    monkeypatch.setattr(direct_worker.os, "_exit", leave)
+    with work._stack:
+        with pytest.raises(SystemExit):
+            answers(the_bench, work, CANDIDATES[1:4])
+        [result] = answers(the_bench, work, CANDIDATES[1:2])
+    assert exits == [1]
+    assert result["failure"] == "illegal_access"
+
+
+def test_a_launch_that_is_refused_is_that_kernels_failure_alone(bench):
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    cuda.fails["cuLaunchKernel"] = 701
+    with work._stack:
+        results = answers(the_bench, work, [CANDIDATES[0], *CANDIDATES[1:4]])
+    assert [r["failure"] for r in results] == [None, *["out_of_resources"] * 3]
+
+
+def test_the_least_used_kernels_are_unloaded(bench, monkeypatch):
+    monkeypatch.setattr(direct_worker, "MOST_LOADED", 1)
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    with work._stack:
+        answers(the_bench, work, CANDIDATES[1:4])
+        assert cuda.calls.count("cuModuleUnload") == 2
+        assert len(answers(the_bench, work, CANDIDATES[1:4])) == 3
