@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from torch._inductor.select_algorithm import ExternKernelCaller
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
@@ -28,6 +27,7 @@ from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.operands import Operands, Pools
 from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, within
 from diode_engine.collect.worker import ProblemAtWork, environment, held, quiet, serve
+from diode_engine.inductor import kernels
 from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import KernelClass, shared_class
 from diode_engine.problem import Candidate, Failure, Problem, Timing
@@ -192,9 +192,9 @@ class Bench:
                 scratch=self._scratch_of,
             )
             return Contender(launch)
-        caller = choice.choice if candidate.is_extern else None
-        if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
-            library, operands = caller.to_callable(), arena.operands
+        library = kernels.library_call(choice)
+        if library is not None:
+            operands = arena.operands
 
             def call(place: Place, _: int) -> None:
                 inputs, out = operands.tensors(place)

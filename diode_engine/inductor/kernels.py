@@ -165,6 +165,17 @@ def tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def library_call(choice: Any) -> Callable[..., Any] | None:
+    """What calls a library for a KernelTemplateChoice, given the operands and `out`; None
+    where the choice is a generated kernel or has no variant that takes `out`."""
+    if choice.template.uid.startswith("aten::"):
+        caller = choice.choice
+        if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
+            call: Callable[..., Any] = caller.to_callable()
+            return call
+    return None
+
+
 def launchable(
     choice: Any, operands: Sequence[torch.Tensor], out: torch.Tensor
 ) -> Callable[[], Any]:
