@@ -1,4 +1,5 @@
-"""The size of the space as plans tell it, against what Inductor offers."""
+"""The EXHAUSTIVE space and its size as validation and plans tell them, against what Inductor
+offers."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from diode_engine.collect.sources import mixed
 from diode_engine.collect.space import SpaceSize, space_size
 from diode_engine.inductor import kernels
 from diode_engine.problem import Problem
+from diode_engine.validation.exhaustive_space import exhaustive_space
 
 CHOSEN = [
     Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
@@ -25,9 +27,12 @@ CHOSEN = [
 
 
 @pytest.mark.parametrize("problem", CHOSEN + mixed(12, 5), ids=str)
-def test_the_size_is_what_inductor_offers(problem: Problem) -> None:
+def test_the_space_is_what_inductor_offers(problem: Problem) -> None:
     with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
         offered = set(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
         offered |= set(kernels.offered(problem.op, operands, space="DEFAULT"))
+    space = exhaustive_space(problem, torch.__version__)
+    assert len(space) == len(set(space))
+    assert set(space) == offered
     libraries = sum(candidate.is_extern for candidate in offered)
     assert space_size(problem, torch.__version__) == SpaceSize(libraries, len(offered) - libraries)

@@ -1,0 +1,75 @@
+"""The candidates that max-autotune offers with its search space EXHAUSTIVE and persistent TMA
+kernels on, told without torch: what Diode chooses among at compile time.
+
+This mirrors what torch._inductor offers on NVIDIA GPUs (template_heuristics/triton.py, torch
+2.10 to 2.13); a test holds it against the real Inductor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+from diode_engine.problem import Candidate, Operand, Problem
+from diode_engine.validation.default_space import default_space
+
+_BLOCKS = (16, 32, 64, 128, 256)
+_STAGES = (1, 2, 3, 4, 5)
+_GROUP_M = 8
+_WARPS = (2, 4, 8)
+_TMA_WARPS = (4, 8)
+_MOST_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
+_TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
+
+
+def exhaustive_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
+    """The candidates, ATen's first, as this version of torch has them (the newest known one
+    where it is empty or not a version). The DEFAULT space is part of it."""
+    default = default_space(problem, torch)
+    first = tuple(c for c in default if c.is_extern or c.template == "decompose_k")
+    if len(first) == len(default):  # K is only split
+        return first
+    m, n, k = (_reach(size) for size in (problem.M, problem.N, problem.K))
+    if problem.op.batched:
+        return first + _tiled("triton::bmm", m, n, k, _WARPS)
+    tiled = _tiled("triton::mm", m, n, k, _WARPS)
+    if _tma(problem):
+        tiled += _tiled("triton::mm_persistent_tma", m, n, k, _TMA_WARPS)
+    return first + tiled
+
+
+def _reach(size: int) -> int:
+    """The largest block that is used for a size."""
+    return min(max(_BLOCKS[0], 1 << (size - 1).bit_length()), _BLOCKS[-1])
+
+
+@cache  # 125 reaches of three kinds
+def _tiled(
+    template: str, m: int, n: int, k: int, warps_tried: tuple[int, ...]
+) -> tuple[Candidate, ...]:
+    """The distinct configs after blocks are cut to the problem, and warps to the tile."""
+    found: dict[tuple[int, ...], None] = {}
+    for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS, warps_tried):
+        bm, bn, bk = min(bm, m), min(bn, n), min(bk, k)
+        if -(-bm * bn // (32 * warps)) <= _MOST_ACCUMULATORS:
+            for stages in _STAGES:
+                found[bm, bn, bk, stages, min(warps, bm * bn // 256)] = None
+    return tuple(
+        Candidate.make(
+            template, BLOCK_M=bm, BLOCK_N=bn, BLOCK_K=bk, GROUP_M=_GROUP_M,
+            num_stages=stages, num_warps=warps,
+        )
+        for bm, bn, bk, stages, warps in found
+    )  # fmt: skip
+
+
+def _tma(problem: Problem) -> bool:
+    """Whether both operands can be read through descriptors."""
+
+    def fits(operand: Operand, rows: int, cols: int) -> bool:
+        inner = cols if operand.layout == "row" else rows
+        size = problem.dtype.itemsize
+        return (operand.align * size) % _TMA_BYTES == 0 and (inner * size) % _TMA_BYTES == 0
+
+    p = problem
+    return fits(p.a, p.M, p.K) and fits(p.b, p.K, p.N)
