@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -89,27 +92,26 @@ class CandidatePlan:
 
     def next_batch(self, size: int) -> list[Candidate]:
         """The next `size` candidates or fewer; none when the plan is done."""
-        batch: list[Candidate] = []
-        while len(batch) < size and self.left > 0:
-            batch.append(self._first.pop(0) if self._first else self._of_the_rest())
-            self.left -= 1
+        batch = self._first[: min(size, self.left)]
+        del self._first[: len(batch)]
+        orders: dict[_Kind, Iterator[int]] = {}  # what is known changes between batches only
+        while len(batch) < min(size, self.left):
+            kind = self._kinds.pop()
+            if kind not in orders:
+                orders[kind] = iter(np.argsort(self._scores(kind), kind="stable"))
+            chosen = next(index for index in orders[kind] if self._open[index])
+            self._open[chosen] = False
+            batch.append(self._rest[chosen])
+        self.left -= len(batch)
         return batch
-
-    def _of_the_rest(self) -> Candidate:
-        scores = self._scores(self._kinds.pop())
-        chosen = int(np.argmin(np.where(self._open, scores, np.inf)))
-        if not self._open[chosen]:  # all scores are infinite
-            chosen = int(np.argmax(self._open))
-        self._open[chosen] = False
-        return self._rest[chosen]
 
     def _scores(self, kind: _Kind) -> npt.NDArray[np.float64]:
         """[n] for the rest: the least is next."""
         if self._advice is not None and kind in (_Kind.EXPECTED, _Kind.HOPED):
             return self._advice.expected if kind is _Kind.EXPECTED else self._advice.hoped
         if kind is _Kind.NEAR:
-            elite = sorted(self._times, key=self._times.__getitem__)
-            near = [_place(c) for c in elite if "BLOCK_M" in c.config][:ELITE]
+            tiled = (c for c in self._times if "BLOCK_M" in c.config)
+            near = [_place(c) for c in heapq.nsmallest(ELITE, tiled, self._times.__getitem__)]
             if near:
                 steps = np.abs(self._places[:, None, :] - np.array(near)[None]).sum(axis=2)
                 steps += 0.5 * np.arange(len(near))  # the fastest has its neighbours first
@@ -134,10 +136,11 @@ def _number(config: Mapping[str, Scalar], name: str) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _place(candidate: Candidate) -> npt.NDArray[np.float64]:
-    """[6] coordinates in which neighbours are one apart: doublings of a block or of the
+@lru_cache(maxsize=1 << 13)  # the same ones come with every problem
+def _place(candidate: Candidate) -> tuple[float, ...]:
+    """6 coordinates in which neighbours are one apart: doublings of a block or of the
     warps, two stages, another template."""
     c = candidate.config
     sizes = [_number(c, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")]
     template = float(candidate.template == "triton::mm_persistent_tma")
-    return np.array([*np.log2(sizes), 0.5 * _number(c, "num_stages"), template])
+    return (*map(math.log2, sizes), 0.5 * _number(c, "num_stages"), template)
