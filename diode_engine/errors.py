@@ -4,6 +4,9 @@
     ├── RecordError        a problem, candidate, timing or environment has an impossible value
     ├── DatasetError       a dataset file is malformed or of an unknown version
     ├── StoreError         the database cannot be opened, migrated or written
+    │   ├── StoreMissingError
+    │   ├── StoreLockedError
+    │   ├── SchemaTooOldError
     │   └── SchemaTooNewError
     ├── ModelError         a model file is missing, corrupt, foreign or too new
     ├── RegistryError      no such model, version or alias
@@ -32,6 +35,18 @@ class DatasetError(DiodeError):
 
 class StoreError(DiodeError):
     """The store cannot be opened, migrated, read or written."""
+
+
+class StoreMissingError(StoreError):
+    """There is no store at the path."""
+
+
+class StoreLockedError(StoreError):
+    """Another process kept the store locked; trying again later may work."""
+
+
+class SchemaTooOldError(StoreError):
+    """The store was written by an older Diode, and opening it for reading does not migrate it."""
 
 
 class SchemaTooNewError(StoreError):

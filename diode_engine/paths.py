@@ -21,6 +21,17 @@ def data_dir() -> Path:
     return platformdirs.user_data_path("diode", appauthor=False)
 
 
+def settings_path() -> Path:
+    """The user's settings of the dashboard, a TOML file that need not exist: in $DIODE_HOME, else
+    in the platform's place for an application's configuration."""
+    home = os.environ.get("DIODE_HOME")
+    if home:
+        return Path(home).expanduser() / "dashboard.toml"
+    import platformdirs
+
+    return platformdirs.user_config_path("diode", appauthor=False) / "dashboard.toml"
+
+
 def store_path(given: str | os.PathLike[str] | None = None) -> Path:
     """The database: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
     directory."""

@@ -5,15 +5,16 @@ is (`look`), start one (`start`), follow it, stop it, and go on with one that wa
 """
 
 from diode_engine.runs.cancelling import cancel
-from diode_engine.runs.following import Tick, follow
+from diode_engine.runs.following import Tail, Tick, follow
 from diode_engine.runs.job import Heartbeat, begin
-from diode_engine.runs.launch import KINDS, command_line, resume, settle, start
+from diode_engine.runs.launch import KINDS, command_line, repeat, resume, settle, start
 from diode_engine.runs.status import Status, look, look_at_all
 
 __all__ = [
     "KINDS",
     "Heartbeat",
     "Status",
+    "Tail",
     "Tick",
     "begin",
     "cancel",
@@ -21,6 +22,7 @@ __all__ = [
     "follow",
     "look",
     "look_at_all",
+    "repeat",
     "resume",
     "settle",
     "start",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ def follow(
     Raises StoreError where there is no such run. Leaving it early leaves the run alone.
     """
     status = look(store, run)
-    tail = None if status.run.log is None else _Tail(Path(status.run.log))
+    tail = None if status.run.log is None else Tail(Path(status.run.log))
     lingering = 0
     while True:
         process = status.run.process
@@ -48,15 +49,19 @@ def follow(
         status = look(store, run)
 
 
-class _Tail:
-    """A growing text file, read piece by piece."""
+class Tail:
+    """A growing text file, read piece by piece: from its start, or from its `last` bytes on."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, last: int | None = None) -> None:
         self._path = path
         self._at = 0
+        if last is not None:
+            with contextlib.suppress(OSError):
+                self._at = max(0, path.stat().st_size - last)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def read(self) -> str:
+        """What has been written since the last time; nothing where there is no file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)

@@ -46,6 +46,15 @@ def start(store: Store, kind: str, spec: Mapping[str, Any]) -> Run:
     return _launch(store, kind, spec, command_line(kind, spec, store.path), Path.cwd())
 
 
+def repeat(store: Store, run: int) -> Run:
+    """Starts the command of a run that has ended, however it did, once more as a new run.
+
+    Raises RunError where it is not over or does not know its command.
+    """
+    earlier, command, directory = _again(store, run)
+    return _launch(store, earlier.kind, earlier.spec, command, directory)
+
+
 def resume(store: Store, run: int) -> Run:
     """Starts the command of a run that failed, died or was cancelled again, as a new run that
     names it; a collection goes on where it was, a training begins anew.
@@ -53,23 +62,29 @@ def resume(store: Store, run: int) -> Run:
     Raises RunError where it is not over, is done, is gone on with already, or does not know its
     command.
     """
+    earlier, command, directory = _again(store, run)
+    if earlier.state is RunState.DONE:
+        raise RunError(f"Run {run} is done; there is nothing left of it to go on with.")
+    for other in look_at_all(store):
+        if other.run.resumes == run and not other.state.ended:
+            raise RunError(f"Run {other.run.id} goes on with run {run} already.")
+    return _launch(store, earlier.kind, earlier.spec, command, directory, resumes=run)
+
+
+def _again(store: Store, run: int) -> tuple[Run, tuple[str, ...], Path]:
+    """A run that can be started again, its command, and the folder to do so in."""
     status = look(store, run)
     earlier = status.run
     if not status.state.ended:
         raise RunError(f"Run {run} is {status.state}; cancel it first.")
-    if status.state is RunState.DONE:
-        raise RunError(f"Run {run} is done; there is nothing left of it to go on with.")
     if earlier.command is None or earlier.directory is None:
         raise RunError(
             f"Run {run} was not started as a command, so it cannot be started again from here."
         )
-    for other in look_at_all(store):
-        if other.run.resumes == run and not other.state.ended:
-            raise RunError(f"Run {other.run.id} goes on with run {run} already.")
     directory = Path(earlier.directory)
     if not directory.is_dir():
         raise RunError(f"The folder {directory}, where run {run} was started, is gone.")
-    return _launch(store, earlier.kind, earlier.spec, earlier.command, directory, resumes=run)
+    return earlier, earlier.command, directory
 
 
 def _launch(

@@ -20,7 +20,13 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
-from diode_engine.errors import SchemaTooNewError, StoreError
+from diode_engine.errors import (
+    SchemaTooNewError,
+    SchemaTooOldError,
+    StoreError,
+    StoreLockedError,
+    StoreMissingError,
+)
 from diode_engine.store.schema import APPLICATION_ID, HEAD
 
 if TYPE_CHECKING:  # Alembic is needed, and imported, only to migrate
@@ -38,19 +44,21 @@ def sentences(path: Path) -> Iterator[None]:
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         text = str(cause)
+        kind = StoreError
         if "not a database" in text or "malformed" in text:
             sentence = (
                 f"{path} is not a Diode store, or it is damaged ({text}); give another path, or "
                 "put a backup in its place."
             )
         elif "locked" in text or "busy" in text:
+            kind = StoreLockedError
             sentence = (
                 f"The store {path} stayed locked by another process for {BUSY_SECONDS:.0f} s; "
                 "try again when that process is done."
             )
         else:
             sentence = f"The store {path} could not be read or written: {text}."
-        raise StoreError(sentence) from error
+        raise kind(sentence) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise StoreError(f"A value does not fit in the store {path}: {error}.") from error
 
@@ -58,23 +66,26 @@ def sentences(path: Path) -> Iterator[None]:
 def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
     """The engine on a store of the newest schema; creates or migrates it unless `read_only`.
 
-    Raises StoreError where the file is missing (read-only), foreign, damaged or, read-only,
-    of an older schema; SchemaTooNewError where a newer Diode wrote it.
+    Raises StoreMissingError where there is no file and SchemaTooOldError where it is of an older
+    schema (both: read-only), SchemaTooNewError where a newer Diode wrote it, StoreLockedError
+    where it stays locked, and StoreError where it is foreign or damaged.
     """
     with sentences(path):
         if read_only and not path.is_file():
-            raise StoreError(f"There is no store at {path}; import or collect timings first.")
+            raise StoreMissingError(
+                f"There is no store at {path}; import or collect timings first."
+            )
         if not read_only:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StoreError(f"The folder of {path} cannot be made: {error}.") from error
-        with closing(_connect(path, read_only=read_only)) as connection:
+        with closing(connect(path, read_only=read_only)) as connection:
             revision = _revision(connection, path)
         if revision != HEAD:
             _refuse_newer(path, revision)
             if read_only:
-                raise StoreError(
+                raise SchemaTooOldError(
                     f"The store {path} is of an older schema ({revision or 'none'}; this Diode "
                     f"reads {HEAD}); open it once for writing, which migrates it."
                 )
@@ -82,7 +93,8 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
         return _engine(path, read_only=read_only)
 
 
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """The driver's own connection, which waits BUSY_SECONDS for a lock and begins nothing."""
     mode = "mode=rwc"
     if read_only:
         mode = "mode=ro"
@@ -102,7 +114,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 def _engine(path: Path, *, read_only: bool) -> sa.Engine:
     engine = sa.create_engine(
-        "sqlite://", creator=lambda: _connect(path, read_only=read_only), poolclass=QueuePool
+        "sqlite://", creator=lambda: connect(path, read_only=read_only), poolclass=QueuePool
     )
 
     @sa.event.listens_for(engine, "connect")
@@ -151,11 +163,11 @@ def _migrate(path: Path) -> None:
     from alembic import command
 
     config = _alembic()
-    with closing(_connect(path, read_only=False)) as connection:
+    with closing(connect(path, read_only=False)) as connection:
         _until_unlocked(lambda: connection.execute("PRAGMA journal_mode = WAL"))
 
     engine = sa.create_engine(
-        "sqlite://", creator=lambda: _connect(path, read_only=False), poolclass=NullPool
+        "sqlite://", creator=lambda: connect(path, read_only=False), poolclass=NullPool
     )
     _begin(engine)
     backup: Path | None = None
@@ -225,7 +237,7 @@ def _back_up(path: Path, revision: str) -> Path:
         target = path.with_name(f"{path.name}.schema-{revision}-{count}.bak")
     try:
         with (
-            closing(_connect(path, read_only=True)) as source,
+            closing(connect(path, read_only=True)) as source,
             closing(sqlite3.connect(target)) as copy,
         ):
             source.backup(copy)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diode_engine.errors import RunError
-from diode_engine.runs import cancel, command_line, follow, look, resume, settle, start
+from diode_engine.runs import cancel, command_line, follow, look, repeat, resume, settle, start
 from diode_engine.runs.cancelling import ASKED_SECONDS
 from diode_engine.runs.process import is_alive, kill, process
 from diode_engine.store import RunState, Store
@@ -205,6 +205,19 @@ def test_what_cannot_be_resumed_says_why(store, tmp_path):
     with pytest.raises(RunError, match=r"The folder .*gone, where run 2 was started, is gone"):
         resume(store, run)
     assert len(store.runs()) == 2
+
+
+def test_what_has_ended_can_be_done_once_more(store, job, wait_for_end):
+    run = begun(store, job, {"gpu": [0]})
+    with pytest.raises(RunError, match="running; cancel it first"):
+        repeat(store, run.id)
+    job.tell("end")
+    wait_for_end(run.process)
+    again = repeat(store, run.id)
+    assert job.hear() == f"begun {again.id}"
+    assert (again.command, again.resumes) == (run.command, None)
+    job.tell("end")
+    wait_for_end(store.run(again.id).process)
 
 
 def test_a_process_that_cannot_be_started_is_a_failed_run(store, monkeypatch, tmp_path):
