@@ -50,6 +50,7 @@ class Run:
     `command` are the words that start it again in `directory`, with everything that it was
     asked for; None where it was not started as a command. `log` is the file that a run without
     a terminal writes its messages to. `resumes` is the earlier run that it goes on with.
+    `note` and `tags`, in their alphabet's order, are what people wrote on it.
     """
 
     id: int
@@ -68,3 +69,5 @@ class Run:
     log: str | None
     cancel_asked: datetime | None
     resumes: int | None
+    note: str | None
+    tags: tuple[str, ...]

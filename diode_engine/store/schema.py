@@ -4,6 +4,10 @@ A timing belongs to a sweep: the candidates that one run timed on one problem in
 environment. That keeps a timing at about 45 bytes, and all of a sweep's timings side by
 side: `timings` is one B-tree ordered by (sweep, candidate, seq). `seq` counts the times
 that a sweep holds the same candidate. A reason of failure is a row of `failures`.
+
+`summaries` and `tallies` follow from the timings and are written with them, in the same
+transaction: a page of problems or the counts of a store must not take a walk through millions
+of timings.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-HEAD = "0002"  # the newest revision in migrations/versions
+HEAD = "0003"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
 
 metadata = sa.MetaData()
@@ -116,6 +120,7 @@ runs = sa.Table(
     sa.Column("pid_started", sa.Integer),
     _real("cancel_asked"),  # seconds since 1970, UTC
     sa.Column("resumes", sa.Integer, sa.ForeignKey("runs.id", name="resumed_run")),
+    sa.Column("note", sa.Text),
     sqlite_strict=True,
 )
 
@@ -156,4 +161,68 @@ timings = sa.Table(
     ),
     sqlite_strict=True,
     sqlite_with_rowid=False,
+)
+
+# One problem in one environment. A candidate's time is the median of its timings' times there,
+# whichever runs they are of.
+summaries = sa.Table(
+    "summaries",
+    metadata,
+    _reference("problem", "problems"),
+    _reference("environment", "environments"),
+    _integer("candidates"),  # distinct ones, timed or failed
+    _integer("failed"),  # those of them that have failures only
+    _integer("timings"),  # failures included
+    _reference("best", "candidates", nullable=True),
+    _real("best_us"),
+    _real("aten_us"),  # of the fastest `aten::` candidate
+    sa.PrimaryKeyConstraint("problem", "environment"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# How many timings a run holds of each kind; failure is 0 for those with a time.
+tallies = sa.Table(
+    "tallies",
+    metadata,
+    _reference("run", "runs"),
+    _reference("environment", "environments"),
+    _text("op"),
+    _text("dtype"),
+    _integer("allow_tf32"),
+    _integer("failure"),
+    _integer("timings"),
+    sa.PrimaryKeyConstraint("run", "environment", "op", "dtype", "allow_tf32", "failure"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+tags = sa.Table(
+    "tags",
+    metadata,
+    _reference("run", "runs"),
+    _text("tag"),
+    sa.PrimaryKeyConstraint("run", "tag"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+curves = sa.Table(
+    "curves",
+    metadata,
+    _reference("run", "runs"),
+    _text("series"),
+    _real("step", nullable=False),
+    _real("value"),  # NULL for NaN
+    sa.PrimaryKeyConstraint("run", "series", "step"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+results = sa.Table(
+    "results",
+    metadata,
+    sa.Column("run", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
+    sa.Column("document", sa.LargeBinary, nullable=False),  # JSON, compressed with Zstandard
+    sqlite_strict=True,
 )

@@ -205,7 +205,7 @@ def test_tables_are_strict_and_references_hold(store, make_table):
         ("DELETE FROM runs", "FOREIGN KEY"),
         ("UPDATE timings SET failure = 1", "CHECK"),
     ):
-        with pytest.raises(StoreError, match=refused), store._writes() as connection:
+        with pytest.raises(StoreError, match=refused), store.writes() as connection:
             connection.exec_driver_sql(statement)
     assert len(store.read()) == len(make_table())
 

@@ -1,0 +1,166 @@
+"""Timings into the tables, a transaction at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from diode_engine.errors import StoreError
+from diode_engine.hardware import Environment
+from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.store import schema
+from diode_engine.store.records import columns_of, pairs_of
+from diode_engine.store.summaries import summarise, tally
+from diode_engine.table import FAILURES, TimingTable
+
+_Record = TypeVar("_Record", Problem, Candidate, Environment)
+_Ids = npt.NDArray[np.int64]
+
+_KEYS_A_QUERY = 500
+_LOW = 2**32 - 1  # the lower half of two integers in one
+_INSERT = (
+    "INSERT INTO timings (sweep, candidate, seq, min_us, median_us, spread_us, repeats, failure)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
+    """Writes all rows, what they name and what follows from them; returns how many they are.
+    Raises StoreError where a row was never timed."""
+    if not len(table):
+        return 0
+    if np.any(table.failure == FAILURES.index(Failure.NOT_TIMED) + 1):
+        raise StoreError(
+            "Some of these rows were never timed; a store keeps timings and failures only."
+        )
+    problem = _ids(connection, schema.problems, table.problems, table.problem)
+    candidate = _ids(connection, schema.candidates, table.candidates, table.candidate)
+    environment = _ids(connection, schema.environments, table.environments, table.environment)
+    sweep, there = _sweep_ids(connection, run, problem, environment)
+    failure = _failure_ids(connection, table.failure)[table.failure]
+    summarise(connection, problem, environment, candidate, table.time_us)
+    tally(connection, run, table, environment, failure)
+    # B-tree order, which fills the pages; stable, so that equal ones keep theirs.
+    order = np.argsort((sweep << 32) | candidate, kind="stable")
+    sweep, candidate = sweep[order], candidate[order]
+    seq = _occurrence(sweep, candidate)
+    if there:
+        _after_those_there(connection, there, sweep, candidate, seq)
+    driver: Any = connection.connection.driver_connection
+    # The driver binds NaN as NULL, and SQLAlchemy would need a dict a row.
+    driver.executemany(
+        _INSERT,
+        zip(
+            sweep.tolist(),
+            candidate.tolist(),
+            seq.tolist(),
+            table.min_us[order].tolist(),
+            table.median_us[order].tolist(),
+            table.spread_us[order].tolist(),
+            table.repeats[order].tolist(),
+            [code or None for code in failure[order].tolist()],
+            strict=True,
+        ),
+    )
+    return len(table)
+
+
+def failure_reasons(connection: sa.Connection) -> dict[str, int]:
+    """The ids of the reasons of failure that the store knows."""
+    return pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
+
+
+def _ids(
+    connection: sa.Connection,
+    table: sa.Table,
+    records: Sequence[_Record],
+    index: npt.NDArray[np.int32],
+) -> _Ids:
+    """[n] the id of each row's record; those that are new are written, in the rows' order."""
+    used, first = np.unique(index, return_index=True)
+    used = used[np.argsort(first)]
+    keys = [records[i].key for i in used.tolist()]
+    known: dict[str, int] = {}
+    for start in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[start : start + _KEYS_A_QUERY]
+        known |= pairs_of(connection, table.c.key, table.c.id, table.c.key.in_(some))
+    new = {key: records[i] for key, i in zip(keys, used.tolist(), strict=True) if key not in known}
+    if new:
+        largest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
+        rows = []
+        for i, (key, record) in enumerate(new.items(), largest + 1):
+            rows.append({"id": i, "key": key, **columns_of(record)})
+            known[key] = i
+        connection.execute(sa.insert(table), rows)
+    ids = np.zeros(len(records), dtype=np.int64)
+    ids[used] = [known[key] for key in keys]
+    return ids[index]
+
+
+def _sweep_ids(
+    connection: sa.Connection, run: int, problem: _Ids, environment: _Ids
+) -> tuple[_Ids, list[int]]:
+    """[n] the sweep of each row, and which of the sweeps held timings before."""
+    pairs, inverse = np.unique((problem << 32) | environment, return_inverse=True)
+    s = schema.sweeps.c
+    known: dict[int, int] = {}
+    problems = np.unique(problem).tolist()
+    for start in range(0, len(problems), _KEYS_A_QUERY):
+        some = problems[start : start + _KEYS_A_QUERY]
+        query = sa.select(s.id, s.problem, s.environment).where(s.run == run, s.problem.in_(some))
+        known.update(((p << 32) | e, i) for i, p, e in connection.execute(query))
+    ids = np.zeros(len(pairs), dtype=np.int64)
+    there: list[int] = []
+    new: list[dict[str, int]] = []
+    largest = connection.scalar(sa.select(sa.func.max(s.id))) or 0
+    for k, pair in enumerate(pairs.tolist()):
+        sweep = known.get(pair)
+        if sweep is None:
+            sweep = largest + len(new) + 1
+            new.append({"id": sweep, "problem": pair >> 32, "run": run, "environment": pair & _LOW})
+        else:
+            there.append(sweep)
+        ids[k] = sweep
+    if new:
+        connection.execute(sa.insert(schema.sweeps), new)
+    return ids[inverse], there
+
+
+def _occurrence(sweep: _Ids, candidate: _Ids) -> _Ids:
+    """[n] for rows ordered by (sweep, candidate): how many equal ones come before each."""
+    n = np.arange(len(sweep))
+    starts = np.ones(len(sweep), dtype=np.bool_)
+    starts[1:] = (sweep[1:] != sweep[:-1]) | (candidate[1:] != candidate[:-1])
+    return n - np.maximum.accumulate(np.where(starts, n, 0))
+
+
+def _after_those_there(
+    connection: sa.Connection, sweeps: list[int], sweep: _Ids, candidate: _Ids, seq: _Ids
+) -> None:
+    """Moves `seq` behind the timings that these sweeps hold of the same candidates."""
+    t = schema.timings.c
+    for there in sweeps:
+        rows = slice(*np.searchsorted(sweep, [there, there + 1]))
+        query = sa.select(t.candidate, sa.func.max(t.seq)).where(t.sweep == there)
+        held = dict(map(tuple, connection.execute(query.group_by(t.candidate))))
+        if held:
+            seq[rows] += [held.get(c, -1) + 1 for c in candidate[rows].tolist()]
+
+
+def _failure_ids(connection: sa.Connection, failure: npt.NDArray[np.uint8]) -> _Ids:
+    """[number of reasons + 1] the id in `failures` for each of TimingTable's codes, 0 for 0."""
+    reasons = failure_reasons(connection)
+    ids = np.zeros(len(FAILURES) + 1, dtype=np.int64)
+    for code in np.unique(failure[failure > 0]).tolist():
+        reason = str(FAILURES[code - 1])
+        if reason not in reasons:
+            insert = sa.insert(schema.failures).values(reason=reason)
+            done = connection.execute(insert).inserted_primary_key
+            assert done is not None
+            reasons[reason] = int(done[0])
+        ids[code] = reasons[reason]
+    return ids

@@ -1,0 +1,72 @@
+"""Records as the columns of their tables, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from diode_engine.errors import RecordError, StoreError
+from diode_engine.hardware import Environment, Hardware
+from diode_engine.problem import Candidate, Problem
+
+_T = TypeVar("_T")
+_HARDWARE = tuple(field.name for field in fields(Hardware))
+
+
+def columns_of(record: Problem | Candidate | Environment) -> dict[str, Any]:
+    """The record as its table's columns."""
+    if isinstance(record, Candidate):
+        kwargs = json.dumps(record.to_dict()["kwargs"], sort_keys=True, separators=(",", ":"))
+        return {"template": record.template, "kwargs": kwargs}
+    if isinstance(record, Environment):
+        columns = record.to_dict()
+        return {**columns.pop("hardware"), **columns}
+    return {**record.to_dict(), "allow_tf32": int(record.allow_tf32)}
+
+
+def problem_of(row: Any) -> Problem:
+    columns = dict(row._mapping)
+    del columns["id"], columns["key"]
+    return Problem.from_dict({**columns, "allow_tf32": bool(columns["allow_tf32"])})
+
+
+def candidate_of(row: Any) -> Candidate:
+    return Candidate.from_dict({"template": row.template, "kwargs": json.loads(row.kwargs)})
+
+
+def environment_of(row: Any) -> Environment:
+    hardware = Hardware(**{name: row._mapping[name] for name in _HARDWARE})
+    return Environment(hardware, row.driver, row.torch, row.triton)
+
+
+def records_with(
+    connection: sa.Connection,
+    path: Path,
+    table: sa.Table,
+    ids: npt.NDArray[np.int64],
+    make: Callable[[Any], _T],
+) -> list[_T]:
+    """The records with these ids, in the ids' (ascending) order. Raises StoreError, naming the
+    store at `path`, where one is impossible."""
+    wanted = set(ids.tolist())
+    rows = connection.execute(sa.select(table).order_by(table.c.id))
+    try:
+        return [make(row) for row in rows if row.id in wanted]
+    except (RecordError, ValueError) as error:
+        raise StoreError(
+            f"The store {path} holds an impossible record; restore a backup. {error}"
+        ) from error
+
+
+def pairs_of(
+    connection: sa.Connection, key: sa.Column[Any], value: sa.Column[Any], *where: Any
+) -> dict[Any, Any]:
+    """Two columns of a table's rows as a mapping."""
+    return dict(map(tuple, connection.execute(sa.select(key, value).where(*where))))

@@ -1,0 +1,338 @@
+"""The runs of a store, and what they leave beside timings: notes, tags, curves, results."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+import zstandard
+from sqlalchemy.dialects import sqlite
+
+from diode_engine.errors import StoreError
+from diode_engine.store import schema
+from diode_engine.store.runs import ENDED, Process, Run, RunState
+from diode_engine.store.session import Session
+
+Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+
+_LONGEST_TAG = 50
+_TAG = re.compile(rf"\w[\w.+/-]{{0,{_LONGEST_TAG - 1}}}")
+
+
+class RunTable(Session):
+    """What a store knows of its runs."""
+
+    def start_run(
+        self,
+        kind: str,
+        spec: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        process: Process | None = None,
+        command: Sequence[str] | None = None,
+        directory: str | None = None,
+    ) -> int:
+        """A new run in state running; its id. `spec` is what it was asked for, as JSON; no two
+        runs have the same `key`. For the others see `Run`."""
+        facts = _process(process) | _command(command, directory)
+        with self.writes() as connection:
+            return self._start(connection, kind, spec, RunState.RUNNING, key=key, **facts)
+
+    def queue_run(
+        self,
+        kind: str,
+        spec: Mapping[str, Any],
+        *,
+        command: Sequence[str],
+        directory: str,
+        logs: Path,
+        resumes: int | None = None,
+    ) -> Run:
+        """A new run in state queued, for a process that is about to be started and then calls
+        `begin_run`. Its log is a file of its own in the folder `logs`."""
+        facts = _command(command, directory)
+        with self.writes() as connection:
+            run = self._start(connection, kind, spec, RunState.QUEUED, resumes=resumes, **facts)
+            self._update(connection, run, {"log": str(logs / f"run-{run}.log")})
+            return self._one(connection, run)
+
+    def launched_run(self, run: int, process: Process) -> None:
+        """Writes the process that a queued run was started in, unless it has begun by itself."""
+        with self.writes() as connection:
+            update = sa.update(schema.runs).values(heartbeat=time.time(), **_process(process))
+            connection.execute(update.where(*_is_queued(run)))
+
+    def begin_run(self, run: int, spec: Mapping[str, Any], *, process: Process) -> bool:
+        """Makes a queued run a running one; False where it is not queued (any more)."""
+        values: dict[str, Any] = {
+            "state": str(RunState.RUNNING),
+            "spec": _json(spec, "A run's spec"),
+            "heartbeat": time.time(),
+            **_process(process),
+        }
+        with self.writes() as connection:
+            update = sa.update(schema.runs).where(*_is_queued(run)).values(**values)
+            return connection.execute(update).rowcount == 1
+
+    def ask_to_cancel(self, run: int) -> None:
+        """Leaves word that the run should stop: what `beat` tells it. Of a run that has ended
+        nothing changes."""
+        with self.writes() as connection:
+            update = sa.update(schema.runs).where(
+                schema.runs.c.id == run,
+                schema.runs.c.state.not_in(map(str, ENDED)),
+                schema.runs.c.cancel_asked.is_(None),
+            )
+            connection.execute(update.values(cancel_asked=time.time()))
+
+    def beat(self, run: int) -> bool:
+        """Writes the heartbeat; True where somebody has asked the run to stop."""
+        with self.writes() as connection:
+            self._update(connection, run, {"heartbeat": time.time()})
+            asked = sa.select(schema.runs.c.cancel_asked).where(schema.runs.c.id == run)
+            return connection.scalar(asked) is not None
+
+    def update_run(
+        self,
+        run: int,
+        *,
+        progress: Mapping[str, Any] | None = None,
+        message: str | None = None,
+    ) -> None:
+        """Writes what is given, and the heartbeat always."""
+        values: dict[str, Any] = {"heartbeat": time.time()}
+        if progress is not None:
+            values["progress"] = _json(progress, "A run's progress")
+        if message is not None:
+            values["message"] = message
+        with self.writes() as connection:
+            self._update(connection, run, values)
+
+    def finish_run(self, run: int, state: RunState | str, message: str | None = None) -> None:
+        """Ends a run as done, failed or cancelled."""
+        if state not in ENDED:
+            raise StoreError(f"A run ends as {', '.join(ENDED)}; {state!s} is none of these.")
+        now = time.time()
+        values: dict[str, Any] = {"state": str(state), "heartbeat": now, "finished": now}
+        if message is not None:
+            values["message"] = message
+        with self.writes() as connection:
+            self._update(connection, run, values)
+
+    def runs(self) -> list[Run]:
+        """All runs, the oldest first."""
+        with self.reads() as connection:
+            return self._runs(connection)
+
+    def run(self, run: int) -> Run:
+        """Raises StoreError where there is none of this number."""
+        with self.reads() as connection:
+            return self._one(connection, run)
+
+    def set_note(self, run: int, note: str | None) -> None:
+        """Writes a person's note on a run in place of the earlier one; None takes it away."""
+        with self.writes() as connection:
+            self._update(connection, run, {"note": note or None})
+
+    def tag(self, run: int, *tags: str) -> None:
+        """Adds tags to a run. Raises StoreError, and adds none, where one is not a word of up to
+        50 letters, digits and the characters ``_ . + / -``."""
+        for tag in tags:
+            if not _TAG.fullmatch(tag):
+                raise StoreError(
+                    f"{tag!r} is no tag; a tag is one word of up to {_LONGEST_TAG} letters, digits "
+                    "and the characters _ . + / - and begins with a letter or digit."
+                )
+        with self.writes() as connection:
+            self._one(connection, run)
+            for tag in tags:
+                insert = sqlite.insert(schema.tags).values(run=run, tag=tag)
+                connection.execute(insert.on_conflict_do_nothing())
+
+    def untag(self, run: int, *tags: str) -> None:
+        """Takes tags from a run; those that it does not have make no difference."""
+        with self.writes() as connection:
+            self._one(connection, run)
+            t = schema.tags.c
+            connection.execute(sa.delete(schema.tags).where(t.run == run, t.tag.in_(tags)))
+
+    def add_points(self, run: int, series: str, points: Iterable[tuple[float, float]]) -> None:
+        """Adds (step, value)s to a curve of a run: a loss by epochs, a GPU's clock by seconds. A
+        step that the curve has already gets the new value; NaN may be one."""
+        rows = [
+            {"run": run, "series": series, "step": float(step), "value": float(value)}
+            for step, value in points
+        ]
+        with self.writes() as connection:
+            self._one(connection, run)
+            if rows:
+                connection.execute(sa.insert(schema.curves).prefix_with("OR REPLACE"), rows)
+
+    def curves(self, run: int, *, after: Mapping[str, float] | None = None) -> Curves:
+        """{series: (steps, values)}, each [n] and by step, NaN where a value is not known.
+
+        Who follows a run gives in `after` the last step that it has of each series, and gets
+        what lies behind these, and all of a series that is not named."""
+        c = schema.curves.c
+        query = sa.select(c.series, c.step, c.value).where(c.run == run)
+        if after:
+            behind = [sa.and_(c.series == name, c.step > step) for name, step in after.items()]
+            query = query.where(sa.or_(c.series.not_in(after), *behind))
+        found: dict[str, list[tuple[float, float]]] = {}
+        with self.reads() as connection:
+            self._one(connection, run)
+            for name, step, value in connection.execute(query.order_by(c.series, c.step)):
+                found.setdefault(name, []).append((step, value))
+        columns = {name: np.array(rows, dtype=np.float64) for name, rows in found.items()}
+        return {name: (rows[:, 0], rows[:, 1]) for name, rows in columns.items()}
+
+    def set_result(self, run: int, document: Mapping[str, Any]) -> None:
+        """Writes what came of a run (a validation's report, a training's metrics) in place of what
+        was there. Raises StoreError where it cannot be JSON; NaN cannot."""
+        text = _json(document, "A run's result").encode()
+        packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(text)
+        with self.writes() as connection:
+            self._one(connection, run)
+            insert = sa.insert(schema.results).prefix_with("OR REPLACE")
+            connection.execute(insert.values(run=run, document=packed))
+
+    def result(self, run: int) -> dict[str, Any] | None:
+        """What came of a run; None where it has left nothing."""
+        query = sa.select(schema.results.c.document).where(schema.results.c.run == run)
+        with self.reads() as connection:
+            self._one(connection, run)
+            packed = connection.scalar(query)
+        if packed is None:
+            return None
+        try:
+            document: dict[str, Any] = json.loads(zstandard.decompress(packed))
+        except (zstandard.ZstdError, ValueError) as error:
+            raise StoreError(
+                f"The result of run {run} in {self.path} is damaged ({error}); restore a backup."
+            ) from error
+        return document
+
+    def _start(
+        self,
+        connection: sa.Connection,
+        kind: str,
+        spec: Mapping[str, Any],
+        state: RunState,
+        *,
+        key: str | None = None,
+        **facts: Any,
+    ) -> int:
+        if key is not None:
+            there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
+            if there is not None:
+                raise StoreError(f"Run {there} has the key {key} already; read that one.")
+        now = time.time()
+        done = connection.execute(
+            sa.insert(schema.runs).values(
+                key=key,
+                kind=kind,
+                spec=_json(spec, "A run's spec"),
+                state=str(state),
+                started=now,
+                heartbeat=now,
+                finished=now if state in ENDED else None,
+                **facts,
+            )
+        )
+        assert done.inserted_primary_key is not None
+        return int(done.inserted_primary_key[0])
+
+    def _update(self, connection: sa.Connection, run: int, values: Mapping[str, Any]) -> None:
+        update = sa.update(schema.runs).where(schema.runs.c.id == run).values(**values)
+        if connection.execute(update).rowcount != 1:
+            raise self._no_run(run)
+
+    def _no_run(self, run: int) -> StoreError:
+        return StoreError(
+            f"The store {self.path} has no run {run}; `diode-engine runs list` shows its runs."
+        )
+
+    def _runs(self, connection: sa.Connection) -> list[Run]:
+        rows = connection.execute(sa.select(schema.runs).order_by(schema.runs.c.id))
+        tags: dict[int, list[str]] = {}
+        t = schema.tags.c
+        for run, tag in connection.execute(sa.select(t.run, t.tag).order_by(t.run, t.tag)):
+            tags.setdefault(run, []).append(tag)
+        return [run_of(row, tags.get(row.id, ())) for row in rows]
+
+    def _one(self, connection: sa.Connection, run: int) -> Run:
+        query = sa.select(schema.runs).where(schema.runs.c.id == run)
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise self._no_run(run)
+        t = schema.tags.c
+        tags = connection.scalars(sa.select(t.tag).where(t.run == run).order_by(t.tag))
+        return run_of(row, tags.all())
+
+
+def run_of(row: Any, tags: Sequence[str]) -> Run:
+    """A row of `runs` as a record."""
+    process = None
+    if row.pid is not None:
+        process = Process(row.host, row.machine, row.pid, row.pid_started)
+    return Run(
+        id=row.id,
+        kind=row.kind,
+        spec=json.loads(row.spec),
+        state=RunState(row.state),
+        started=_moment(row.started),
+        heartbeat=_moment(row.heartbeat),
+        finished=None if row.finished is None else _moment(row.finished),
+        progress=None if row.progress is None else json.loads(row.progress),
+        message=row.message,
+        key=row.key,
+        process=process,
+        command=None if row.command is None else tuple(json.loads(row.command)),
+        directory=row.directory,
+        log=row.log,
+        cancel_asked=None if row.cancel_asked is None else _moment(row.cancel_asked),
+        resumes=row.resumes,
+        note=row.note,
+        tags=tuple(tags),
+    )
+
+
+def _process(process: Process | None) -> dict[str, Any]:
+    """The columns of a run's process."""
+    if process is None:
+        return {}
+    return {
+        "host": process.host,
+        "machine": process.machine,
+        "pid": process.pid,
+        "pid_started": process.started,
+    }
+
+
+def _command(command: Sequence[str] | None, directory: str | None) -> dict[str, Any]:
+    """The columns of a run's command."""
+    words = None if command is None else json.dumps(list(command))
+    return {"command": words, "directory": directory}
+
+
+def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return schema.runs.c.id == run, schema.runs.c.state == str(RunState.QUEUED)
+
+
+def _json(value: Mapping[str, Any], what: str) -> str:
+    try:
+        return json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{what} cannot be written as JSON: {error}.") from error
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,63 @@
+"""An open store: its transactions, for reading and for writing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from diode_engine.errors import StoreError
+from diode_engine.store.database import open_engine, sentences
+
+
+class Session:
+    """An SQLite file that is open; a context manager. Several processes may have it open."""
+
+    def __init__(self, path: Path, engine: sa.Engine, *, read_only: bool) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._engine = engine
+        self._reader = engine.execution_options(reads=True)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], *, read_only: bool = False) -> Self:
+        """Opens the store, making or migrating it first unless `read_only`.
+
+        Raises StoreError where the file is missing (read-only), foreign or damaged, and
+        SchemaTooNewError where a newer Diode wrote it.
+        """
+        where = Path(path)
+        return cls(where, open_engine(where, read_only=read_only), read_only=read_only)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def writes(self) -> Iterator[sa.Connection]:
+        """A transaction that may write, committed at its end, undone by an exception."""
+        if self.read_only:
+            raise StoreError(f"The store {self.path} was opened for reading only.")
+        with sentences(self.path), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reads(self) -> Iterator[sa.Connection]:
+        """A transaction that sees the store as it is now, and holds nobody up."""
+        with sentences(self.path), self._reader.begin() as connection:
+            yield connection

@@ -1,0 +1,127 @@
+"""What follows from the timings and is kept beside them: the tables `summaries` and `tallies`.
+
+Both are written in the transaction that writes the timings, so that they never differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from diode_engine.store import schema
+from diode_engine.table import TimingTable
+
+_Ids = npt.NDArray[np.int64]
+_Times = npt.NDArray[np.float64]
+
+_EARLIER = (
+    "SELECT t.candidate, coalesce(t.min_us, t.median_us)"
+    " FROM sweeps s JOIN timings t ON t.sweep = s.id WHERE s.problem = ? AND s.environment = ?"
+)
+_WRITE = (
+    "INSERT OR REPLACE INTO summaries"
+    " (problem, environment, candidates, failed, timings, best, best_us, aten_us)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_COUNT = (
+    "INSERT INTO tallies (run, environment, op, dtype, allow_tf32, failure, timings)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET timings = timings + excluded.timings"
+)
+
+
+def medians(group: _Ids, candidate: _Ids, time_us: _Times) -> tuple[_Ids, _Ids, _Times, _Ids]:
+    """The distinct (group, candidate), ascending: their groups, candidates, the medians of their
+    times (NaN where all of them failed, as their times then are) and how many rows they had."""
+    order = np.lexsort((time_us, candidate, group))  # NaN comes last
+    group, candidate, time_us = group[order], candidate[order], time_us[order]
+    first = np.ones(len(group), dtype=np.bool_)
+    first[1:] = (group[1:] != group[:-1]) | (candidate[1:] != candidate[:-1])
+    starts = np.flatnonzero(first)
+    rows = np.diff(starts, append=len(group))
+    timed = np.add.reduceat(~np.isnan(time_us), starts, dtype=np.int64)
+    low = time_us[starts + np.maximum(timed - 1, 0) // 2]
+    high = time_us[starts + np.minimum(timed // 2, rows - 1)]
+    median = np.where(timed > 0, low + (high - low) / 2, np.nan)
+    return group[starts], candidate[starts], median, rows
+
+
+def summarise(
+    connection: sa.Connection, problem: _Ids, environment: _Ids, candidate: _Ids, time_us: _Times
+) -> None:
+    """Brings `summaries` up to date with these rows (all [n]; NaN for a failure), which are not
+    written yet."""
+    driver: Any = connection.connection.driver_connection
+    pairs, group = np.unique((problem << 32) | environment, return_inverse=True)
+    there = _there(connection, pairs)
+    groups, candidates, times = [group], [candidate], [time_us]
+    for index in np.flatnonzero(there).tolist():
+        pair = int(pairs[index])
+        rows = driver.execute(_EARLIER, (pair >> 32, pair & 0xFFFFFFFF)).fetchall()
+        groups.append(np.full(len(rows), index))
+        candidates.append(np.array([c for c, _ in rows], dtype=np.int64))
+        times.append(np.array([t for _, t in rows], dtype=np.float64))  # None becomes NaN
+    group, candidate, median, rows_of = medians(*map(np.concatenate, (groups, candidates, times)))
+
+    starts = np.searchsorted(group, np.arange(len(pairs)))
+    failed = np.isnan(median)
+    best = np.lexsort((candidate, median, group))[starts]  # of equals the one met first
+    named = candidate[best].astype(np.object_)
+    named[np.isnan(median[best])] = None
+    aten = np.where(np.isin(candidate, _extern(connection)), median, np.nan)
+    driver.executemany(
+        _WRITE,
+        zip(
+            (pairs >> 32).tolist(),
+            (pairs & 0xFFFFFFFF).tolist(),
+            np.diff(starts, append=len(group)).tolist(),
+            np.add.reduceat(failed, starts, dtype=np.int64).tolist(),
+            np.add.reduceat(rows_of, starts).tolist(),
+            named.tolist(),
+            median[best].tolist(),  # the driver binds NaN as NULL
+            np.fmin.reduceat(aten, starts).tolist(),
+            strict=True,
+        ),
+    )
+
+
+def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
+    """[n] which of these problems, in these environments, have a summary."""
+    s = schema.summaries.c
+    problems = np.unique(pairs >> 32)
+    # Of few problems each is looked up; of many their stretch of the table is read at once.
+    query = sa.select(s.problem.bitwise_lshift(32).bitwise_or(s.environment)).where(
+        s.problem.in_(problems.tolist())
+        if len(problems) <= 500
+        else s.problem.between(int(problems[0]), int(problems[-1]))
+    )
+    return np.isin(pairs, np.array(connection.scalars(query).all(), dtype=np.int64))
+
+
+def _extern(connection: sa.Connection) -> _Ids:
+    c = schema.candidates.c
+    found = connection.scalars(sa.select(c.id).where(c.template.startswith("aten::")))
+    return np.array(found.all(), dtype=np.int64)
+
+
+def tally(
+    connection: sa.Connection, run: int, table: TimingTable, environment: _Ids, failure: _Ids
+) -> None:
+    """Adds the rows of a table, whose environments and failures ([n], 0 for none) have these
+    ids, to `tallies`."""
+    kinds = [(str(p.op), str(p.dtype), int(p.allow_tf32)) for p in table.problems]
+    code_of = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
+    code = np.array([code_of[kind] for kind in kinds], dtype=np.int64)[table.problem]
+    names = list(code_of)
+    cells, counts = np.unique((environment << 32) | (code << 8) | failure, return_counts=True)
+    driver: Any = connection.connection.driver_connection
+    driver.executemany(
+        _COUNT,
+        [
+            (run, cell >> 32, *names[(cell & 0xFFFFFFFF) >> 8], cell & 0xFF, n)
+            for cell, n in zip(cells.tolist(), counts.tolist(), strict=True)
+        ],
+    )

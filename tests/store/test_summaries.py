@@ -1,0 +1,154 @@
+"""Summaries and tallies are what the timings say, however these came, and after an upgrade."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from diode_engine.hardware import H200, Environment, Hardware
+from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.store import Store, database, schema
+from diode_engine.table import FAILURES, TimingTable
+
+_SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")
+_OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "diode.db") as opened:
+        yield opened
+
+
+def drawn(n: int, seed: int) -> TimingTable:
+    """n timings of few problems and candidates, so that each is timed several times; a third
+    failed, and times are few, so that there are ties."""
+    rng = np.random.default_rng(seed)
+    failed = rng.random(n) < 0.35
+    time = np.where(failed, np.nan, rng.integers(1, 12, n) / 4.0)
+    only_median = rng.random(n) < 0.3
+    return TimingTable(
+        (
+            Problem.make("mm", 64, 96, 128, "bfloat16"),
+            Problem.make("mm", 65, 96, 128, "float32", allow_tf32=True),
+            Problem.make("addmm", 66, 96, 128, "float32"),
+            Problem.make("bmm", 67, 96, 128, "float16", B=3),
+        ),
+        (
+            Candidate.make("aten::mm"),
+            Candidate.make("aten::bias_addmm"),
+            *(Candidate.make("triton::mm", num_warps=i) for i in range(6)),
+        ),
+        (_SOLO, _OTHER),
+        problem=rng.integers(0, 4, n).astype(np.int32),
+        candidate=rng.integers(0, 8, n).astype(np.int32),
+        environment=rng.integers(0, 2, n).astype(np.int32),
+        min_us=np.where(only_median, np.nan, time),
+        median_us=time,
+        spread_us=np.full(n, np.nan),
+        repeats=np.zeros(n, dtype=np.int32),
+        failure=np.where(failed, rng.integers(1, 4, n), 0).astype(np.uint8),
+    )
+
+
+def rows_of(store: Store, table: sa.Table) -> list[tuple]:
+    with store.reads() as connection:
+        return [tuple(row) for row in connection.execute(sa.select(table))]
+
+
+def expected(table: TimingTable) -> dict[tuple[str, str], tuple]:
+    """As the table's documentation has it, one row after the other."""
+    times: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for i in range(len(table)):
+        pair = (
+            table.problems[table.problem[i]].key,
+            table.environments[table.environment[i]].key,
+        )
+        candidate = table.candidates[table.candidate[i]]
+        times.setdefault(pair, {}).setdefault(str(candidate), []).append(table.time_us[i])
+    found = {}
+    for pair, by_candidate in times.items():
+        medians = {
+            name: float(np.median([t for t in all_of if t == t]))
+            for name, all_of in by_candidate.items()
+            if any(t == t for t in all_of)
+        }
+        extern = [us for name, us in medians.items() if name.startswith("aten::")]
+        found[pair] = (
+            len(by_candidate),
+            len(by_candidate) - len(medians),
+            sum(map(len, by_candidate.values())),
+            min(medians.values(), default=None),
+            min(extern, default=None),
+        )
+    return found
+
+
+@pytest.mark.parametrize("cuts", [(0, 300), (0, 1, 4, 80, 81, 300)], ids=["at once", "in pieces"])
+def test_summaries_and_tallies_are_what_the_timings_say(store, cuts):
+    table = drawn(300, seed=1)
+    for start, end in pairwise(cuts):
+        store.add(store.start_run("collect", {}), table.take(np.arange(start, end)))
+    s, p, e = schema.summaries.c, schema.problems.c, schema.environments.c
+    query = (
+        sa.select(p.key, e.key, s.candidates, s.failed, s.timings, s.best_us, s.aten_us)
+        .join_from(schema.summaries, schema.problems)
+        .join(schema.environments)
+    )
+    with store.reads() as connection:
+        found = {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(query)}
+    assert found == expected(table)
+    stats = store.stats()
+    assert stats.timings == 300
+    reasons = [str(FAILURES[code - 1]) for code in table.failure if code]
+    assert stats.failures == {reason: reasons.count(reason) for reason in set(reasons)}
+    assert sum(stats.by_run.values()) == 300
+    assert stats.by_run == {i: end - start for i, (start, end) in enumerate(pairwise(cuts), 1)}
+    assert set(stats.by_dtype) == {"bfloat16", "float32", "float32 tf32", "float16"}
+
+
+def test_an_upgrade_writes_what_the_timings_would_have_written(store):
+    for seed in range(3):
+        store.add(store.start_run("collect", {}), drawn(100, seed))
+    kept = (schema.summaries, schema.tallies)
+    written = [rows_of(store, table) for table in kept]
+    where = database.migrations_folder() / "versions" / "0003_summaries_and_curves.py"
+    spec = importlib.util.spec_from_file_location("migration", where)
+    migration = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(migration)
+    with store.writes() as connection:
+        for table in kept:
+            connection.execute(sa.delete(table))
+        connection.execute(sa.text(migration._SUMMARIES))
+        connection.execute(sa.text(migration._TALLIES))
+    assert [rows_of(store, table) for table in kept] == written
+
+
+def test_the_best_of_equals_is_the_first_one_met(store):
+    problem = Problem.make("mm", 8, 8, 8, "float16")
+    slow, first, second = (Candidate.make("triton::mm", num_warps=w) for w in (1, 2, 4))
+    for candidate, timing in (
+        (slow, Timing(min_us=9.0)),
+        (second, Timing(failure=Failure.TIMEOUT)),
+        (first, Timing(min_us=2.0)),
+        (second, Timing(median_us=2.0)),
+    ):
+        table = TimingTable.from_records([(problem, candidate, _SOLO, timing)])
+        store.add(store.start_run("collect", {}), table)
+    ((*_, best, best_us, aten_us),) = rows_of(store, schema.summaries)
+    with store.reads() as connection:
+        query = sa.select(schema.candidates.c.key).where(schema.candidates.c.id == best)
+        assert connection.scalar(query) == second.key
+    assert (best_us, aten_us) == (2.0, None)
+
+
+def test_a_problem_whose_candidates_all_failed_has_no_best(store):
+    problem = Problem.make("mm", 8, 8, 8, "float16")
+    failure = Timing(failure=Failure.TIMEOUT)
+    rows = [(problem, Candidate.make("aten::mm"), _SOLO, failure)]
+    store.add(store.start_run("collect", {}), TimingTable.from_records(rows))
+    assert rows_of(store, schema.summaries) == [(1, 1, 1, 1, 1, None, None, None)]
