@@ -90,12 +90,18 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "not yet compared with Inductor's own kernels on a GPU.",
 )
 @click.option(
+    "--compiles",
+    type=click.IntRange(0),
+    help="With --direct and --budget: compile at most so many kernels for a problem, besides the "
+    "DEFAULT space's; after that, only those are timed that other problems have had compiled.",
+)
+@click.option(
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )
 def collect(
     store: Path, problems: int, sources: tuple[str, ...], files: tuple[Path, ...],
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
-    workers: int | None, direct: bool, plan_only: bool,
+    workers: int | None, direct: bool, compiles: int | None, plan_only: bool,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, into the store.
 
@@ -108,11 +114,13 @@ def collect(
 
     if candidates is not None and budget is not None:
         raise click.UsageError("Give --budget or --candidates, not both.")
+    if compiles is not None and not (direct and budget):
+        raise click.UsageError("--compiles goes with --direct and --budget.")
     todo = [problem for file in files for problem in problems_in(file, seed)]
     if sources or not files:
         todo += mixed(problems, seed, sources)
     fixed = None if candidates is None else read_candidates(candidates)
-    plan = Plan.of(todo, budget=budget, whole=whole, fixed=fixed)
+    plan = Plan.of(todo, budget=budget, whole=whole, fixed=fixed, compiles=compiles)
     if not len(plan):
         raise CollectionError("There are no problems in what was given; name a source or a file.")
     if plan_only:
@@ -134,7 +142,7 @@ def collect(
         )
         spec = {
             "problems": problems, "source": list(sources), "file": [str(f) for f in files],
-            "budget": budget, "whole": whole, "seed": seed,
+            "budget": budget, "whole": whole, "seed": seed, "compiles": compiles,
             "candidates": None if candidates is None else str(candidates),
         }  # fmt: skip
         progress = run(

@@ -66,6 +66,10 @@ class Binaries:
         """Those never compiled, each once."""
         return [cls for cls in dict.fromkeys(classes) if not self._path(cls).exists()]
 
+    def keys(self) -> set[str]:
+        """The keys of all classes that were ever compiled."""
+        return {path.stem for path in self.folder.glob("??/*.msgpack")}
+
     def put(self, cls: KernelClass, result: Binary | Unbuilt) -> None:
         fields: dict[str, Any] = {"class": cls.to_dict()}
         if isinstance(result, Binary):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,7 +15,9 @@ import numpy.typing as npt
 
 from diode_engine.collect.adviser import Advice
 from diode_engine.collect.plan import Selection
+from diode_engine.hardware import Hardware
 from diode_engine.problem import Candidate, Problem, Scalar
+from diode_engine.resources import fits
 
 # Neighbours are looked for around this many of the fastest candidates.
 ELITE = 6
@@ -40,7 +43,9 @@ class CandidatePlan:
     neighbours of the fastest so far, so that the region where the best kernel lies is known
     best. With a model's advice the spread has four quarters: the kernels that the model
     expects to be fastest, those that may be faster still as far as its members disagree,
-    random ones, which keep what is learned unbiased, and neighbours.
+    random ones, which keep what is learned unbiased, and neighbours. A budget is not spent on
+    kernels that do not fit the device. With a limit on compiles, once that many kernels beyond
+    the first were handed out that are not `at_hand`, only those follow that are.
     """
 
     def __init__(
@@ -48,14 +53,17 @@ class CandidatePlan:
         problem: Problem,
         offered: Sequence[Candidate],
         default: Collection[Candidate],
+        hardware: Hardware,
         *,
         selection: Selection = ALL,
         done: Collection[str] = (),
         seed: int = 0,
         advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,
+        at_hand: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
         """`done` holds keys of candidates that have been timed before; they count. `advise` is
-        asked once, and only where there is a budget."""
+        asked once, and only where there is a budget; `at_hand`, whether a candidate's kernel
+        is compiled already, for each batch, and only where there is a limit on compiles."""
         self._random = random.Random(f"{seed}/{problem.key}")
         self._times: dict[Candidate, float] = {}
         if selection.fixed is not None:
@@ -66,6 +74,7 @@ class CandidatePlan:
         rest = [c for c in offered if c not in set(first)]
         if budget is not None:
             rest = [c for c in rest if plausible(problem, c)]
+            rest = list(itertools.compress(rest, fits(problem, rest, hardware)))
             self._random.shuffle(rest)
         done = set(done)
         known = sum(c.key in done for c in offered)
@@ -73,6 +82,8 @@ class CandidatePlan:
         self._rest = [c for c in rest if c.key not in done]
         self._places = np.array([_place(c) for c in self._rest]).reshape(-1, 6)
         self._open = np.ones(len(self._rest), dtype=bool)
+        self._compiles = selection.compiles
+        self._at_hand = at_hand
         left = len(self._first) + len(self._rest)
         if budget is not None:
             left = min(left, max(0, budget - known))
@@ -95,15 +106,31 @@ class CandidatePlan:
         batch = self._first[: min(size, self.left)]
         del self._first[: len(batch)]
         orders: dict[_Kind, Iterator[int]] = {}  # what is known changes between batches only
-        while len(batch) < min(size, self.left):
+        wanted = min(size, self.left) - len(batch)
+        free = self._free() if wanted else self._open
+        for _ in range(wanted):
             kind = self._kinds.pop()
             if kind not in orders:
                 orders[kind] = iter(np.argsort(self._scores(kind), kind="stable"))
-            chosen = next(index for index in orders[kind] if self._open[index])
+            chosen = next(
+                (i for i in orders[kind] if self._open[i] and (free[i] or self._compiles)), None
+            )
+            if chosen is None:
+                self.left = len(batch)
+                break
+            if self._compiles and not free[chosen]:
+                self._compiles -= 1
             self._open[chosen] = False
             batch.append(self._rest[chosen])
         self.left -= len(batch)
         return batch
+
+    def _free(self) -> npt.NDArray[np.bool_]:
+        """[n] for the rest, whether each can be had without a compile that counts."""
+        if self._compiles is None:
+            return np.ones(len(self._rest), dtype=bool)
+        each = zip(self._rest, self._open, strict=True)
+        return np.array([bool(left) and self._at_hand(c) for c, left in each], dtype=bool)
 
     def _scores(self, kind: _Kind) -> npt.NDArray[np.float64]:
         """[n] for the rest: the least is next."""

@@ -30,7 +30,9 @@ COMPILER = (sys.executable, "-m", "diode_engine.collect.compile_worker")
 # For one kernel. The slowest seen took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
 START_SECONDS = 300.0
-JOB_CLASSES = 8  # of one family, which share what they are rendered from
+# Classes of one family share what they are rendered from, and so are compiled in one job; of
+# few, each is a job of its own, since somebody waits.
+MOST_JOB_CLASSES = 8
 MOST_ATTEMPTS = 2  # at a class that ends its compiler
 MOST_FAILED_STARTS = 3
 
@@ -121,6 +123,7 @@ class Farm:
         self._jobs: deque[list[KernelClass]] = deque()
         self._orders: list[Order] = []
         self._underway: set[str] = set()
+        self._compiled = binaries.keys()
         self._attempts: dict[str, int] = {}
         self._lock = threading.Lock()
         self._wake, self._waker = Pipe(duplex=False)
@@ -144,11 +147,16 @@ class Farm:
             order.finish(CollectionError("The compilers were ended."))
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def has(self, cls: KernelClass | None) -> bool:
+        """Whether nothing has to be compiled for this; None stands for what needs no binary."""
+        return cls is None or cls.key in self._compiled or cls.key in self._underway
+
     def order(self, classes: Sequence[KernelClass]) -> Order:
         """Has those compiled that were not yet; what is under way is not begun again."""
         todo = self._binaries.missing(classes)
         order = Order(todo)
         families: dict[str, list[KernelClass]] = {}
+        size = min(MOST_JOB_CLASSES, 1 + len(todo) // self._count)
         with self._lock:
             if self._error is not None:
                 order.finish(self._error)
@@ -159,8 +167,8 @@ class Farm:
                     self._underway.add(cls.key)
                     families.setdefault(cls.family, []).append(cls)
             for members in families.values():
-                for at in range(0, len(members), JOB_CLASSES):
-                    self._jobs.append(members[at : at + JOB_CLASSES])
+                for at in range(0, len(members), size):
+                    self._jobs.append(members[at : at + size])
         self._waker.send_bytes(b"!")
         return order
 
@@ -255,6 +263,7 @@ class Farm:
     def _done(self, cls: KernelClass) -> None:
         with self._lock:
             self._underway.discard(cls.key)
+            self._compiled.add(cls.key)
             for order in self._orders:
                 order.done(cls.key)
             self._orders = [order for order in self._orders if order.left]

@@ -18,8 +18,8 @@ from diode_engine.inductor.kernels import operand_shapes
 from diode_engine.problem import Problem
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
-MOST_POOL_BYTES = 4 << 30
-MEMORY_SHARE = 1 / 32  # of the device's memory for each pool
+MOST_POOL_BYTES = 1 << 30
+MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have six each
 # So many caches' worth of other data must lie between two reads of the same memory.
 COLD_CACHES = 3
 

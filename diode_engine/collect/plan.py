@@ -23,10 +23,13 @@ GPU_SECONDS = 0.03
 @dataclass(frozen=True)
 class Selection:
     """Which candidates of a problem are timed: all that Inductor offers, at most `budget` of
-    them (see CandidatePlan for which), or those of `fixed` that it offers."""
+    them (see CandidatePlan for which), or those of `fixed` that it offers. With a budget,
+    `compiles` limits how many kernels beyond the first are compiled for this problem, where
+    problems share them."""
 
     budget: int | None = None
     fixed: tuple[Candidate, ...] | None = None
+    compiles: int | None = None
 
     def size(self, space: SpaceSize) -> SpaceSize:
         """How many candidates that is of a space; of fixed ones, at most."""
@@ -79,10 +82,11 @@ class Plan:
         budget: int | None = None,
         whole: int = 0,
         fixed: Sequence[Candidate] | None = None,
+        compiles: int | None = None,
     ) -> Plan:
         """Each problem once: the first `whole` with all their candidates, the others with
-        `fixed` or at most `budget` (all, if neither is given)."""
-        most = Selection(budget, None if fixed is None else tuple(fixed))
+        `fixed` or at most `budget` (all, if neither is given), compiling at most `compiles`."""
+        most = Selection(budget, None if fixed is None else tuple(fixed), compiles)
         return cls(
             tuple(
                 Entry(problem, Selection() if i < whole else most)

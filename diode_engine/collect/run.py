@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 BATCH = 12  # candidates asked for at once: what a kill of everything loses a problem
 DIRECT_BATCH = 96  # of kernels that are timed in turn
 BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
-DIRECT_WORKERS = 3  # a GPU: one times while others get ready
+DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compilers
 MOST_DEATHS = 4  # of workers on one problem, before it is left alone
 HEARTBEAT_SECONDS = 2.0
 LOOK_SECONDS = 0.2  # between two looks at one GPU
@@ -274,22 +274,26 @@ class _Collection:
             progress.expect(expected, 0)
             return
         adviser = self._adviser_for(environment.hardware)
+        farm = self._farm_for(environment)
         plan = CandidatePlan(
             problem,
             [Candidate.from_dict(c) for c in answer["offered"]],
             [Candidate.from_dict(c) for c in answer["default"]],
+            environment.hardware,
             selection=entry.selection,
             done=self._done[environment].get(problem.key, ()),
             seed=self._seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
+            at_hand=lambda c: farm is not None and farm.has(shared_class(problem, c)),
         )
         progress.expect(expected, plan.left)
         deaths = 0
         size = BATCH
-        if self.start_compilers is not None:
+        if farm is not None:
             size = min(DIRECT_BATCH, max(BATCH, plan.left // BATCHES_A_BUDGET))
         while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
-            yield from self._compiled(problem, batch, environment)
+            if farm is not None:
+                yield from self._compiled(problem, batch, farm)
             began = time.monotonic()
             rows, gpu = yield from self._batch(problem, batch)
             run = self._run_for(gpu, began)
@@ -311,15 +315,18 @@ class _Collection:
             self._advisers[hardware] = self._adviser(hardware)
         return self._advisers[hardware]
 
-    def _compiled(
-        self, problem: Problem, batch: list[Candidate], environment: Environment
-    ) -> Generator[Request, Message | WorkerDied, None]:
-        """Waits until there are binaries for a batch, where those are launched."""
+    def _farm_for(self, environment: Environment) -> Farm | None:
+        """The compilers, where kernels are launched directly."""
         if self.start_compilers is None:
-            return
-        farm = self._farms.get(environment)
-        if farm is None:
-            farm = self._farms[environment] = self.start_compilers(environment)
+            return None
+        if environment not in self._farms:
+            self._farms[environment] = self.start_compilers(environment)
+        return self._farms[environment]
+
+    def _compiled(
+        self, problem: Problem, batch: list[Candidate], farm: Farm
+    ) -> Generator[Request, Message | WorkerDied, None]:
+        """Waits until there are binaries for a batch."""
         classes = [shared_class(problem, candidate) for candidate in batch]
         order = farm.order([cls for cls in classes if cls is not None])
         while order.pending:

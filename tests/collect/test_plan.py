@@ -17,6 +17,7 @@ from diode_engine.collect.space import space_size
 from diode_engine.errors import DatasetError
 from diode_engine.hardware import H200, Hardware
 from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import fits
 from diode_engine.validation.default_space import default_space
 
 PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
@@ -44,7 +45,7 @@ def handed_out(plan: CandidatePlan, time_us=lambda c: 1.0, size: int = 12) -> li
 
 
 def test_all_are_handed_out_once_and_the_usual_ones_first() -> None:
-    out = handed_out(CandidatePlan(PROBLEM, OFFERED, DEFAULT))
+    out = handed_out(CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200))
     assert set(out) == set(OFFERED)
     assert len(out) == len(set(OFFERED))
     assert set(out[: len(DEFAULT)]) == set(DEFAULT)
@@ -54,7 +55,7 @@ def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
     def out(done: Sequence[Candidate] = ()) -> list[Candidate]:
         return handed_out(
             CandidatePlan(
-                PROBLEM, OFFERED, DEFAULT, selection=Selection(60), done=[c.key for c in done]
+                PROBLEM, OFFERED, DEFAULT, H200, selection=Selection(60), done=[c.key for c in done]
             )
         )
 
@@ -62,6 +63,7 @@ def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
     assert len(first) == 60
     assert set(DEFAULT) < set(first)
     assert all(plausible(PROBLEM, c) for c in first[len(DEFAULT) :])
+    assert all(fits(PROBLEM, first[len(DEFAULT) :], H200))
     assert out(first) == []
     assert len(out(first[:40])) == 20
     assert set(DEFAULT) - set(first[:10]) <= set(out(first[:10]))
@@ -73,7 +75,9 @@ def test_half_of_a_spread_is_near_the_fastest() -> None:
     def far(candidate: Candidate) -> float:
         return 1.0 + abs(np.log2(int(candidate.config.get("BLOCK_M", 1)) / 128))
 
-    plan = CandidatePlan(PROBLEM, OFFERED, [fast], selection=Selection(1 + len(DEFAULT[:1]) + 40))
+    plan = CandidatePlan(
+        PROBLEM, OFFERED, [fast], H200, selection=Selection(1 + len(DEFAULT[:1]) + 40)
+    )
     out = handed_out(plan, far, size=1)
     sizes = [int(c.config.get("BLOCK_M", 0)) for c in out]
     assert np.mean(np.array(sizes[-20:]) == 128) > 0.5 > np.mean(np.array(sizes[2:22]) == 128)
@@ -86,7 +90,7 @@ def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped() -> None:
         return Advice(expected, hoped)
 
     usual = DEFAULT[:1]
-    plan = CandidatePlan(PROBLEM, OFFERED, usual, selection=Selection(41), advise=advise)
+    plan = CandidatePlan(PROBLEM, OFFERED, usual, H200, selection=Selection(41), advise=advise)
     sizes = [int(c.config["BLOCK_M"]) for c in handed_out(plan)[1:]]
     assert sizes[:10] == [64] * 10
     assert sizes[10:20] == [32] * 10
@@ -97,13 +101,28 @@ def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same() -> None:
     def advise(rest: Sequence[Candidate]) -> Advice:
         return Advice(*np.full((2, len(rest)), np.inf))
 
-    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT[:1], selection=Selection(41), advise=advise)
+    plan = CandidatePlan(
+        PROBLEM, OFFERED, DEFAULT[:1], H200, selection=Selection(41), advise=advise
+    )
     assert len(set(handed_out(plan))) == 41
+
+
+def test_after_so_many_compiles_only_what_is_at_hand_follows() -> None:
+    shared = {c for c in GRID if c.config["num_stages"] == 1}
+    selection = Selection(len(OFFERED), compiles=5)
+    plan = CandidatePlan(
+        PROBLEM, OFFERED, DEFAULT, H200, selection=selection, at_hand=shared.__contains__
+    )
+    out = handed_out(plan)[len(DEFAULT) :]
+    assert sum(c not in shared for c in out) == 5
+    usable = [c for c in shared if plausible(PROBLEM, c)]
+    assert {c for c in out if c in shared} == set(usable) - set(DEFAULT)
+    assert plan.left == 0
 
 
 def test_named_candidates_are_those_that_are_offered() -> None:
     named = (OFFERED[-1], Candidate.make("aten::elsewhere"), OFFERED[0])
-    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, selection=Selection(fixed=named))
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=Selection(fixed=named))
     assert set(handed_out(plan)) == {OFFERED[-1], OFFERED[0]}
 
 
