@@ -15,9 +15,9 @@ import numpy as np
 from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.models.protocol import Matrix
+from diode_engine.models.tensors import Tensors
 
 _BLOCK = 2048  # rows at once: the activations stay in the processor's cache
-_MAX_HEADER = 1 << 20
 _MAX_LAYERS = 16
 _LN2 = np.float32(math.log(2))
 
@@ -79,46 +79,19 @@ class Network:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        if len(data) < 8 or int.from_bytes(data[:8], "little") > min(_MAX_HEADER, len(data) - 8):
-            raise ModelError("The network's file is truncated or its header is too long.")
-        try:
-            tensors = load(data)
-        except (SafetensorError, ValueError, TypeError, KeyError) as error:
-            raise ModelError(f"The network's file is not valid safetensors: {error}.") from None
-
-        def take(name: str, *shape: int | None) -> Matrix:
-            tensor = tensors.pop(name, None)
-            if tensor is None:
-                raise ModelError(f"The network's file lacks the tensor {name}.")
-            fitting = len(tensor.shape) == len(shape) and all(
-                want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
-            )
-            if tensor.dtype != np.float32 or not fitting:
-                raise ModelError(
-                    f"The network's tensor {name} is {tensor.dtype}{list(tensor.shape)}, which "
-                    "does not fit its place."
-                )
-            if not np.isfinite(tensor).all():
-                raise ModelError(f"The network's tensor {name} holds values that are not finite.")
-            tensor.flags.writeable = False
-            return tensor
-
-        residual = tensors.pop("residual", None)
-        if residual is None or residual.dtype != np.uint8 or residual.tolist() not in ([0], [1]):
-            raise ModelError("The network's tensor residual must be one 0 or 1.")
+        tensors = Tensors(data, "network")
+        residual = tensors.flag("residual")
         width = len(features.NAMES)
-        low, high, mean, scale = (take(name, width) for name in ("low", "high", "mean", "scale"))
+        low, high, mean, scale = (
+            tensors.take(name, width) for name in ("low", "high", "mean", "scale")
+        )
         layers: list[tuple[Matrix, Matrix]] = []
         inputs: int = width
         while f"weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
-            weight = take(f"weight.{len(layers)}", inputs, None)
+            weight = tensors.take(f"weight.{len(layers)}", inputs, None)
             inputs = weight.shape[1]
-            layers.append((weight, take(f"bias.{len(layers)}", inputs)))
+            layers.append((weight, tensors.take(f"bias.{len(layers)}", inputs)))
         if not layers or inputs != 1:
             raise ModelError("The network's last layer must have one output.")
-        if tensors:
-            raise ModelError(f"The network's file holds unknown tensors: {', '.join(tensors)}.")
-        return cls(low, high, mean, scale, tuple(layers), bool(residual[0]))
+        tensors.end()
+        return cls(low, high, mean, scale, tuple(layers), residual)

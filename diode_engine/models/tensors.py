@@ -1,0 +1,63 @@
+"""Tensors from a file of which nothing is believed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diode_engine.errors import ModelError
+from diode_engine.models.protocol import Matrix
+
+_MAX_HEADER = 1 << 20
+
+
+class Tensors:
+    """The tensors in a safetensors file's bytes, each taken once; `what` the file is, in
+    messages. Raises ModelError where the bytes are not safetensors."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        self._what = what
+        if len(data) < 8 or int.from_bytes(data[:8], "little") > min(_MAX_HEADER, len(data) - 8):
+            raise ModelError(f"The {what}'s file is truncated or its header is too long.")
+        try:
+            self._left = load(data)
+        except (SafetensorError, ValueError, TypeError, KeyError) as error:
+            raise ModelError(f"The {what}'s file is not valid safetensors: {error}.") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def take(self, name: str, *shape: int | None) -> Matrix:
+        """The float32 tensor of this name and shape (None: any). Raises ModelError where there
+        is none such, or a value is not finite."""
+        tensor = self._left.pop(name, None)
+        if tensor is None:
+            raise ModelError(f"The {self._what}'s file lacks the tensor {name}.")
+        fitting = len(tensor.shape) == len(shape) and all(
+            want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
+        )
+        if tensor.dtype != np.float32 or not fitting:
+            raise ModelError(
+                f"The {self._what}'s tensor {name} is {tensor.dtype}{list(tensor.shape)}, which "
+                "does not fit its place."
+            )
+        if not np.isfinite(tensor).all():
+            raise ModelError(f"The {self._what}'s tensor {name} holds values that are not finite.")
+        tensor.flags.writeable = False
+        return tensor
+
+    def flag(self, name: str) -> bool:
+        """The tensor of one uint8, 0 or 1. Raises ModelError where it is not."""
+        tensor = self._left.pop(name, None)
+        if tensor is None or tensor.dtype != np.uint8 or tensor.tolist() not in ([0], [1]):
+            raise ModelError(f"The {self._what}'s tensor {name} must be one 0 or 1.")
+        return bool(tensor[0])
+
+    def end(self) -> None:
+        """Raises ModelError where a tensor was not taken."""
+        if self._left:
+            raise ModelError(
+                f"The {self._what}'s file holds unknown tensors: {', '.join(self._left)}."
+            )
