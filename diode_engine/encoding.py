@@ -62,8 +62,11 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class CandidateColumns:
-    """n candidates. All columns are float32 [n] and hold whole numbers, but for the masks."""
+    """n candidates. All columns are float32 [n] and hold whole numbers, but for the masks and
+    `template`, each candidate's place among the distinct names of `templates`."""
 
+    templates: tuple[str, ...]
+    template: npt.NDArray[np.intp]
     known: npt.NDArray[np.bool_]
     tiled: npt.NDArray[np.bool_]  # a Triton template: the tile is its own
     family: npt.NDArray[np.float32]
@@ -108,7 +111,10 @@ def _encode(candidates: tuple[Candidate, ...]) -> CandidateColumns:
     columns.flags.writeable = False
     family = columns[0]
     tiled = (family == Family.TRITON) | (family == Family.TRITON_TMA)
-    return CandidateColumns(family >= 0, tiled, *columns)
+    templates = tuple(dict.fromkeys(candidate.template for candidate in candidates))
+    places = {name: place for place, name in enumerate(templates)}
+    template = np.array([places[candidate.template] for candidate in candidates], np.intp)
+    return CandidateColumns(templates, template, family >= 0, tiled, *columns)
 
 
 _recent: tuple[tuple[tuple[Candidate, ...], CandidateColumns], ...] = ()

@@ -21,6 +21,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +71,7 @@ _CROSS = (
 NAMES: tuple[str, ...] = _PROBLEM + _CANDIDATE + _CROSS_LOG2 + _CROSS
 NAMES_HASH: str = hashlib.sha256("\n".join(NAMES).encode()).hexdigest()[:16]
 BASE = NAMES.index("log2_base_us")
+OF_PROBLEM = len(_PROBLEM)  # columns: those that follow from the problem alone come first
 
 _BLOCK = 1 << 14  # rows computed at once: the vectors of a block fit in L2
 # Element types whose kernels the columns can tell apart.
@@ -126,12 +129,11 @@ def matrix(
     facts = np.ascontiguousarray(
         np.array([d[1] for d in described], np.float32).reshape(-1, len(_FACTS)).T
     )
-    columns = encode(candidates)
-    candidate_rows = _candidate_rows(columns)
-    knobs = _knobs(columns)
+    candidate_columns, knobs = _of_candidates(encode(candidates))
+    candidate_rows = candidate_columns.T
 
     x = np.empty((n, len(NAMES)), np.float32)
-    first, second = len(_PROBLEM), len(_PROBLEM) + len(_CANDIDATE)
+    first, second = OF_PROBLEM, OF_PROBLEM + len(_CANDIDATE)
     block = np.empty((len(NAMES) - second, min(n, _BLOCK)), np.float32)
     for start in range(0, n, _BLOCK):
         rows = slice(start, min(start + _BLOCK, n))
@@ -145,6 +147,28 @@ def matrix(
             _cross(facts if len(problems) == 1 else facts[:, p], knobs[:, c], hardware, cross)
         x[rows, second:] = cross.T
     return x
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """What `matrix` says of one problem and n candidates, without repeating the problem:
+    `problem` [OF_PROBLEM] the columns that follow from it alone, `rest` [F − OF_PROBLEM, n] the
+    other columns, each one's values side by side."""
+
+    problem: npt.NDArray[np.float32]
+    rest: npt.NDArray[np.float32]
+
+
+def space(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Space:
+    """The same numbers as `matrix`, bit for bit, in half the time."""
+    row, facts = _describe(problem, hardware)
+    candidate_columns, knobs = _of_candidates(encode(candidates))
+    own = len(_CANDIDATE)
+    rest = np.empty((len(NAMES) - OF_PROBLEM, len(candidates)), np.float32)
+    rest[:own] = candidate_columns
+    with np.errstate(over="ignore", invalid="ignore"):
+        _cross(np.array(facts, np.float32)[:, None], knobs, hardware, rest[own:])
+    return Space(np.array(row, np.float32), rest)
 
 
 def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[float]]:
@@ -193,8 +217,17 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
     return row, facts
 
 
-def _candidate_rows(c: CandidateColumns) -> Array:
-    """[n, len(_CANDIDATE)]"""
+@lru_cache(maxsize=16)  # as many as `encode` keeps
+def _of_candidates(c: CandidateColumns) -> tuple[Array, Array]:
+    """[len(_CANDIDATE), n] the columns of the candidates, and [9, n] what the cross columns need
+    of them."""
+    columns, knobs = _candidate_columns(c), _knobs(c)
+    columns.flags.writeable = knobs.flags.writeable = False
+    return columns, knobs
+
+
+def _candidate_columns(c: CandidateColumns) -> Array:
+    """[len(_CANDIDATE), n]"""
     family = [c.family == f for f in Family]
     return np.stack(
         [
@@ -203,7 +236,7 @@ def _candidate_rows(c: CandidateColumns) -> Array:
             np.log2(c.warps), np.log2(c.group_m), np.log2(c.k_split),
             np.log2(c.block_m * c.block_n),
         ],
-        axis=1, dtype=np.float32, casting="unsafe",
+        dtype=np.float32, casting="unsafe",
     )  # fmt: skip
 
 

@@ -197,3 +197,10 @@ def test_what_fits() -> None:
         Candidate.make("cutlass::gemm"): True,
     }
     assert fits(problem, tuple(asked), H200).tolist() == list(asked.values())
+
+
+def test_the_space_of_a_problem_says_what_the_matrix_says() -> None:
+    for problem in PROBLEMS:
+        space = features.space(problem, CANDIDATES, H200)
+        apart = np.hstack([np.tile(space.problem, (len(CANDIDATES), 1)), space.rest.T])
+        np.testing.assert_array_equal(apart.view(np.int32), rows(problem).view(np.int32))
