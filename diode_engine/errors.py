@@ -9,7 +9,8 @@
     │   ├── SchemaTooOldError
     │   └── SchemaTooNewError
     ├── ModelError         a model file is missing, corrupt, foreign or too new
-    ├── RegistryError      no such model, version or alias
+    ├── RegistryError      a model, version or alias is ambiguous, or cannot be changed
+    │   └── NoSuchModelError
     ├── CollectionError    a collection cannot start or go on
     ├── RunError           a run cannot be started, cancelled or resumed
     ├── TrainingError      there is too little data, or none that fits
@@ -58,7 +59,11 @@ class ModelError(DiodeError):
 
 
 class RegistryError(DiodeError):
-    """The registry has no such model, version or alias, or would overwrite one."""
+    """A name in the registry is ambiguous or impossible, or the registry cannot be changed."""
+
+
+class NoSuchModelError(RegistryError):
+    """The registry has no such model, version or alias."""
 
 
 class CollectionError(DiodeError):

@@ -62,8 +62,12 @@ class Hardware:
 
     @property
     def slug(self) -> str:
-        """The name as a folder or model name has it: "NVIDIA H200" is nvidia-h200."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        """The name as a folder has it; see `slug_of`."""
+        return slug_of(self.name)
+
+    def is_called(self, name: str) -> bool:
+        """Whether a person means this hardware by the name: its own, or its slug."""
+        return slug_of(name) == self.slug
 
     def peak_flops(self, dtype: DType, *, tf32: bool = False) -> float:
         """Dense matrix operations a second, at the boost clock.
@@ -105,6 +109,11 @@ class Hardware:
 
 # Dense 16-bit operations a clock of one multiprocessor, by compute capability.
 _TENSOR_FLOPS_PER_CLOCK = {"7.0": 1024, "8.0": 2048, "8.6": 1024, "9.0": 4096, "10.0": 8192}
+
+
+def slug_of(name: str) -> str:
+    """A hardware's name, or its slug, as a folder has it: "NVIDIA H200" is nvidia-h200."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 @dataclass(frozen=True)

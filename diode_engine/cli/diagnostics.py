@@ -32,6 +32,7 @@ class ExitCode(IntEnum):
     OK = 0
     FAILURE = 1
     USAGE = 2
+    NOTHING = 3  # there is nothing to do, or what was named does not exist
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 

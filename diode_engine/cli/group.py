@@ -14,7 +14,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.errors import DiodeError
+from diode_engine.errors import DiodeError, NoSuchModelError, StoreMissingError
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if state["debug"]:
             diagnostics.console().print_exception()
         diagnostics.error(str(exc))
-        return ExitCode.FAILURE
+        missing = isinstance(exc, NoSuchModelError | StoreMissingError)
+        return ExitCode.NOTHING if missing else ExitCode.FAILURE
     except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
         diagnostics.crash(exc, args, debug=state["debug"])
         return ExitCode.FAILURE

@@ -101,7 +101,7 @@ def test_export_of_one_gpu(
 def test_stats(run: Run, dataset: Path, tmp_path: Path) -> None:
     store = tmp_path / "a.db"
     missing = run("data", "stats", "--store", store)
-    assert missing.code == 1
+    assert missing.code == 3
     assert "There is no store" in missing.err
     assert not store.exists()
     assert run("data", "import", dataset, "--store", store).code == 0

@@ -54,7 +54,7 @@ def test_only_what_training_holds_out(
 def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
     store = tmp_path / "a.db"
     missing = run("validate", "--store", store, "--model", model)
-    assert missing.code == 1
+    assert missing.code == 3
     assert "There is no store" in missing.err
     run("data", "import", dataset, "--store", store)
     assert run("validate", "--store", store, "--model", model, "--all", "--worst", "0").code == 0
