@@ -62,9 +62,9 @@ def resume(store: Store, run: int) -> Run:
     Raises RunError where it is not over, is done, is gone on with already, or does not know its
     command.
     """
-    earlier, command, directory = _again(store, run)
-    if earlier.state is RunState.DONE:
+    if store.run(run).state is RunState.DONE:
         raise RunError(f"Run {run} is done; there is nothing left of it to go on with.")
+    earlier, command, directory = _again(store, run)
     for other in look_at_all(store):
         if other.run.resumes == run and not other.state.ended:
             raise RunError(f"Run {other.run.id} goes on with run {run} already.")

@@ -132,6 +132,7 @@ sweeps = sa.Table(
     _reference("run", "runs"),
     _reference("environment", "environments"),
     sa.UniqueConstraint("problem", "run", "environment"),
+    sa.Index("sweeps_of_run", "run", "problem"),
     sqlite_strict=True,
 )
 

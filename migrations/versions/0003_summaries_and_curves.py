@@ -10,6 +10,7 @@ down_revision = "0002"
 def upgrade() -> None:
     with op.batch_alter_table("runs", recreate="always") as runs:
         runs.add_column(sa.Column("note", sa.Text))
+    op.create_index("sweeps_of_run", "sweeps", ["run", "problem"])
     op.create_table(
         "summaries",
         sa.Column("problem", sa.Integer, sa.ForeignKey("problems.id"), nullable=False),
