@@ -43,6 +43,10 @@ def load_member(family: str, data: bytes) -> TimingModel:
         from diode_engine.models.network import Network
 
         return Network.from_bytes(data)
+    if family == "distilled":
+        from diode_engine.models.distilled import DistilledNetwork
+
+        return DistilledNetwork.from_bytes(data)
     if family == "trees":
         from diode_engine.models.trees import Trees
 

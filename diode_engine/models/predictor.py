@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.encoding import encode
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Manifest, load_artifact, type_of
+from diode_engine.models.distilled import DistilledNetwork
 from diode_engine.models.members import Ensemble
 from diode_engine.models.protocol import Matrix
 from diode_engine.problem import Candidate, Problem
@@ -42,6 +44,13 @@ class Predictor:
         """[n] microseconds that each candidate takes on the problem; NaN where the model
         cannot say: a template, type or op that it was not trained on."""
         n = len(candidates)
+        if isinstance(self._model, DistilledNetwork):
+            known = self._known_candidates(candidates) & self._known_problems((problem,))[0]
+            out = np.full(n, np.nan)
+            if known.any():
+                space = features.space(problem, candidates, self.hardware)
+                np.exp(self._model.predict_space(space), out=out, where=known, dtype=np.float64)
+            return out
         return self._predict((problem,), candidates, np.zeros(n, np.intp), np.arange(n))
 
     def predict_table(self, table: TimingTable) -> Times:
@@ -87,14 +96,24 @@ class Predictor:
         candidate: npt.NDArray[np.integer],
     ) -> tuple[npt.NDArray[np.bool_], Matrix]:
         """[n] which rows the model can say something about, and their features."""
-        trained_problem = np.array(
-            [type_of(p) in self._types and str(p.op) in self._ops for p in problems], bool
-        )
-        trained_candidate = np.array([c.template in self._templates for c in candidates], bool)
-        known = (
-            trained_problem[problem]
-            & trained_candidate[candidate]
-            & features.supported(problems, candidates, problem, candidate)
-        )
+        known = self._known_problems(problems)[problem]
+        known &= self._known_candidates(candidates)[candidate]
         x = features.matrix(problems, candidates, problem[known], candidate[known], self.hardware)
         return known, x
+
+    def _known_problems(self, problems: Sequence[Problem]) -> npt.NDArray[np.bool_]:
+        """[problems] which are of a type and op that the model was trained on."""
+        return np.array(
+            [
+                p.dtype in features.DTYPES and type_of(p) in self._types and str(p.op) in self._ops
+                for p in problems
+            ],
+            bool,
+        )
+
+    def _known_candidates(self, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
+        """[candidates] which have features and a template that the model was trained on."""
+        columns = encode(candidates)
+        trained = np.array([name in self._templates for name in columns.templates], bool)
+        known: npt.NDArray[np.bool_] = trained[columns.template] & columns.known
+        return known

@@ -1,0 +1,189 @@
+"""A small network in whole numbers that answers as a large model does, and the same everywhere.
+
+Features, activations and weights are whole numbers held in float32, and no sum of a layer can
+reach 2²⁴ (`EXACT`), up to which float32 holds every whole number. So every sum is exact, in
+whatever order it is made: the answer depends neither on the BLAS library and its threads nor on
+how many rows are asked at once. Between the layers each value is scaled and rounded by itself.
+
+Quantisation of activations and weights after training: Jacob et al., "Quantization and Training
+of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018. Learning from a
+larger model's answers: Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network",
+2015.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.errors import ModelError
+from diode_engine.models.network import Network
+from diode_engine.models.protocol import Matrix
+from diode_engine.models.tensors import Tensors
+
+EXACT = 1 << 24
+INPUT_LEVELS = 2047  # of a feature, over the range seen in training
+LEVELS = 1023  # of an activation, over what it reached on the calibration rows
+_BLOCK = 1024  # rows at once: a layer's activations stay in the processor's cache
+_MAX_LAYERS = 16
+_LN2 = np.float32(math.log(2))
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """`weight` [outputs, inputs] and `bias` [outputs, 1] are whole numbers; `scale` [outputs, 1]
+    takes a sum to the next layer's levels, in the last layer to log time."""
+
+    weight: Matrix
+    bias: Matrix
+    scale: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class DistilledNetwork:
+    """The network; `low` and `step` [F, 1] take a feature to its level, (x − low) · step. It
+    predicts the logarithm of the time over the features' base time.
+
+    Raises ModelError where a layer's sums could be too large to be exact.
+    """
+
+    low: Matrix
+    step: Matrix
+    layers: tuple[Layer, ...]
+
+    family: ClassVar[str] = "distilled"
+    suffix: ClassVar[str] = ".safetensors"
+
+    def __post_init__(self) -> None:
+        levels = INPUT_LEVELS
+        for layer in self.layers:
+            reach = np.abs(layer.weight).sum(axis=1, dtype=np.float64) * levels
+            if not np.all(reach + np.abs(layer.bias[:, 0]) < EXACT):
+                raise ModelError("The network's weights are too large for exact sums.")
+            levels = LEVELS
+
+    def predict(self, x: Matrix) -> Matrix:
+        """As TimingModel.predict, and the same bits for a row whatever rows are around it."""
+        out = np.empty(len(x), np.float32)
+        first = self.layers[0]
+        for start in range(0, len(x), _BLOCK):
+            rows = np.ascontiguousarray(x[start : start + _BLOCK].T)
+            base = rows[features.BASE] * _LN2
+            sums = first.weight @ self._levels(rows, slice(None))
+            sums += first.bias
+            out[start : start + _BLOCK] = self._after_first(sums) + base
+        return out
+
+    def predict_space(self, space: features.Space) -> Matrix:
+        """[n] the same bits as `predict` of the same rows."""
+        first = self.layers[0]
+        own = slice(None, features.OF_PROBLEM)
+        common = first.weight[:, own] @ self._levels(space.problem[:, None], own)
+        common += first.bias
+        n = space.rest.shape[1]
+        out = np.empty(n, np.float32)
+        weight = first.weight[:, features.OF_PROBLEM :]
+        for start in range(0, n, _BLOCK):
+            rest = space.rest[:, start : start + _BLOCK]
+            sums = weight @ self._levels(rest, slice(features.OF_PROBLEM, None))
+            sums += common
+            base = rest[features.BASE - features.OF_PROBLEM] * _LN2
+            out[start : start + _BLOCK] = self._after_first(sums) + base
+        return out
+
+    def _levels(self, columns: Matrix, which: slice) -> Matrix:
+        levels: Matrix = columns - self.low[which]
+        levels *= self.step[which]
+        np.rint(levels, out=levels)
+        return np.clip(levels, 0, INPUT_LEVELS, out=levels)
+
+    def _after_first(self, sums: Matrix) -> Matrix:
+        """[n] what is left to do with the first layer's sums, [outputs, n], which are lost."""
+        for before, layer in zip(self.layers, self.layers[1:], strict=False):
+            sums *= before.scale
+            np.rint(sums, out=sums)
+            np.clip(sums, 0, LEVELS, out=sums)
+            sums = layer.weight @ sums
+            sums += layer.bias
+        out: Matrix = sums[0] * self.layers[-1].scale[0]
+        return out
+
+    def to_bytes(self) -> bytes:
+        """As TimingModel.to_bytes: the safetensors format."""
+        from safetensors.numpy import save
+
+        tensors: dict[str, np.ndarray[Any, Any]] = {"low": self.low, "step": self.step}
+        for place, layer in enumerate(self.layers):
+            tensors[f"weight.{place}"] = layer.weight
+            tensors[f"bias.{place}"] = layer.bias
+            tensors[f"scale.{place}"] = layer.scale
+        return save(tensors)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there, in
+        whole numbers where they must be."""
+        tensors = Tensors(data, "network")
+        width: int = len(features.NAMES)
+        low, step = (tensors.take(name, width, 1) for name in ("low", "step"))
+        layers: list[Layer] = []
+        while f"weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
+            place = len(layers)
+            weight = tensors.take(f"weight.{place}", None, width)
+            width = weight.shape[0]
+            bias = tensors.take(f"bias.{place}", width, 1)
+            if not all(np.array_equal(np.rint(values), values) for values in (weight, bias)):
+                raise ModelError("The network's weights must be whole numbers.")
+            layers.append(Layer(weight, bias, tensors.take(f"scale.{place}", width, 1)))
+        if not layers or width != 1:
+            raise ModelError("The network's last layer must have one output.")
+        tensors.end()
+        return cls(low, step, tuple(layers))
+
+
+def quantized(network: Network, x: Matrix) -> DistilledNetwork:
+    """The network, which must be residual, in whole numbers. The rows [n, F] are typical ones:
+    an activation's levels are spread over what it reaches there.
+
+    A weight has as many levels as exact sums allow.
+    """
+    assert network.residual
+    low, high = network.low.astype(np.float64), network.high.astype(np.float64)
+    step = np.where(high > low, INPUT_LEVELS / np.maximum(high - low, 1e-30), 0)
+    reached = np.minimum(np.maximum(x, network.low), network.high).astype(np.float64)
+    reached = (reached - network.mean) * network.scale
+    # An input of the first layer is level / step + low, standardised.
+    worth = np.divide(network.scale, step, out=np.zeros_like(step), where=step > 0)
+    offset = (low - network.mean) * network.scale
+    levels = INPUT_LEVELS
+    layers: list[Layer] = []
+    for weight, bias in network.layers:
+        exact = weight.T.astype(np.float64)
+        constant = bias + exact @ offset
+        exact = exact * worth
+        # Rounding adds at most a half a weight.
+        room = EXACT - 1 - levels * (exact.shape[1] / 2 + 1)
+        unit = room / (levels * np.abs(exact).sum(axis=1) + np.abs(constant) + 1e-30)
+        reached = np.maximum(reached @ weight + bias, 0)
+        top = np.maximum(reached.max(axis=0), 1e-12)
+        last = len(layers) + 1 == len(network.layers)
+        scale = 1 / unit if last else LEVELS / (top * unit)
+        layers.append(
+            Layer(
+                *(
+                    np.ascontiguousarray(values, np.float32)
+                    for values in (
+                        np.rint(exact * unit[:, None]), np.rint(constant * unit)[:, None],
+                        scale[:, None],
+                    )
+                )
+            )
+        )  # fmt: skip
+        worth, offset, levels = top / LEVELS, np.zeros(len(top)), LEVELS
+    return DistilledNetwork(
+        low.astype(np.float32)[:, None], step.astype(np.float32)[:, None], tuple(layers)
+    )

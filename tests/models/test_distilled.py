@@ -1,0 +1,158 @@
+"""The distilled network: what quantising costs, and that nothing but the row matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.errors import ModelError
+from diode_engine.hardware import H200
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantized
+from diode_engine.models.network import Network
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Candidate, Problem
+from diode_engine.table import TimingTable
+
+
+@pytest.fixture(scope="module")
+def x(table: TimingTable) -> np.ndarray:
+    return features.matrix(table.problems, table.candidates, table.problem, table.candidate, H200)
+
+
+def made_up(x: np.ndarray, hidden: tuple[int, ...] = (96, 48)) -> Network:
+    rng = np.random.default_rng(5)
+    sizes = (x.shape[1], *hidden, 1)
+    layers = tuple(
+        (
+            (rng.standard_normal(pair) / pair[0] ** 0.5).astype(np.float32),
+            rng.standard_normal(pair[1]).astype(np.float32) / 10,
+        )
+        for pair in zip(sizes, sizes[1:], strict=False)
+    )
+    spread = x.std(axis=0)
+    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
+    return Network(x.min(axis=0), x.max(axis=0), x.mean(axis=0), scale, layers, True)
+
+
+@pytest.fixture(scope="module")
+def distilled(x: np.ndarray) -> DistilledNetwork:
+    return quantized(made_up(x), x)
+
+
+def test_whole_numbers_answer_as_the_network_does(
+    x: np.ndarray, distilled: DistilledNetwork
+) -> None:
+    wanted = made_up(x).predict(x)
+    error = distilled.predict(x) - wanted
+    assert np.sqrt(np.mean(error**2)) < 0.005
+    assert np.std(wanted - x[:, features.BASE] * np.log(2)) > 0.2  # it answers something
+
+
+def test_every_sum_is_exact(x: np.ndarray, distilled: DistilledNetwork) -> None:
+    """The same in float64, which holds sums a thousand million times as large."""
+    levels = distilled._levels(x.T, slice(None))
+    for layer in distilled.layers:
+        assert np.array_equal(np.rint(layer.weight), layer.weight)
+        sums = layer.weight @ levels + layer.bias
+        assert np.array_equal(
+            sums, layer.weight.astype(np.float64) @ levels.astype(np.float64) + layer.bias
+        )
+        levels = np.clip(np.rint(sums * layer.scale), 0, LEVELS)
+
+
+def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
+    x: np.ndarray, distilled: DistilledNetwork, table: TimingTable
+) -> None:
+    bulk = distilled.predict(x)
+    for i in range(0, len(x), 97):
+        assert distilled.predict(x[i : i + 1])[0] == bulk[i]
+    assert np.array_equal(distilled.predict(x[::-1])[::-1], bulk)
+    many = np.tile(np.arange(len(table.candidates)), 70)  # more than a block
+    candidates = [table.candidates[c] for c in many]
+    for place in (0, 11):
+        problem = table.problems[place]
+        space = features.space(problem, candidates, H200)
+        rows = features.matrix((problem,), candidates, many * 0, np.arange(len(many)), H200)
+        assert np.array_equal(distilled.predict_space(space), distilled.predict(rows))
+
+
+def test_the_file_is_read_as_it_was_written(x: np.ndarray, distilled: DistilledNetwork) -> None:
+    again = DistilledNetwork.from_bytes(distilled.to_bytes())
+    assert np.array_equal(again.predict(x), distilled.predict(x))
+
+
+def test_weights_that_could_not_be_summed_exactly_are_refused(
+    distilled: DistilledNetwork,
+) -> None:
+    first, *others = distilled.layers
+    large = Layer(np.full_like(first.weight, EXACT // 100), first.bias, first.scale)
+    broken = Layer(first.weight + np.float32(0.5), first.bias, first.scale)
+    with pytest.raises(ModelError, match="too large"):
+        DistilledNetwork(distilled.low, distilled.step, (large, *others))
+    halves = DistilledNetwork(distilled.low, distilled.step, (broken, *others))
+    with pytest.raises(ModelError, match="whole numbers"):
+        DistilledNetwork.from_bytes(halves.to_bytes())
+
+
+ASK = """
+import json, sys
+import numpy as np
+from pathlib import Path
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Candidate, Problem
+
+predictor = Predictor.load(Path(sys.argv[1]))
+candidates = [Candidate.from_dict(c) for c in json.loads(sys.argv[2])]
+bits = [
+    predictor.predict_us(Problem.make("mm", m, 512, 777, "float16"), candidates).tobytes().hex()
+    for m in (1, 100, 4000)
+]
+print(json.dumps(bits))
+"""
+
+
+def test_processes_and_threads_make_no_difference(
+    tmp_path: Path,
+    save: Callable[..., Artifact],
+    distilled: DistilledNetwork,
+    candidates: tuple[Candidate, ...],
+) -> None:
+    save(tmp_path / "model", (distilled,))
+    asked = json.dumps([c.to_dict() for c in candidates * 40])  # enough for BLAS to share out
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", ASK, str(tmp_path / "model"), asked],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads},
+            check=True, capture_output=True, text=True,
+        ).stdout
+        for threads in ("1", "2", "4")
+    }  # fmt: skip
+    assert len(answers) == 1
+
+
+def test_the_predictor_asks_for_the_space_as_for_rows(
+    tmp_path: Path,
+    save: Callable[..., Artifact],
+    distilled: DistilledNetwork,
+    table: TimingTable,
+) -> None:
+    predictor = Predictor(save(tmp_path / "model", (distilled,)))
+    bulk = predictor.predict_table(table)
+    for index, rows in list(table.groups())[:20]:
+        asked = [table.candidates[c] for c in table.candidate[rows]]
+        assert np.array_equal(predictor.predict_us(table.problems[index], asked), bulk[rows])
+    stranger = [Candidate.make("cutlass::mm"), *asked[:2]]
+    known = predictor.predict_us(table.problems[0], stranger)
+    assert np.isnan(known).tolist() == [True, False, False]
+    batched = Problem.make("bmm", 64, 64, 64, "float16", B=4)
+    assert np.isnan(predictor.predict_us(batched, asked)).all()
+    assert predictor.predict_us(table.problems[0], ()).shape == (0,)
