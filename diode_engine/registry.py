@@ -105,7 +105,7 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
     """
     manifest = load_artifact(folder).manifest
     name = check_name(name or manifest.name)
-    contents = {entry["file"]: read_member(folder, entry) for entry in manifest.members}
+    contents = {entry["file"]: read_member(folder, entry) for entry in manifest.files}
     described = {**manifest.to_dict(), "name": name}
     text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     contents[MANIFEST] = text.encode()

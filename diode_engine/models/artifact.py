@@ -6,8 +6,9 @@ hold code.
      "torch": [versions], "triton": [versions],
      "coverage": {"templates": […], "types": […], "ops": […]},
      "data": {"datasets": [content hashes], "runs": [keys], "problems": n, "timings": n},
-     "metrics": {…}, "notes": …,
-     "members": [{"family": …, "file": …, "bytes": n, "sha256": …}]}
+     "everything": bool or null, "metrics": {…}, "notes": …,
+     "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
+     "confidence": {"file": …, "bytes": n, "sha256": …} or null}
 
 What is read is believed only after it has been looked at: sizes before they are read, hashes
 before they are parsed, names before they are opened.
@@ -31,6 +32,7 @@ from typing import Any
 from diode_engine import features
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.hardware import Hardware
+from diode_engine.models.confidence import Confidence
 from diode_engine.models.members import Ensemble, family_of, load_member
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problem import Problem
@@ -85,7 +87,9 @@ class Data:
 @dataclass(frozen=True)
 class Manifest:
     """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
-    problems that were held out."""
+    problems that were held out. `everything` tells whether the problems that
+    training.splits.held_out keeps from models were trained on too; None: nobody knows.
+    `confidence` is the file of its models.confidence.Confidence, None where it has none."""
 
     name: str
     family: str
@@ -102,6 +106,13 @@ class Manifest:
     feature_version: int = features.VERSION
     feature_names: str = features.NAMES_HASH
     members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
+    confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
+    everything: bool | None = None
+
+    @property
+    def files(self) -> tuple[Mapping[str, Any], ...]:
+        """The entries (file, bytes, sha256) of all files beside the manifest."""
+        return self.members if self.confidence is None else (*self.members, self.confidence)
 
     @property
     def identity(self) -> str:
@@ -111,6 +122,8 @@ class Manifest:
             json.dumps(asdict(self.coverage), sort_keys=True),
             *(f"{member['family']} {member['sha256']}" for member in self.members),
         ]
+        if self.confidence is not None:
+            parts.append(f"confidence {self.confidence['sha256']}")
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,9 +143,11 @@ class Manifest:
             "coverage": {k: list(v) for k, v in asdict(self.coverage).items()},
             "data": {**asdict(self.data), "datasets": list(self.data.datasets),
                      "runs": list(self.data.runs)},
+            "everything": self.everything,
             "metrics": dict(self.metrics),
             "notes": self.notes,
             "members": [dict(member) for member in self.members],
+            "confidence": None if self.confidence is None else dict(self.confidence),
         }  # fmt: skip
 
     @classmethod
@@ -177,10 +192,14 @@ class Manifest:
             created=read.text("created"),
             diode=read.text("diode"),
             members=tuple(_member(member) for member in read.items("members")),
+            confidence=None if given.get("confidence") is None else _weight_file(
+                read.mapping("confidence")),
+            everything=None if given.get("everything") is None else read.flag("everything"),
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")
-        if len({member["file"] for member in manifest.members}) < len(manifest.members):
+        files = manifest.files
+        if len({entry["file"] for entry in files}) < len(files):
             raise ModelError("The model's manifest names a file twice.")
         return manifest
 
@@ -207,6 +226,10 @@ class _Reader:
             raise ModelError(f"The model's manifest must have no negative number as {name}.")
         return value
 
+    def flag(self, name: str) -> bool:
+        value: bool = self._take(name, bool, "true or false")
+        return value
+
     def mapping(self, name: str) -> dict[str, Any]:
         value: dict[str, Any] = self._take(name, dict, "an object")
         return value
@@ -225,6 +248,10 @@ class _Reader:
 def _member(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise ModelError("A member in the model's manifest must be an object.")
+    return {"family": _Reader(given).text("family"), **_weight_file(given)}
+
+
+def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
     read = _Reader(given)
     file = read.text("file")
     if not _FILE.fullmatch(file):
@@ -237,7 +264,7 @@ def _member(given: Any) -> dict[str, Any]:
     size = read.count("bytes")
     if size > _MAX_FILE:
         raise ModelError(f"The model's file {file} is larger than {_MAX_FILE >> 20} MiB.")
-    return {"family": read.text("family"), "file": file, "bytes": size, "sha256": digest}
+    return {"file": file, "bytes": size, "sha256": digest}
 
 
 def check_name(name: str) -> str:
@@ -256,6 +283,7 @@ class Artifact:
 
     manifest: Manifest
     members: tuple[TimingModel, ...]
+    confidence: Confidence | None = None
 
     @property
     def model(self) -> TimingModel | Ensemble:
@@ -263,7 +291,12 @@ class Artifact:
         return self.members[0] if len(self.members) == 1 else Ensemble(self.members)
 
 
-def save_artifact(folder: Path, manifest: Manifest, members: Sequence[TimingModel]) -> Artifact:
+def save_artifact(
+    folder: Path,
+    manifest: Manifest,
+    members: Sequence[TimingModel],
+    confidence: Confidence | None = None,
+) -> Artifact:
     """Writes a new model folder, whole or not at all, and returns it as `load_artifact` reads
     it. Family, members, creation time and Diode's version are filled in.
 
@@ -272,14 +305,15 @@ def save_artifact(folder: Path, manifest: Manifest, members: Sequence[TimingMode
     """
     contents: dict[str, bytes] = {}
     entries: list[dict[str, Any]] = []
-    for place, member in enumerate(members):
-        data = member.to_bytes()
-        file = f"{member.family}-{place}{member.suffix}"
+
+    def entry(file: str, data: bytes) -> dict[str, Any]:
         contents[file] = data
         digest = hashlib.sha256(data).hexdigest()
-        entries.append(
-            {"family": member.family, "file": file, "bytes": len(data), "sha256": digest}
-        )
+        return {"file": file, "bytes": len(data), "sha256": digest}
+
+    for place, member in enumerate(members):
+        file = f"{member.family}-{place}{member.suffix}"
+        entries.append({"family": member.family, **entry(file, member.to_bytes())})
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     described = {
         **manifest.to_dict(),
@@ -287,6 +321,9 @@ def save_artifact(folder: Path, manifest: Manifest, members: Sequence[TimingMode
         "created": now,
         "diode": __version__,
         "members": entries,
+        "confidence": None
+        if confidence is None
+        else entry(f"confidence{confidence.suffix}", confidence.to_bytes()),
     }
     try:
         text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -322,14 +359,26 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def load_manifest(folder: Path) -> Manifest:
     """The manifest alone; raises ModelError as `load_artifact` does for it."""
-    data = _read(folder / MANIFEST, None)
+    return parse_manifest(_read(folder / MANIFEST, None), folder)
+
+
+def parse_manifest(data: bytes, where: Path) -> Manifest:
+    """A manifest.json's content, which was found at this place; raises ModelError as
+    `load_artifact` does for it."""
     try:
         given = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_no_twins)
     except (ValueError, RecursionError) as error:
         if isinstance(error, ModelError):
             raise
-        raise ModelError(f"The model's manifest in {folder} is not valid JSON.") from None
+        raise ModelError(f"The model's manifest in {where} is not valid JSON.") from None
     return Manifest.from_dict(given)
+
+
+def read_folder(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest and the files that it names, by name, their hashes checked but nothing of
+    them parsed. Raises ModelError as `load_artifact` does for it."""
+    manifest = load_manifest(folder)
+    return manifest, {entry["file"]: read_member(folder, entry) for entry in manifest.members}
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -340,19 +389,26 @@ def load_artifact(folder: Path) -> Artifact:
     new; and where the model was made with other features than this Diode's.
     """
     manifest = load_manifest(folder)
+    sure = manifest.confidence
     return Artifact(
         manifest,
         tuple(load_member(e["family"], read_member(folder, e)) for e in manifest.members),
+        None if sure is None else Confidence.from_bytes(read_member(folder, sure)),
     )
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:
-    """The weight file of a manifest's member; raises ModelError where it is not the file that
-    the manifest describes."""
-    data = _read(folder / entry["file"], entry["bytes"])
+    """The weight file of one of a manifest's `files`; raises ModelError where it is not the
+    file that the manifest describes."""
+    return check_member(_read(folder / entry["file"], entry["bytes"]), entry, folder)
+
+
+def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
+    """The content of a manifest's member, which was found at this place; raises ModelError
+    where its hash is not the one that the manifest says."""
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise ModelError(
-            f"The model's file {entry['file']} in {folder} is not the one the manifest "
+            f"The model's file {entry['file']} in {where} is not the one the manifest "
             "describes: its hash differs. Copy or train the model again."
         )
     return data

@@ -1,0 +1,116 @@
+"""How sure a choice is: the probability that the best of the first k candidates takes at most
+5 % longer than the best of all.
+
+A logistic regression for each k, on what the members of a model say about one problem: how they
+differ, how far behind the next candidates are, and how far the problem is from those that were
+trained on. It is fitted (`fit_confidence`) to predictions of models that had not seen the
+problems, which is what calibrates it (Platt, Probabilistic Outputs for Support Vector Machines,
+1999, with several inputs in place of one). It is asked with numpy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.models.neighbours import PLACE, Places, distances
+from diode_engine.models.tensors import Tensors
+from diode_engine.problem import Problem
+
+WITHIN = 0.05  # of the best time
+MOST = 10  # the largest k
+INPUTS = (
+    "log regret", "regret", "agreement", "to the next", "to the next 5", "to the next 10",
+    "near ties", "spread of the first", "spread", "log time", "library first", "to the library",
+    "log distance",
+)  # fmt: skip
+_SHORTLIST = 32  # candidates that are looked at: whatever the size of the space, the best ones
+_SPREAD = 10  # of them, whose members' spread counts
+_FURTHEST = 0.5  # log time: a library's kernel beyond this, or none
+_NEIGHBOURS = 5
+_PLACES = np.arange(MOST)
+_BEHIND = _PLACES[:, None] + np.array([1, 5, 10])  # how many places behind the k-th
+# Where a logarithm is taken, so that 0 has one.
+_REGRET, _DISTANCE = 0.005, 0.1
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Confidence:
+    """`weight` is [MOST, INPUTS] and `bias` [MOST], a row for each k from 1; `places` is
+    [PLACE, problems], those of the training problems."""
+
+    weight: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+    places: Places
+
+    suffix: ClassVar[str] = ".safetensors"
+
+    def probabilities(
+        self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
+    ) -> tuple[float, ...]:
+        """[MOST] for k = 1, 2, …, never falling. `members` is [members, n], the log time that
+        each member of the model predicts for n candidates, one or more; `library` [n] tells
+        which of these are a library's kernels."""
+        x = inputs(members, library, distance(problem, self.places))
+        # Sums, not a product of matrices: the same bits whatever the threads.
+        logits = (x * self.weight).sum(axis=1) + self.bias
+        out = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+        return tuple(np.maximum.accumulate(out).tolist())
+
+    def to_bytes(self) -> bytes:
+        """The safetensors format."""
+        from safetensors.numpy import save
+
+        return save({name: getattr(self, name) for name in self.__dataclass_fields__})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of `to_bytes`. Raises ModelError where the bytes are anything else."""
+        tensors = Tensors(data, "confidence")
+        n = len(INPUTS)
+        weight, bias = tensors.take("weight", MOST, n), tensors.take("bias", MOST)
+        out = cls(weight, bias, tensors.take("places", PLACE, None))
+        tensors.end()
+        return out
+
+
+def distance(problem: Problem, seen: Places) -> float:
+    """The mean distance of a problem to the nearest of those that were trained on."""
+    away = distances(problem, seen)
+    nearest = min(_NEIGHBOURS, len(away))
+    return float(np.partition(away, nearest - 1)[:nearest].mean()) if nearest else math.inf
+
+
+def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:
+    """[MOST, INPUTS] what the probabilities are made from; `away` is a `distance`, the others
+    as `Confidence.probabilities` has them."""
+    mean = members.sum(axis=0) / len(members)
+    short = np.arange(len(mean))
+    if len(mean) > _SHORTLIST:
+        short = np.sort(np.argpartition(mean, _SHORTLIST)[:_SHORTLIST])
+    short = short[mean[short].argsort(kind="stable")]
+    members, mean, library = members[:, short], mean[short], library[short]
+    gap, last = mean - mean[0], len(mean) - 1
+    # By k: what each member loses by its own word with the best of the first k.
+    reached = np.minimum.accumulate(members, axis=1)
+    regret = (reached - reached[:, -1:])[:, np.minimum(_PLACES, last)]
+    out = np.empty((MOST, len(INPUTS)))
+    out[:, 0] = np.log(regret.sum(axis=0) / len(members) + _REGRET)
+    out[:, 1] = regret.max(axis=0)
+    out[:, 2] = (regret <= 0).sum(axis=0) / len(members)
+    out[:, 3:6] = gap[np.minimum(_BEHIND, last)]
+    out[:, 6] = math.log1p(np.count_nonzero(gap < WITHIN))
+    away_from_mean = members[:, :_SPREAD] - mean[:_SPREAD]
+    spread = np.sqrt((away_from_mean * away_from_mean).sum(axis=0) / len(members))
+    out[:, 7], out[:, 8] = spread[0], spread.sum() / len(spread)
+    out[:, 9] = mean[0]
+    out[:, 10] = library[0]
+    out[:, 11] = gap[library].min(initial=_FURTHEST)
+    out[:, 12] = math.log(min(away, 1e3) + _DISTANCE)
+    return out

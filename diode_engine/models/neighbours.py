@@ -1,0 +1,42 @@
+"""Which problems are like a problem: the distance that the confidence and the look-up of the
+nearest training problem go by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.problem import Layout, Problem
+
+PLACE = 12  # coordinates
+_COPY_BYTES = 16  # the widest copy; a better alignment changes nothing
+
+Places = npt.NDArray[np.float32]
+
+
+def places(problems: Sequence[Problem]) -> Places:
+    """[PLACE, n] coordinates. A unit is a factor of two in a size or in the copies that an
+    operand's alignment allows, or another op or layout."""
+    return np.array([_place(p) for p in problems], np.float32).reshape(-1, PLACE).T.copy()
+
+
+def distances(problem: Problem, others: Places) -> npt.NDArray[np.float32]:
+    """[n] Euclidean distances of a problem to those at `others`, which are [PLACE, n]."""
+    away = others - np.array(_place(problem), np.float32)[:, None]
+    away *= away
+    out: npt.NDArray[np.float32] = np.sqrt(away.sum(axis=0))
+    return out
+
+
+def _place(p: Problem) -> tuple[float, ...]:
+    size = p.dtype.itemsize
+    return (
+        math.log2(p.B), math.log2(p.M), math.log2(p.N), math.log2(p.K),
+        size / 2, p.allow_tf32, p.op.batched, p.op.biased,
+        p.a.layout is Layout.COL, p.b.layout is Layout.COL,
+        math.log2(min(_COPY_BYTES, size * p.a.align)),
+        math.log2(min(_COPY_BYTES, size * p.b.align)),
+    )  # fmt: skip
