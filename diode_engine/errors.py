@@ -8,6 +8,7 @@
     │   ├── StoreLockedError
     │   ├── SchemaTooOldError
     │   └── SchemaTooNewError
+    ├── QueryError         a filter query has a mistake
     ├── ModelError         a model file is missing, corrupt, foreign or too new
     ├── RegistryError      a model, version or alias is ambiguous, or cannot be changed
     │   └── NoSuchModelError
@@ -52,6 +53,15 @@ class SchemaTooOldError(StoreError):
 
 class SchemaTooNewError(StoreError):
     """The store was written by a newer Diode."""
+
+
+class QueryError(DiodeError):
+    """A filter query has a mistake, at the characters from `start` to `end`."""
+
+    def __init__(self, sentence: str, start: int, end: int) -> None:
+        super().__init__(sentence)
+        self.start = start
+        self.end = end
 
 
 class ModelError(DiodeError):
