@@ -10,7 +10,18 @@ from functools import cache, cached_property
 from typing import Any
 
 from diode_engine.errors import RecordError
-from diode_engine.problem import DType, content_key
+from diode_engine.problem import DType, content_key, shown
+
+# Some hundred times the largest of today.
+MOST = {
+    "multiprocessors": 100_000,
+    "clock_mhz": 1_000_000,
+    "memory_gb_s": 10_000_000,
+    "l2_bytes": 2**40,
+    "shared_bytes_block": 2**32,
+    "shared_bytes_multiprocessor": 2**32,
+    "registers_multiprocessor": 2**32,
+}
 
 
 @dataclass(frozen=True)
@@ -18,7 +29,10 @@ class Hardware:
     """One kind of device. Two devices with equal fields are the same hardware.
 
     `backend` is cuda, rocm, xpu or cpu; `arch` the compute capability ("9.0") or gfx name;
-    clocks are in MHz (boost), bandwidth in GB/s (by the data sheet's bus), sizes in bytes.
+    clocks are in MHz (boost), bandwidth in GB/s (by the data sheet's bus), sizes in bytes. A
+    number is 0 where it is not known; an NVIDIA or AMD GPU's multiprocessors are.
+
+    Raises RecordError where a field is impossible: negative, or beyond any device (MOST).
     """
 
     backend: str
@@ -38,9 +52,13 @@ class Hardware:
             if field.type == "str":
                 if not isinstance(value, str) or not value:
                     raise RecordError(f"A hardware's {field.name} is {value!r}; it must be a text.")
-            elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                continue
+            least = int(field.name == "multiprocessors" and self.backend in ("cuda", "rocm"))
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not least <= value <= MOST[field.name]:
                 raise RecordError(
-                    f"A hardware's {field.name} is {value!r}; it must be a whole number from 0 up."
+                    f"A hardware's {field.name} is {shown(value)}; it must be a whole number from "
+                    f"{least} to {MOST[field.name]}."
                 )
         if self.backend == "cuda" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.arch):
             raise RecordError(

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 from diode_engine.errors import RecordError
 
 MAX_DIM = 2**31 - 1
+KWARG_INTS = range(-(2**63), 2**64)  # what msgpack carries
+MAX_US = 3.6e9  # an hour: longer than any kernel, so a mistake in the unit
 ALIGNMENTS = (1, 2, 4, 8, 16)
 
 Scalar = bool | int | float | str | None
@@ -111,6 +113,13 @@ def content_key(kind: str, fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def shown(value: object) -> str:
+    """A value in a sentence; not the thousands of digits that a number may have."""
+    if isinstance(value, int) and abs(value) > 2**64:
+        return "a number of more than 64 bits"
+    return repr(value)
+
+
 def _require(ok: bool, sentence: str) -> None:
     if not ok:
         raise RecordError(sentence)
@@ -150,13 +159,27 @@ class Operand:
 
     @classmethod
     def from_strides(cls, rows: int, cols: int, stride: tuple[int, int]) -> Operand | None:
-        """The operand with these strides (in elements), or None where neither is 1."""
+        """The operand with these strides (in elements), or None where no dimension is
+        contiguous. The stride of a dimension of length 1 says nothing and is not looked at."""
         row, col = stride
-        if row == 1 and (col != 1 or cols == 1):
-            return cls(Layout.COL, math.gcd(col, 16))
+        if rows == 1:
+            if col == 1 or cols == 1:
+                return cls.contiguous(Layout.ROW, rows, cols)
+            return _columns(col)
+        if cols == 1:
+            return cls.contiguous(Layout.COL, rows, cols) if row == 1 else _rows(row)
         if col == 1:
-            return cls(Layout.ROW, math.gcd(row, 16))
-        return None
+            return _rows(row)
+        return _columns(col) if row == 1 else None
+
+    def canonical(self, rows: int, cols: int) -> Operand:
+        """The one name of all operands that lie like this as a rows×cols matrix: a single row
+        or column without gaps is contiguous in its own direction, whatever its other stride."""
+        if rows > 1 and cols > 1:
+            return self
+        same = Operand.from_strides(rows, cols, self.strides(rows, cols))
+        assert same is not None
+        return same
 
     def leading_stride(self, rows: int, cols: int) -> int:
         """The smallest stride (in elements) that gives a rows×cols matrix this alignment."""
@@ -171,12 +194,31 @@ class Operand:
         return (lead, 1) if self.layout is Layout.ROW else (1, lead)
 
 
+def _rows(stride: int) -> Operand:
+    return Operand(Layout.ROW, math.gcd(stride, 16))
+
+
+def _columns(stride: int) -> Operand:
+    return Operand(Layout.COL, math.gcd(stride, 16))
+
+
+def _canonical_bias(bias: Bias, B: int, M: int, N: int) -> Bias:
+    """Of the forms that are the same with these sizes, the one with the fewest dimensions."""
+    if bias is Bias.MATRIX and B == 1 and 1 in (M, N):
+        bias = Bias.VECTOR if M == 1 else Bias.COLUMN
+    if (bias is Bias.VECTOR and N == 1) or (bias is Bias.COLUMN and M == 1):
+        return Bias.SCALAR
+    return bias
+
+
 @dataclass(frozen=True)
 class Problem:
     """out[B, M, N] = a[B, M, K] @ b[B, K, N] (+ bias), as Inductor is asked for it.
 
     The output is row-major and has no gaps. `allow_tf32` says whether a float32 product may
-    be computed in TF32; it is False for all other types, to which it means nothing.
+    be computed in TF32; it is False for all other types, to which it means nothing. Where a
+    dimension of length 1 makes two layouts or two forms of the bias the same, one stands for
+    both.
 
     Raises RecordError where a field is impossible (a batch for mm, a bias for bmm, …).
     """
@@ -203,7 +245,8 @@ class Problem:
             value = getattr(self, name)
             _require(
                 _is_int(value) and 1 <= value <= MAX_DIM,
-                f"A problem's {name} is {value!r}; it must be a whole number from 1 to {MAX_DIM}.",
+                f"A problem's {name} is {shown(value)}; it must be a whole number from 1 to "
+                f"{MAX_DIM}.",
             )
         _require(
             self.op.batched or self.B == 1,
@@ -221,6 +264,9 @@ class Problem:
         _require(isinstance(self.allow_tf32, bool), "A problem's allow_tf32 must be true or false.")
         if self.dtype is not DType.FLOAT32:
             put(self, "allow_tf32", False)
+        put(self, "a", self.a.canonical(self.M, self.K))
+        put(self, "b", self.b.canonical(self.K, self.N))
+        put(self, "bias", _canonical_bias(self.bias, self.B, self.M, self.N))
 
     @classmethod
     def make(
@@ -244,7 +290,9 @@ class Problem:
         operands' type, a vector as the bias of addmm and a full one as that of baddbmm."""
         op = _enum(Op, op, "A problem's op")
         for name, value in (("M", M), ("N", N), ("K", K)):
-            _require(_is_int(value), f"A problem's {name} is {value!r}; it must be a whole number.")
+            _require(
+                _is_int(value), f"A problem's {name} is {shown(value)}; it must be a whole number."
+            )
         if bias is None:
             bias = {Op.ADDMM: Bias.VECTOR, Op.BADDBMM: Bias.MATRIX}.get(op, Bias.NONE)
         la = _enum(Layout, a_layout, "An operand's layout")
@@ -346,6 +394,10 @@ class Candidate:
                 not isinstance(value, float) or math.isfinite(value),
                 f"A candidate's kwarg {name} is not finite.",
             )
+            _require(
+                not isinstance(value, int) or value in KWARG_INTS,
+                f"A candidate's kwarg {name} is a whole number of more than 64 bits.",
+            )
         ordered = tuple(sorted(self.kwargs, key=lambda item: item[0]))
         _require(len({name for name, _ in ordered}) == len(ordered), "A candidate repeats a kwarg.")
         object.__setattr__(self, "kwargs", ordered)
@@ -411,17 +463,24 @@ class Timing:
             _require(
                 value is None
                 or (isinstance(value, (int, float)) and not isinstance(value, bool)
-                    and math.isfinite(value) and value > 0),
-                f"A timing's {name} is {value!r}; it must be a positive number.",
+                    and 0 < value <= MAX_US),
+                f"A timing's {name} is {value!r}; it must be a positive number, of microseconds "
+                "in an hour at most.",
             )  # fmt: skip
+        _require(
+            self.min_us is None or self.median_us is None or self.min_us <= self.median_us,
+            f"A timing's min_us is {self.min_us!r}, more than its median_us, {self.median_us!r}.",
+        )
         spread = self.spread_us
         _require(
-            spread is None or (isinstance(spread, (int, float)) and 0 <= spread < math.inf),
-            f"A timing's spread_us is {spread!r}; it must be a number from 0 up.",
+            spread is None or (isinstance(spread, (int, float)) and 0 <= spread <= MAX_US),
+            f"A timing's spread_us is {spread!r}; it must be a number from 0 up, of microseconds "
+            "in an hour at most.",
         )
         _require(
-            self.repeats is None or (_is_int(self.repeats) and self.repeats >= 0),
-            f"A timing's repeats is {self.repeats!r}; it must be a whole number from 0 up.",
+            self.repeats is None or (_is_int(self.repeats) and 0 <= self.repeats <= MAX_DIM),
+            f"A timing's repeats is {self.repeats!r}; it must be a whole number from 0 to "
+            f"{MAX_DIM}.",
         )
         if self.failure is not None:
             object.__setattr__(self, "failure", _enum(Failure, self.failure, "A timing's failure"))

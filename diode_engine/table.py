@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from diode_engine.errors import RecordError
 from diode_engine.hardware import Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.problem import MAX_US, Candidate, Failure, Problem, Timing
 
 FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure
 
@@ -58,12 +58,16 @@ class TimingTable:
                 raise RecordError(f"The column {name} points outside the {name}s.")
         for name in ("min_us", "median_us"):
             column = getattr(self, name)
-            if not np.all(np.isnan(column) | (np.isfinite(column) & (column > 0))):
-                raise RecordError(f"The column {name} holds a time that is not positive.")
+            if not np.all(np.isnan(column) | ((column > 0) & (column <= MAX_US))):
+                raise RecordError(
+                    f"The column {name} holds a time that is not positive, or of more than an hour."
+                )
+        if np.any(self.min_us > self.median_us):
+            raise RecordError("The column min_us holds a time larger than its median_us.")
         if not np.all(
-            np.isnan(self.spread_us) | (np.isfinite(self.spread_us) & (self.spread_us >= 0))
+            np.isnan(self.spread_us) | ((self.spread_us >= 0) & (self.spread_us <= MAX_US))
         ):
-            raise RecordError("The column spread_us holds a negative number.")
+            raise RecordError("The column spread_us holds a negative number, or over an hour.")
         if np.any(self.repeats < 0):
             raise RecordError("The column repeats holds a negative number.")
         if n and self.failure.max() > len(FAILURES):

@@ -37,7 +37,8 @@ def dtype_of(dtype: torch.dtype) -> DType | None:
 
 def tf32_allowed() -> bool:
     """Whether float32 products may use TF32 in the compile under way."""
-    return bool(torch.backends.cuda.matmul.allow_tf32)
+    # as Inductor asks; `allow_tf32` raises once a program has set this one (torch 2.9)
+    return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
@@ -85,12 +86,12 @@ def _operand(shape: Sequence[int], stride: Sequence[int]) -> Operand | None:
 
 def _bias(shape: Sequence[int], stride: Sequence[int], m: int, n: int) -> Bias:
     """A bias comes as it is or already expanded to the output, by strides of 0."""
-    broadcast = [True] * (2 - len(shape)) + [
-        size == 1 or step == 0 for size, step in zip(shape[-2:], stride[-2:], strict=True)
-    ]
-    rows, cols = broadcast[0] and m > 1, broadcast[1] and n > 1
-    if m == 1 and n > 1:
-        rows = not cols  # one row: a vector is all there is
+    *batch, rows, cols = (
+        size == 1 or step == 0
+        for size, step in zip((1, 1, *shape)[-3:], (0, 0, *stride)[-3:], strict=True)
+    )
+    if not all(batch):  # one for each of the batch, which a single row or column is all of
+        rows, cols = rows and m > 1, cols and n > 1
     if rows and cols:
         return Bias.SCALAR
     if rows:

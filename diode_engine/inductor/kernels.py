@@ -26,7 +26,7 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from diode_engine.inductor.candidates import candidate_of
+from diode_engine.inductor.candidates import candidate_of, tf32_allowed
 from diode_engine.problem import Bias, Candidate, DType, Op, Operand, Problem
 
 Shape = tuple[int, ...]
@@ -157,12 +157,19 @@ def offered(
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
     """Float32 products in TF32, or not, for a while."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
+    matmul = torch.backends.cuda.matmul
+    if tf32_allowed() == allowed:
+        yield
+        return
+    before = matmul.fp32_precision
+    # The older switch sets both, and parts of Inductor still read what it sets. It cannot be
+    # read where a program has set the other one only.
+    matmul.allow_tf32 = allowed
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        matmul.allow_tf32 = not allowed
+        matmul.fp32_precision = before
 
 
 def library_call(choice: Any) -> Callable[..., Any] | None:

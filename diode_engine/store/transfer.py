@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.hardware import H200, Environment, Hardware
-from diode_engine.problem import Candidate, Failure, Problem, content_key
+from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
 from diode_engine.store.store import Imported, Store
 from diode_engine.table import FAILURES, TimingTable
 
@@ -36,7 +36,6 @@ _FIELDS = {"format", "version", "environments", "problems", "candidates", "timin
 _TIMES = ("min_us", "median_us")
 _COLUMNS = ("candidate", "min_us", "median_us", "spread_us", "repeats", "failure")
 _GROUP_FIELDS = {"problem", "environment", *_COLUMNS}
-_MAX_FACT = 2**63 - 1  # the store's integers have 64 bits
 _NUMBER = {int, float, type(None)}
 _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 _FAILURE_CODES: dict[Any, int] = {None: 0} | {
@@ -336,6 +335,8 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
     candidates = _records(document, "candidates", Candidate.from_dict)
     rows = _Rows(document["timings"], len(problems), len(environments))
     time = {name: rows.numbers(name, positive=True) for name in _TIMES}
+    if np.any(swapped := time["min_us"] > time["median_us"]):
+        raise _Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
     failure = rows.failures()
     timed = ~(np.isnan(time["min_us"]) & np.isnan(time["median_us"]))
     if np.any(both := timed & (failure > 0)):
@@ -416,7 +417,7 @@ class _Rows:
         """A column of times, in microseconds; NaN for null."""
         column = self.columns[name]
         must = "a positive number of microseconds" if positive else "a number from 0 up"
-        must += ", or null"
+        must += ", of an hour at most, or null"
 
         def good(value: Any) -> bool:
             if value is None:
@@ -427,7 +428,7 @@ class _Rows:
                 number = float(value)
             except OverflowError:
                 return False
-            return (number > 0 or (number == 0 and not positive)) and number < float("inf")
+            return (number > 0 or (number == 0 and not positive)) and number <= MAX_US
 
         try:
             if not set(map(type, column)) <= _NUMBER:
@@ -438,7 +439,7 @@ class _Rows:
             raise
         null = np.isnan(numbers)
         if null.sum() != column.count(None) or not np.all(
-            null | (np.isfinite(numbers) & ((numbers > 0) if positive else (numbers >= 0)))
+            null | ((numbers <= MAX_US) & ((numbers > 0) if positive else (numbers >= 0)))
         ):
             self._refuse_first(name, good, must)
         return numbers
@@ -514,9 +515,6 @@ def _environment(given: Mapping[str, Any]) -> Environment:
                 f"({', '.join(KNOWN_HARDWARE)}); give its {', '.join(missing)} as well."
             )
         hardware = {**KNOWN_HARDWARE[name].to_dict(), **hardware}
-    for field, value in hardware.items():
-        if isinstance(value, int) and value > _MAX_FACT:
-            raise RecordError(f"Its hardware's {field} is too large.")
     return Environment.from_dict({**software, **given, "hardware": hardware})
 
 

@@ -80,19 +80,19 @@ def test_parameters_are_heeded() -> None:
 
 
 def test_a_grid_is_finite_and_whole() -> None:
-    problems = mixed(1000, 3, ("grid:m=1/16,n=64,k=128/256",))
+    problems = mixed(1000, 3, ("grid:m=8/16,n=64,k=128/256",))
     assert len(problems) == 2 * 1 * 2 * 4 * 4
     assert {(p.M, p.N, p.K) for p in problems} == {
-        (m, 64, k) for m in (1, 16) for k in (128, 256)
+        (m, 64, k) for m in (8, 16) for k in (128, 256)
     }  # fmt: skip
     powers = mixed(10_000, 0, ("powers:least=32,most=64",))
     assert {s for p in powers for s in (p.M, p.N, p.K)} == {32, 64}
 
 
 def test_a_mix_goes_on_where_one_source_ends() -> None:
-    problems = mixed(100, 0, ("grid:m=1,n=64,k=64", "skinny"))
+    problems = mixed(100, 0, ("grid:m=3,n=64,k=64", "skinny"))
     assert len(problems) == 100
-    assert sum((p.M, p.N, p.K) == (1, 64, 64) for p in problems) == 16
+    assert sum((p.M, p.N, p.K) == (3, 64, 64) for p in problems) == 16
 
 
 @pytest.mark.parametrize(

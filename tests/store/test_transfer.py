@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from diode_engine.errors import DatasetError
 from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.problem import MAX_US, Candidate, Failure, Problem, Timing
 from diode_engine.store import (
     Store,
     dataset_key,
@@ -93,13 +93,15 @@ problems = st.builds(
     b_align=st.sampled_from([None, 1, 16]),
     allow_tf32=st.booleans(),
 )
-times = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+times = st.floats(0, MAX_US, exclude_min=True)
 timings = st.builds(
-    Timing,
-    min_us=times,
-    median_us=st.none() | times,
-    spread_us=st.none() | times,
-    repeats=st.none() | st.integers(1, 2**31 - 1),
+    lambda least, more, spread, repeats: Timing(
+        least, None if more is None else max(least, more), spread, repeats
+    ),
+    times,
+    st.none() | times,
+    st.none() | times,
+    st.none() | st.integers(1, 2**31 - 1),
 ) | st.builds(Timing, failure=st.sampled_from([f for f in Failure if f is not Failure.NOT_TIMED]))
 environments = st.builds(Environment, st.just(H200), texts, texts, texts)
 tables = st.lists(st.tuples(problems, candidates, environments, timings), max_size=12).map(
@@ -223,7 +225,7 @@ MALFORMED = [
     (change("environments", 0, "hardware", "GTX 1"), "'GTX 1' is not one .* give its backend"),
     (change("environments", 0, "hardware", 7), r"environments\[0\]: Its hardware must be"),
     (change("environments", 1, "hardware", "l2_bytes", -1), r"environments\[1\]: .*l2_bytes"),
-    (change("environments", 1, "hardware", "l2_bytes", 2**63), "l2_bytes is too large"),
+    (change("environments", 1, "hardware", "l2_bytes", 2**63), "l2_bytes is 9223372036854775808"),
     (change("environments", 0, "cuda", "12"), r"environments\[0\]: .*has unknown fields: cuda"),
     (change("timings", 1, "problem", 2), r"timings\[1\].problem is 2, and there are 2"),
     (change("timings", 1, "problem", -1), r"timings\[1\].problem is -1"),
@@ -239,6 +241,8 @@ MALFORMED = [
     (change("timings", 1, "min_us", 0, True), r"timings\[1\].min_us\[0\] is True"),
     (change("timings", 1, "min_us", 0, 0), r"timings\[1\].min_us\[0\] is 0"),
     (change("timings", 1, "min_us", 0, -1.5), r"timings\[1\].min_us\[0\] is -1.5"),
+    (change("timings", 1, "min_us", 0, 4e9), r"timings\[1\].min_us\[0\] is 4000000000.0; .* hour"),
+    (change("timings", 1, "median_us", [0.1, None, 9]), r"Row 0 of .* has a min_us larger"),
     (change("timings", 1, "spread_us", 0, -1), r"timings\[1\].spread_us\[0\] is -1"),
     (change("timings", 1, "repeats", 0, 1.5), r"timings\[1\].repeats\[0\] is 1.5"),
     (change("timings", 1, "repeats", 0, 2**31), r"timings\[1\].repeats\[0\] is 2147483648"),
@@ -469,7 +473,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path, make_table, monkeypatch
     monkeypatch.undo()
     table = make_table(1, 1)
     wide = TimingTable.from_records(
-        [(table.problems[0], Candidate.make("x", a=2**80), table.environments[0], Timing(1.0))]
+        [(table.problems[0], Candidate.make("\ud800"), table.environments[0], Timing(1.0))]
     )
     with pytest.raises(DatasetError, match="cannot carry"):
         write_dataset(wide, tmp_path / "a.msgpack")

@@ -1,0 +1,188 @@
+"""The problem that is read from Inductor's kernel inputs is the one that it was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.lowering import lowerings
+from torch._inductor.select_algorithm import NoValidChoicesError
+from torch._inductor.virtualized import V
+
+import diode_engine
+from diode_engine import paths
+from diode_engine.hardware import H200, Hardware
+from diode_engine.inductor import choices, kernels
+from diode_engine.inductor.candidates import problem_of, tf32_allowed
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.problem import Bias, Layout, Operand, Problem
+from diode_engine.store import read_dataset
+
+WITH_A_ONE = [
+    Problem.make("mm", 1, 768, 1001, "float16"),
+    Problem.make("mm", 768, 1, 1001, "float16", b_layout="col"),
+    Problem.make("mm", 100, 100, 1, "bfloat16"),
+    Problem.make("mm", 100, 1, 64, "bfloat16", b_align=8),  # every eighth element
+    Problem.make("mm", 1, 1, 64, "float32"),
+    Problem.make("addmm", 1, 768, 64, "float16", bias="matrix"),
+    Problem.make("bmm", 197, 32, 1, "float16", B=7),
+    Problem.make("baddbmm", 1, 64, 32, "float16", B=7),
+    Problem.make("baddbmm", 1, 64, 32, "float16", B=7, bias="vector"),
+    Problem.make("baddbmm", 64, 1, 32, "float16", B=7, bias="column"),
+]
+BIASES = [
+    Problem.make(op, 48, 64, 32, "bfloat16", B=3 if op == "baddbmm" else 1, bias=bias)
+    for op in ("addmm", "baddbmm")
+    for bias in ("scalar", "vector", "column", "matrix")
+    if (op, bias) != ("baddbmm", "scalar")  # Inductor makes it a matrix before it asks
+]
+
+
+def shipped() -> list[Problem]:
+    """A few of each op, type and layout, and all that have a dimension of length 1."""
+    problems: dict[Problem, None] = {}
+    for file in sorted((paths.shipped_dir() / "datasets").glob("*/*.msgpack.zst")):
+        problems |= dict.fromkeys(read_dataset(file).problems)
+    kinds: dict[Any, Problem] = {}
+    for p in problems:
+        kinds.setdefault((p.op, p.dtype, p.allow_tf32, p.a.layout, p.b.layout), p)
+    ones = [p for p in problems if 1 in (p.M, p.N, p.K)]
+    return list(dict.fromkeys([*kinds.values(), *ones]))
+
+
+class Notes(InductorChoices):
+    """Notes what is asked and offers nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[Problem | None] = []
+
+    def _finalize_template_configs(
+        self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str, *_: Any
+    ) -> list[Any]:
+        self.asked.append(problem_of(kernel_inputs, op_name))
+        return []
+
+
+def asked(problem: Problem) -> list[Problem | None]:
+    """What Inductor's lowering of the op asks for."""
+    notes = Notes()
+    with (
+        kernels.graph_for(problem, torch.device("cuda", 0)) as operands,
+        config.patch(kernels.search_space("DEFAULT", persistent_tma=False)),
+        V.set_choices_handler(notes),
+        contextlib.suppress(NoValidChoicesError),
+    ):
+        lowerings[getattr(torch.ops.aten, str(problem.op)).default](*operands)
+    return notes.asked
+
+
+def test_shipped_problems_come_back_as_they_went_in() -> None:
+    problems = shipped()
+    assert len(problems) > 60
+    assert {p.op for p in problems} == {"mm", "addmm", "bmm", "baddbmm"}
+    differ = {p: came for p in problems if (came := asked(p)[0]) != p}
+    assert differ == {}
+
+
+@pytest.mark.parametrize("problem", WITH_A_ONE + BIASES, ids=lambda p: f"{p} {p.bias}")
+def test_odd_problems_come_back_as_they_went_in(problem: Problem) -> None:
+    # addmm asks a second time with the bias expanded, and a scalar made a matrix
+    assert asked(problem)[0] == problem
+
+
+def test_every_alignment_and_layout_comes_back() -> None:
+    for align in (1, 2, 4, 8, 16):
+        for layout in Layout:
+            p = Problem.make(
+                "mm", 48, 80, 112, "float16", a_layout=layout, a_align=align, b_align=align
+            )
+            assert asked(p)[0] == p
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def strided(shape: tuple[int, ...], *stride: int) -> torch.Tensor:
+    return torch.empty_strided(shape, stride, dtype=torch.float16, device="cuda")
+
+
+Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
+COMPILED: dict[str, tuple[Build, Operand, Operand, Bias]] = {
+    "padded rows": (
+        lambda: (torch.mm, (strided((64, 1024), 1030, 1), empty(1024, 100))),
+        Operand(Layout.ROW, 2), Operand(Layout.ROW, 4), Bias.NONE,
+    ),
+    "transposed": (
+        lambda: (torch.mm, (strided((64, 1024), 1, 64), strided((1024, 99), 1, 1024))),
+        Operand(Layout.COL, 16), Operand(Layout.COL, 16), Bias.NONE,
+    ),
+    "expanded bias": (
+        lambda: (torch.addmm, (empty(64, 1).expand(64, 96), empty(64, 32), empty(32, 96))),
+        Operand(Layout.ROW, 16), Operand(Layout.ROW, 16), Bias.COLUMN,
+    ),
+    "one row of a wide matrix": (
+        lambda: (
+            torch.baddbmm,
+            (empty(4, 1, 96), strided((4, 1, 32), 99, 33, 1), empty(4, 32, 96)),
+        ),
+        Operand(Layout.ROW, 16), Operand(Layout.ROW, 16), Bias.MATRIX,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_views_are_what_their_strides_say(name: str, predictor: Any) -> None:
+    build, a, b, bias = COMPILED[name]
+    lower(build)
+    ((problem, _), *_) = predictor.asked
+    assert (problem.a, problem.b, problem.bias) == (a, b, bias)
+
+
+@pytest.fixture
+def precision() -> Iterator[Any]:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    yield matmul
+    matmul.allow_tf32 = False  # the older switch agrees again
+    matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize("value", ["tf32", "ieee"])
+@pytest.mark.parametrize("older", [False, True])
+def test_tf32_by_either_of_torchs_switches(
+    value: str, older: bool, precision: Any, predictor: Any
+) -> None:
+    if older:
+        precision.allow_tf32 = value == "tf32"
+    else:
+        precision.fp32_precision = value
+    tensors = {"dtype": torch.float32}
+    lower(lambda: (torch.mm, (empty(64, 32, **tensors), empty(32, 96, **tensors))))
+    assert [p.allow_tf32 for p, _ in predictor.asked] == [value == "tf32"]
+    for wanted in (False, True):
+        kept = precision.fp32_precision
+        with kernels.tf32(wanted):
+            assert tf32_allowed() == wanted
+        assert precision.fp32_precision == kept
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+def test_another_gpu_is_left_to_stock(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
+    monkeypatch.setattr(choices, "detect", lambda index: other)
+    lowered = lower(lambda: (torch.mm, (empty(64, 32), empty(32, 96))), benchmark=lambda _: 1.0)
+    assert len(lowered.seen[0].candidates) > 1
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["fallback_other_device"] == 1
+
+
+def test_the_cpu_is_left_to_stock(predictor: Any) -> None:
+    lower(lambda: (torch.mm, (empty(64, 32, device="cpu"), empty(32, 96, device="cpu"))))
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["total_calls"] == 0

@@ -1,0 +1,133 @@
+"""What records refuse, and which of two names for the same thing they keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.errors import RecordError
+from diode_engine.hardware import H200, MOST, Environment, Hardware
+from diode_engine.problem import Candidate, Layout, Operand, Problem, Timing
+from diode_engine.table import TimingTable
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"M": 1, "a_layout": "row"}, {"M": 1, "a_layout": "col"}),
+        ({"M": 1, "a_layout": "row", "a_align": 1}, {"M": 1}),
+        ({"K": 1, "a_layout": "row"}, {"K": 1, "a_layout": "col"}),
+        ({"K": 1, "b_layout": "row"}, {"K": 1, "b_layout": "col", "b_align": 1}),
+        ({"N": 1, "b_layout": "row"}, {"N": 1, "b_layout": "col", "b_align": 4}),
+        ({"op": "addmm", "M": 1, "bias": "vector"}, {"op": "addmm", "M": 1, "bias": "matrix"}),
+        ({"op": "addmm", "N": 1, "bias": "column"}, {"op": "addmm", "N": 1, "bias": "matrix"}),
+        ({"op": "addmm", "N": 1, "bias": "vector"}, {"op": "addmm", "N": 1, "bias": "scalar"}),
+        ({"op": "baddbmm", "B": 1, "M": 1, "bias": "vector"}, {"op": "baddbmm", "B": 1, "M": 1}),
+    ],
+)
+def test_a_dimension_of_one_leaves_one_name(one: dict[str, Any], other: dict[str, Any]) -> None:
+    usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
+    problem = Problem.make(**(usual | one))
+    assert problem == Problem.make(**(usual | other))
+    assert problem.key == Problem.from_dict(problem.to_dict()).key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"N": 1, "b_align": 8}, {"N": 1}),  # every eighth element, and all of them
+        ({"B": 3, "M": 1, "op": "baddbmm"}, {"B": 3, "M": 1, "op": "baddbmm", "bias": "vector"}),
+        ({"M": 48, "a_layout": "row"}, {"M": 48, "a_layout": "col"}),
+    ],
+)
+def test_what_differs_keeps_its_names(one: dict[str, Any], other: dict[str, Any]) -> None:
+    usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
+    assert Problem.make(**(usual | one)) != Problem.make(**(usual | other))
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "stride", "operand"),
+    [
+        (1, 33, (7, 1), Operand(Layout.ROW, 1)),
+        (1, 33, (1, 8), Operand(Layout.COL, 8)),
+        (33, 1, (1, 5), Operand(Layout.COL, 1)),
+        (32, 1, (4, 9), Operand(Layout.ROW, 4)),
+        (1, 1, (3, 5), Operand(Layout.ROW, 1)),
+        (4, 6, (1, 1), Operand(Layout.ROW, 1)),
+        (4, 6, (12, 2), None),
+    ],
+)
+def test_operands_by_their_strides(
+    rows: int, cols: int, stride: tuple[int, int], operand: Operand | None
+) -> None:
+    assert Operand.from_strides(rows, cols, stride) == operand
+
+
+@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize("value", [-1, 10**5000, 2**63, 1.5, True, None], ids=range(6))
+def test_impossible_hardware_is_refused(name: str, value: object) -> None:
+    with pytest.raises(RecordError, match=f"hardware's {name} is .*; it must be a whole number"):
+        replace(H200, **{name: value})
+
+
+def test_a_huge_size_is_refused() -> None:
+    with pytest.raises(RecordError, match="M is a number of more than 64 bits"):
+        Problem.make("mm", 10**5000, 1, 1, "float16")
+
+
+def test_a_gpu_has_multiprocessors_and_a_cpu_none() -> None:
+    with pytest.raises(RecordError, match="from 1 to"):
+        replace(H200, multiprocessors=0)
+    assert Hardware("cpu", "x", "x86_64", 0, 0, 0, 0, 0, 0, 0).multiprocessors == 0
+
+
+@pytest.mark.parametrize("extreme", [dict.fromkeys(MOST, 0) | {"multiprocessors": 1}, MOST])
+def test_features_of_any_hardware_are_numbers(extreme: dict[str, int]) -> None:
+    hardware = replace(H200, **extreme)
+    problems = (Problem.make("mm", 1, 1, 1, "float16"),
+                Problem.make("bmm", *[2**31 - 1] * 3, "float16", B=2**31 - 1))  # fmt: skip
+    candidates = (Candidate.make("aten::mm"), Candidate.make("aten::bmm"))
+    where = np.array([0, 1])
+    with np.errstate(all="ignore"):
+        x = features.matrix(problems, candidates, where, where, hardware)
+    assert np.all(np.isfinite(x))
+
+
+def test_a_kwarg_of_more_than_64_bits_is_refused() -> None:
+    Candidate.make("a", x=2**64 - 1)
+    with pytest.raises(RecordError, match="kwarg x is a whole number of more than 64 bits"):
+        Candidate.make("a", x=2**64)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"min_us": 2.0, "median_us": 1.0}, "more than its median_us"),
+        ({"min_us": 3.7e9}, "an hour"),
+        ({"median_us": float("inf")}, "an hour"),
+        ({"median_us": 1.0, "spread_us": 1e10}, "an hour"),
+        ({"median_us": 1.0, "repeats": 2**40}, "repeats"),
+    ],
+)
+def test_impossible_timings_are_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecordError, match=says):
+        Timing(**fields)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [("min_us", 5.0, "larger than its median"), ("median_us", 4e9, "more than an hour"),
+     ("spread_us", 4e9, "over an hour")],
+)  # fmt: skip
+def test_impossible_columns_are_refused(column: str, value: float, says: str) -> None:
+    problem = Problem.make("mm", 8, 8, 8, "float16")
+    environment = Environment(H200, "", "", "")
+    table = TimingTable.from_records(
+        [(problem, Candidate.make("a"), environment, Timing(min_us=1.0, median_us=2.0))]
+    )
+    with pytest.raises(RecordError, match=says):
+        replace(table, **{column: np.array([value])})
