@@ -24,6 +24,7 @@ from diode_engine.hardware import H200
 from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.members import Ensemble
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problem import Candidate, Problem
@@ -99,7 +100,7 @@ def main() -> None:
     problems = new_problems(PROBLEMS, 0)
     network = made_up_network()
     if len(sys.argv) > 1:
-        models = {"the model": load_artifact(Path(sys.argv[1])).model}
+        models = {"the model": Ensemble(load_artifact(Path(sys.argv[1])).members)}
     else:
         models = {"network": network, "trees": made_up_trees(candidates)}
 

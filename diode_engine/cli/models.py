@@ -85,9 +85,8 @@ def show(name: str, as_json: bool) -> None:
         "hardware": f"{m.hardware.name} ({m.hardware.backend} {m.hardware.arch})",
         "torch": ", ".join(m.torch),
         "triton": ", ".join(m.triton),
-        "ops": ", ".join(m.coverage.ops),
         "types": ", ".join(m.coverage.types),
-        "templates": ", ".join(m.coverage.templates),
+        "kernels": ", ".join(m.coverage.kernels),
         "trained on": f"{m.data.timings} timings of {m.data.problems} problems",
         "datasets": ", ".join(m.data.datasets),
         "runs": ", ".join(m.data.runs),
@@ -95,7 +94,7 @@ def show(name: str, as_json: bool) -> None:
         "created": f"{m.created} by Diode {m.diode}",
         "notes": m.notes,
         **{f"metric {key}": _value(value) for key, value in m.metrics.items()},
-        **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.members},
+        **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
     }
     width = max(map(len, lines))
     click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in lines.items() if value))

@@ -4,7 +4,7 @@ hold code.
     {"format": "diode-model", "version": 1, "name": …, "family": …, "purpose": "gemm",
      "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},
      "torch": [versions], "triton": [versions],
-     "coverage": {"templates": […], "types": […], "ops": […]},
+     "coverage": {"kernels": […], "types": […]},
      "data": {"datasets": [content hashes], "runs": [keys], "problems": n, "timings": n},
      "everything": bool or null, "metrics": {…}, "notes": …,
      "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
@@ -33,16 +33,16 @@ from diode_engine import features
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.hardware import Hardware
 from diode_engine.models.confidence import Confidence
-from diode_engine.models.members import Ensemble, family_of, load_member
+from diode_engine.models.members import family_of, load_member
 from diode_engine.models.protocol import TimingModel
-from diode_engine.problem import Problem
+from diode_engine.problem import Op, Problem
 from diode_engine.table import TimingTable
 from diode_engine.version import __version__
 
 FORMAT = "diode-model"
 VERSION = 1
 MANIFEST = "manifest.json"
-_MAX_MANIFEST = 1 << 20
+MAX_MANIFEST = 1 << 20
 _MAX_FILE = 256 << 20
 _MAX_MEMBERS = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -53,20 +53,24 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 class Coverage:
     """What the training timings held. Of anything else a model says nothing."""
 
-    templates: tuple[str, ...]
+    kernels: tuple[str, ...]  # as `kernel` has them
     types: tuple[str, ...]  # as `type_of` has them
-    ops: tuple[str, ...]
 
     @classmethod
     def of(cls, table: TimingTable) -> Coverage:
         """What occurs among the table's successful timings."""
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]
+        pairs = set(zip(timed.problem.tolist(), timed.candidate.tolist(), strict=True))
+        kernels = {kernel(table.problems[p].op, table.candidates[c].template) for p, c in pairs}
         return cls(
-            tuple(sorted({table.candidates[i].template for i in set(timed.candidate.tolist())})),
-            tuple(sorted({type_of(problem) for problem in problems})),
-            tuple(sorted({str(problem.op) for problem in problems})),
+            tuple(sorted(kernels)), tuple(sorted({type_of(problem) for problem in problems}))
         )
+
+
+def kernel(op: Op, template: str) -> str:
+    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of."""
+    return f"{op} {template}"
 
 
 def type_of(problem: Problem) -> str:
@@ -285,11 +289,6 @@ class Artifact:
     members: tuple[TimingModel, ...]
     confidence: Confidence | None = None
 
-    @property
-    def model(self) -> TimingModel | Ensemble:
-        """The member, or the ensemble of the members."""
-        return self.members[0] if len(self.members) == 1 else Ensemble(self.members)
-
 
 def save_artifact(
     folder: Path,
@@ -378,7 +377,7 @@ def read_folder(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest and the files that it names, by name, their hashes checked but nothing of
     them parsed. Raises ModelError as `load_artifact` does for it."""
     manifest = load_manifest(folder)
-    return manifest, {entry["file"]: read_member(folder, entry) for entry in manifest.members}
+    return manifest, {entry["file"]: read_member(folder, entry) for entry in manifest.files}
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -388,12 +387,17 @@ def load_artifact(folder: Path) -> Artifact:
     the manifest says, or not what its family writes; where the manifest is malformed or too
     new; and where the model was made with other features than this Diode's.
     """
-    manifest = load_manifest(folder)
+    return load_files(*read_folder(folder))
+
+
+def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
+    """The model of a manifest and its checked files, by name. Raises ModelError where one is
+    not what its family writes."""
     sure = manifest.confidence
     return Artifact(
         manifest,
-        tuple(load_member(e["family"], read_member(folder, e)) for e in manifest.members),
-        None if sure is None else Confidence.from_bytes(read_member(folder, sure)),
+        tuple(load_member(e["family"], contents[e["file"]]) for e in manifest.members),
+        None if sure is None else Confidence.from_bytes(contents[sure["file"]]),
     )
 
 
@@ -404,8 +408,8 @@ def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:
 
 
 def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
-    """The content of a manifest's member, which was found at this place; raises ModelError
-    where its hash is not the one that the manifest says."""
+    """The content of one of a manifest's `files`, which was found at this place; raises
+    ModelError where its hash is not the one that the manifest says."""
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise ModelError(
             f"The model's file {entry['file']} in {where} is not the one the manifest "
@@ -436,7 +440,7 @@ def _read(path: Path, size: int | None) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise ModelError(f"The model's file {path} is not a regular file.")
-        if size is None and found.st_size > _MAX_MANIFEST:
+        if size is None and found.st_size > MAX_MANIFEST:
             raise ModelError(f"The model's file {path} is too large for a manifest.")
         if size is not None and found.st_size != size:
             raise ModelError(

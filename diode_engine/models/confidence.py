@@ -67,7 +67,7 @@ class Confidence:
         """The safetensors format."""
         from safetensors.numpy import save
 
-        return save({name: getattr(self, name) for name in self.__dataclass_fields__})
+        return save({"weight": self.weight, "bias": self.bias, "places": self.places})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

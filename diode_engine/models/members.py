@@ -24,10 +24,15 @@ class Ensemble:
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict."""
-        total = self.members[0].predict(x)
-        for member in self.members[1:]:
-            total = total + member.predict(x)
-        return total / np.float32(len(self.members))
+        return self.mean([member.predict(x) for member in self.members])
+
+    @staticmethod
+    def mean(answers: Sequence[Matrix]) -> Matrix:
+        """[n] what the members' answers, each [n], come to."""
+        total = answers[0]
+        for answer in answers[1:]:
+            total = total + answer
+        return total / np.float32(len(answers))
 
 
 def family_of(members: Sequence[TimingModel]) -> str:

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.encoding import encode
+from diode_engine.encoding import Family, encode
 from diode_engine.hardware import Hardware
-from diode_engine.models.artifact import Artifact, Manifest, load_artifact, type_of
+from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
 from diode_engine.models.distilled import DistilledNetwork
 from diode_engine.models.members import Ensemble
-from diode_engine.models.protocol import Matrix
+from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
 
@@ -29,11 +29,11 @@ class Predictor:
         self.manifest: Manifest = artifact.manifest
         self.hardware: Hardware = artifact.manifest.hardware
         self.identity: str = artifact.manifest.identity
-        self._model = artifact.model
+        self._members = artifact.members
+        self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
-        self._templates = frozenset(coverage.templates)
+        self._kernels = frozenset(coverage.kernels)
         self._types = frozenset(coverage.types)
-        self._ops = frozenset(coverage.ops)
 
     @classmethod
     def load(cls, folder: Path) -> Predictor:
@@ -42,16 +42,19 @@ class Predictor:
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
         """[n] microseconds that each candidate takes on the problem; NaN where the model
-        cannot say: a template, type or op that it was not trained on."""
-        n = len(candidates)
-        if isinstance(self._model, DistilledNetwork):
-            known = self._known_candidates(candidates) & self._known_problems((problem,))[0]
-            out = np.full(n, np.nan)
-            if known.any():
-                space = features.space(problem, candidates, self.hardware)
-                np.exp(self._model.predict_space(space), out=out, where=known, dtype=np.float64)
-            return out
-        return self._predict((problem,), candidates, np.zeros(n, np.intp), np.arange(n))
+        cannot say: a type, or a template for this op, that it was not trained on."""
+        return self._one(problem, candidates)[0]
+
+    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        """The candidates by `predict_us`, equal ones in their order, and how sure that is."""
+        predicted, members = self._one(problem, candidates)
+        known = np.flatnonzero(~np.isnan(predicted))
+        order = known[np.argsort(predicted[known], kind="stable")]
+        reaches = None
+        if self._confidence is not None and len(known):
+            library = encode(candidates).family[known] == Family.ATEN
+            reaches = self._confidence.probabilities(problem, members, library)
+        return Ranking(order, predicted, reaches)
 
     def predict_table(self, table: TimingTable) -> Times:
         """[n] microseconds for each row of the table, whatever it says itself; NaN as in
@@ -67,13 +70,29 @@ class Predictor:
     def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
         """[members, n] what each member of the model, asked alone, would answer: their spread
         tells how little is known. NaN as in `predict_us`."""
-        members = self._model.members if isinstance(self._model, Ensemble) else (self._model,)
-        n = len(candidates)
-        known, x = self._known((problem,), candidates, np.zeros(n, np.intp), np.arange(n))
-        out = np.full((len(members), n), np.nan)
-        if known.any():
-            out[:, known] = [np.exp(m.predict(x).astype(np.float64)) for m in members]
+        predicted, members = self._one(problem, candidates)
+        out = np.full((len(members), len(candidates)), np.nan)
+        out[:, ~np.isnan(predicted)] = np.exp(members)
         return out
+
+    def _one(self, problem: Problem, candidates: Sequence[Candidate]) -> tuple[Times, Times]:
+        """[n] as `predict_us`, and [members, known] log times of those that are not NaN."""
+        n = len(candidates)
+        predicted = np.full(n, np.nan)
+        index = np.zeros(n, np.intp), np.arange(n)
+        known = self._known((problem,), candidates, *index)
+        if not known.any():
+            return predicted, np.empty((len(self._members), 0))
+        first = self._members[0]
+        if len(self._members) == 1 and isinstance(first, DistilledNetwork):
+            space = features.space(problem, candidates, self.hardware)
+            answers = [first.predict_space(space)[known]]
+        else:
+            p, c = index[0][known], index[1][known]
+            x = features.matrix((problem,), candidates, p, c, self.hardware)
+            answers = [member.predict(x) for member in self._members]
+        predicted[known] = np.exp(Ensemble.mean(answers).astype(np.float64))
+        return predicted, np.stack(answers).astype(np.float64)
 
     def _predict(
         self,
@@ -82,10 +101,14 @@ class Predictor:
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
     ) -> Times:
-        known, x = self._known(problems, candidates, problem, candidate)
+        known = self._known(problems, candidates, problem, candidate)
         out = np.full(len(known), np.nan)
         if known.any():
-            out[known] = np.exp(self._model.predict(x).astype(np.float64))
+            x = features.matrix(
+                problems, candidates, problem[known], candidate[known], self.hardware
+            )
+            answers = [member.predict(x) for member in self._members]
+            out[known] = np.exp(Ensemble.mean(answers).astype(np.float64))
         return out
 
     def _known(
@@ -94,26 +117,20 @@ class Predictor:
         candidates: Sequence[Candidate],
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
-    ) -> tuple[npt.NDArray[np.bool_], Matrix]:
-        """[n] which rows the model can say something about, and their features."""
-        known = self._known_problems(problems)[problem]
-        known &= self._known_candidates(candidates)[candidate]
-        x = features.matrix(problems, candidates, problem[known], candidate[known], self.hardware)
-        return known, x
-
-    def _known_problems(self, problems: Sequence[Problem]) -> npt.NDArray[np.bool_]:
-        """[problems] which are of a type and op that the model was trained on."""
-        return np.array(
-            [
-                p.dtype in features.DTYPES and type_of(p) in self._types and str(p.op) in self._ops
-                for p in problems
-            ],
-            bool,
-        )
-
-    def _known_candidates(self, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
-        """[candidates] which have features and a template that the model was trained on."""
+    ) -> npt.NDArray[np.bool_]:
+        """[n] of which rows the model can say something: those that have features, of a type,
+        and a template for this op, that it was trained on."""
         columns = encode(candidates)
-        trained = np.array([name in self._templates for name in columns.templates], bool)
-        known: npt.NDArray[np.bool_] = trained[columns.template] & columns.known
+        typed = [p.dtype in features.DTYPES and type_of(p) in self._types for p in problems]
+        place = {op: i for i, op in enumerate(dict.fromkeys(p.op for p in problems))}
+        trained = np.array(
+            [[kernel(op, name) in self._kernels for name in columns.templates] for op in place],
+            np.bool_,
+        ).reshape(len(place), len(columns.templates))
+        op = np.array([place[p.op] for p in problems], np.intp)
+        known: npt.NDArray[np.bool_] = (
+            trained[op[problem], columns.template[candidate]]
+            & columns.known[candidate]
+            & np.array(typed, np.bool_)[problem]
+        )
         return known

@@ -11,6 +11,7 @@ import pytest
 from diode_engine import features
 from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.confidence import Confidence
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problem import Candidate, Problem
@@ -88,13 +89,18 @@ def save(tmp_path: Path, table: TimingTable) -> Save:
     """Saves a model, by default a network with made-up weights on an H200."""
 
     def _save(
-        folder: Path | None = None, members: tuple[TimingModel, ...] = (), **changes: object
+        folder: Path | None = None,
+        members: tuple[TimingModel, ...] = (),
+        confidence: Confidence | None = None,
+        **changes: object,
     ) -> Artifact:
         fields = {
             "name": "small", "family": "", "hardware": H200, "coverage": Coverage.of(table),
             "data": Data(("d" * 32,), (), len(table.problems), len(table)), **changes,
         }  # fmt: skip
         manifest = Manifest(**fields)  # type: ignore[arg-type]
-        return save_artifact(folder or tmp_path / "model", manifest, members or (_network(),))
+        return save_artifact(
+            folder or tmp_path / "model", manifest, members or (_network(),), confidence
+        )
 
     return _save

@@ -20,9 +20,10 @@ from safetensors.numpy import save as save_tensors
 from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.hardware import H200
-from diode_engine.models.artifact import Artifact, load_artifact
+from diode_engine.models.artifact import Artifact, Coverage, load_artifact
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.members import Ensemble
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
@@ -70,7 +71,7 @@ def test_a_round_trip_predicts_the_same_bits(
     assert loaded.manifest.metrics == {"rmse": 0.1}
     x = Examples.of(table, H200).x
     want = sum(member.predict(x) for member in members) / np.float32(3)
-    np.testing.assert_array_equal(loaded.model.predict(x), want)
+    np.testing.assert_array_equal(Ensemble(loaded.members).predict(x), want)
     assert not list(tmp_path.glob(".unfinished*"))
 
 
@@ -138,8 +139,11 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("hardware", value={}), "hardware is impossible"),
         (put("name", value="../../etc"), "cannot name a model"),
         (put("purpose", value=7), "purpose"),
-        (put("coverage", "templates", value="aten::mm"), "list as templates"),
-        (put("coverage", "ops", value=[1]), "texts as ops"),
+        (put("coverage", "kernels", value="mm aten::mm"), "list as kernels"),
+        (put("coverage", "types", value=[1]), "texts as types"),
+        (put("everything", value=1), "true or false as everything"),
+        (put("confidence", value=[]), "an object as confidence"),
+        (put("confidence", value={"file": "../x.safetensors"}), "cannot be a weight file"),
         (put("data", "problems", value=-3), "negative"),
         (put("members", value=[]), "1 to 64"),
         (put("members", value=[3]), "must be an object"),
@@ -366,6 +370,16 @@ def test_of_what_it_was_not_trained_on_a_predictor_says_nothing(
     ):
         assert np.isnan(predictor.predict_us(unknown, asked)).all()
     assert predictor.predict_us(known, ()).shape == (0,)
+
+
+def test_a_template_is_known_on_the_ops_it_was_trained_on(save: Save) -> None:
+    coverage = Coverage(("bmm aten::bmm", "mm aten::mm", "mm decompose_k"), ("float16",))
+    predictor = Predictor(save(coverage=coverage))
+    asked = (Candidate.make("decompose_k", k_split=4), Candidate.make("aten::bmm"))
+    mm = Problem.make("mm", 64, 64, 64, "float16")
+    bmm = Problem.make("bmm", 64, 64, 64, "float16", B=2)
+    assert np.isnan(predictor.predict_us(mm, asked)).tolist() == [False, True]
+    assert np.isnan(predictor.predict_us(bmm, asked)).tolist() == [True, False]
 
 
 def test_a_network_is_evaluated_as_written(network: MakeNetwork, table: TimingTable) -> None:

@@ -79,7 +79,7 @@ def test_each_family_is_trained_and_registered(
     assert manifest.data.runs == (dataset_key(timings),)
     assert manifest.data.timings == trained.timings == len(learned)
     assert manifest.data.problems == trained.problems == len(set(learned.problem.tolist()))
-    assert manifest.coverage.templates == ("aten::mm", "triton::mm")  # no features of cutlass
+    assert manifest.coverage.kernels == ("mm aten::mm", "mm triton::mm")  # no features of cutlass
     assert manifest.metrics["problems"] == trained.held_out_problems
     assert trained.held_out_problems == len(set(held_out.problem.tolist()))
     # better than always taking the library's kernel, whose time follows another rule

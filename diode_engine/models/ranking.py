@@ -1,0 +1,34 @@
+"""The answer of a model to one problem: candidates by predicted time, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """`order` has the places of the candidates that the model can say something about, the
+    fastest first; `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the
+    probability that the fastest of the first k takes at most 5 % longer than the fastest of
+    all, None of a model that does not know how sure it is."""
+
+    order: npt.NDArray[np.intp]
+    predicted_us: npt.NDArray[np.float64]
+    reaches: tuple[float, ...] | None
+
+    @property
+    def confidence(self) -> float | None:
+        """The probability that the first choice is within 5 % of the best."""
+        return None if self.reaches is None else self.reaches[0]
+
+    def k(self, probability: float) -> int | None:
+        """How many candidates must be timed for their best to be within 5 % of the best with
+        this probability: the smallest k that reaches it, or as many as the model can judge
+        where none does. None of a model that does not know how sure it is."""
+        if self.reaches is None:
+            return None
+        enough = (k for k, reached in enumerate(self.reaches, 1) if reached >= probability)
+        return min(next(enough, len(self.reaches)), len(self.order))
