@@ -332,10 +332,10 @@ class DiodeInductorChoices(InductorChoices):
         `other` offers, and everything else is asked of `other`."""
         if type(other) is InductorChoices:
             return self
-        kind = type(type(self).__name__, (DiodeInductorChoices, type(other)), {})
+        bases = (DiodeInductorChoices, type(other))
+        kind = type(type(self).__name__, bases, {"_diode": self._diode})
         both: Any = object.__new__(kind)
-        both.__dict__ = other.__dict__
-        both._diode = self._diode
+        both.__dict__ = other.__dict__  # what it remembers is its own, and nobody writes here
         return both  # type: ignore[no-any-return]
 
     def get_stats(self) -> dict[str, int | float]:

@@ -209,18 +209,20 @@ def _take_slot() -> None:
 
 def _default() -> Any:
     """The choices of a thread that has none yet."""
-    virtualized = sys.modules[_VIRTUALIZED]
-    slot = _state.slot
-    assert slot is not None
-    choices = getattr(virtualized.threadlocal, slot.key, None)
-    if choices is None:
-        choices = slot.default()
-        setattr(virtualized.threadlocal, slot.key, choices)
-    _settle()
-    if _state.choices is not None:
-        choices = _state.choices.over(choices)
-    setattr(virtualized.threadlocal, virtualized._choices._key, choices)
-    return choices
+    with _state.lock:
+        virtualized = sys.modules[_VIRTUALIZED]
+        slot = _state.slot
+        if slot is None:  # uninstalled by another thread since this one found it in the slot
+            return virtualized._choices._default()
+        choices = getattr(virtualized.threadlocal, slot.key, None)
+        if choices is None:
+            choices = slot.default()
+            setattr(virtualized.threadlocal, slot.key, choices)
+        _settle()
+        if _state.choices is not None:
+            choices = _state.choices.over(choices)
+        setattr(virtualized.threadlocal, virtualized._choices._key, choices)
+        return choices
 
 
 def _key() -> str:

@@ -6,7 +6,6 @@ So `import diode_engine` can arrange for torch.compile without importing torch.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,21 +34,33 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name or self not in sys.meta_path:
+        if fullname != self._name:
             return None
-        sys.meta_path.remove(self)  # the other finders find it; this one is done
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._action)  # type: ignore[assignment]
-        return spec
+        # Asked for by an import, or by somebody who only wants to know where it is.
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    loader = _Loader(spec.loader, self._imported)
+                    spec.loader = loader  # type: ignore[assignment]
+                return spec
+        return None
+
+    def _imported(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._action()
 
 
 class _Loader:
-    """The module's own loader, followed by the action."""
+    """The module's own loader, followed by something else."""
 
-    def __init__(self, own: Loader, action: Callable[[], None]) -> None:
+    def __init__(self, own: Loader, then: Callable[[], None]) -> None:
         self._own = own
-        self._action = action
+        self._then = then
 
     def __getattr__(self, name: str) -> Any:  # get_source, get_code, …
         return getattr(self._own, name)
@@ -61,4 +72,4 @@ class _Loader:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)
-        self._action()
+        self._then()

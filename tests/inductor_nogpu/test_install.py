@@ -133,6 +133,7 @@ def test_another_librarys_choices_are_composed_with_and_restored(
         assert seen.predicted_us == (1.0,)
         assert seen.candidates[0].config["num_warps"] != 8  # they allow no 8
     assert Theirs.asked > asked
+    assert vars(theirs) == {"mine": "still here"}  # nothing of Diode's is written there
     diode_engine.uninstall_diode_choices()
     assert V.choices.get_ktc.__self__ is theirs
 
@@ -156,6 +157,12 @@ def test_a_default_that_was_replaced_later_is_not_taken_away(
     assert type(in_thread(lambda: V.choices.get_ktc.__self__)) is InductorChoices
     monkeypatch.undo()
     diode_engine.install_diode_choices(predictor=predictor)  # and it can come again
+
+
+def test_a_thread_that_is_about_to_ask_while_another_uninstalls(predictor: Any) -> None:
+    found: Any = virtualized._choices._default  # has looked into the slot, and is stopped here
+    diode_engine.uninstall_diode_choices()
+    assert type(in_thread(found)) is InductorChoices
 
 
 def test_the_cache_key_names_model_and_options(make_predictor: Any) -> None:
