@@ -15,6 +15,7 @@ from diode_engine.errors import ModelError, RegistryError
 from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.network import Network
+from diode_engine.registry import versions
 
 Save = Callable[..., Artifact]
 H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
@@ -65,7 +66,7 @@ def test_a_version_taken_meanwhile_is_passed_over(
 ) -> None:
     """Another process registers between our look and our write."""
     registry.register(model, "mine")
-    monkeypatch.setattr(registry, "list_models", list)
+    monkeypatch.setattr(versions, "list_models", list)
     assert registry.register(model, "mine").version == 2
 
 
@@ -170,7 +171,7 @@ def test_a_broken_model_is_passed_over(
     assert "not valid JSON" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"default": 3}', '{"other": "a@1"}', "[" * 99_999])
+@pytest.mark.parametrize("text", ["", "[]", '{"default": 3}', "[" * 99_999])
 def test_a_broken_alias_file_is_refused(save: Save, shipped: Path, text: str) -> None:
     ship(save, shipped, "a", 1)
     path = shipped / "nvidia-h200" / "aliases.json"

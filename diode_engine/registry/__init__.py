@@ -1,0 +1,86 @@
+"""Trained models: which there are, what each came from, and which one serves a device.
+
+A version is a folder that is never changed (see models.artifact), its number a whole one that is
+never given twice. What may change about it (aliases, status, tags, notes and their history) is
+kept apart. The alias "default" names the model that is taken for a hardware; without one it is
+the newest. See docs/registry.md.
+"""
+
+from diode_engine.registry.aliases import (
+    DEFAULT,
+    aliased,
+    aliases_for,
+    default_for,
+    history,
+    remove_alias,
+    rollback,
+    set_alias,
+    set_default,
+)
+from diode_engine.registry.archive import export_model, import_model
+from diode_engine.registry.card import card, lineage
+from diode_engine.registry.choice import (
+    LEAST_LIKENESS,
+    Match,
+    best_for,
+    differences,
+    load_predictor,
+    matches,
+)
+from diode_engine.registry.facts import Action, Event, Facts, Status
+from diode_engine.registry.overview import Entry, Overview, overview
+from diode_engine.registry.references import resolve
+from diode_engine.registry.sources import Kind, ModelVersion, Source, list_models, sources
+from diode_engine.registry.versions import (
+    facts_of,
+    register,
+    remove,
+    set_note,
+    set_verdict,
+    status_of,
+    tag,
+    verify,
+)
+
+__all__ = [
+    "DEFAULT",
+    "LEAST_LIKENESS",
+    "Action",
+    "Entry",
+    "Event",
+    "Facts",
+    "Kind",
+    "Match",
+    "ModelVersion",
+    "Overview",
+    "Source",
+    "Status",
+    "aliased",
+    "aliases_for",
+    "best_for",
+    "card",
+    "default_for",
+    "differences",
+    "export_model",
+    "facts_of",
+    "history",
+    "import_model",
+    "lineage",
+    "list_models",
+    "load_predictor",
+    "matches",
+    "overview",
+    "register",
+    "remove",
+    "remove_alias",
+    "resolve",
+    "rollback",
+    "set_alias",
+    "set_default",
+    "set_note",
+    "set_verdict",
+    "sources",
+    "status_of",
+    "tag",
+    "verify",
+]

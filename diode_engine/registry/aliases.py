@@ -1,0 +1,216 @@
+"""Names that point to a version: `default`, which is the model that is taken, and any other.
+
+An alias belongs to one hardware. The user's go before those that Diode ships, and those before
+a package's. Every change of one of the user's is a line of the history, which `rollback` goes
+back in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from diode_engine.errors import NoSuchModelError, RegistryError
+from diode_engine.models.artifact import load_artifact
+from diode_engine.registry import facts
+from diode_engine.registry.facts import Action, Document, Event, Status
+from diode_engine.registry.sources import Kind, ModelVersion, Source, list_models, sources
+
+DEFAULT = "default"
+FILE = "aliases.json"
+_NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
+
+
+def aliases_in(source: Source, slug: str) -> Mapping[str, str]:
+    """The references that the source's aliases stand for on this hardware. Raises RegistryError
+    where they are broken."""
+    if source.kind is Kind.USER:
+        return facts.read(slug).aliases
+    path = source.root / slug / FILE
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given.values()):
+        raise RegistryError(f"{path} is not an alias file; install Diode, or the package, again.")
+    return given
+
+
+def pointed(
+    alias: str, slug: str, models: Sequence[ModelVersion] | None = None
+) -> Iterator[tuple[Source, ModelVersion | RegistryError]]:
+    """What each source that has this alias means by it, the one that counts first: a model, or
+    why it is none. `models` are those of `list_models`, where they are known."""
+    models = list_models() if models is None else models
+    for source in sources():
+        try:
+            reference = aliases_in(source, slug).get(alias)
+        except RegistryError as error:
+            yield source, error
+            continue
+        if reference is None:
+            continue
+        found = [m for m in models if (m.slug, m.reference) == (slug, reference)]
+        # Two sources may have given the same number: the alias means the one beside it.
+        found.sort(key=lambda m: m.source != source)
+        yield (
+            source,
+            (
+                found[0]
+                if found
+                else RegistryError(
+                    f"The alias {alias} of {slug} ({source.label}) stands for {reference}, which "
+                    "does not exist; let it stand for another model."
+                )
+            ),
+        )
+
+
+def aliased(alias: str, slug: str) -> ModelVersion | None:
+    """The model that this alias stands for on this hardware; None where there is no such alias.
+    Raises RegistryError where it stands for none, or the file it is in is broken."""
+    for _, found in pointed(alias, slug):
+        if isinstance(found, RegistryError):
+            raise found
+        return found
+    return None
+
+
+def default_for(slug: str) -> ModelVersion | None:
+    """The model that the alias "default" names for this hardware; None and raises as
+    `aliased`."""
+    return aliased(DEFAULT, slug)
+
+
+def aliases_for(slug: str) -> dict[str, str]:
+    """The references that aliases stand for on this hardware, the one that counts for each.
+    Raises RegistryError where a file of them is broken."""
+    out: dict[str, str] = {}
+    for source in reversed(sources()):
+        out.update(aliases_in(source, slug))
+    return out
+
+
+def check_alias(alias: str) -> str:
+    """The alias, if it can be one and no model is called so."""
+    if not _NAME.fullmatch(alias):
+        raise RegistryError(
+            f"{alias!r} cannot be an alias; use lower-case letters, digits, '.', '_' and '-', 64 "
+            "at most, a letter first."
+        )
+    if any(m.name == alias for m in list_models()):
+        raise RegistryError(
+            f"There is a model that is called {alias}; an alias needs a name of its own."
+        )
+    return alias
+
+
+def set_alias(
+    alias: str,
+    model: ModelVersion,
+    *,
+    action: Action = Action.ALIAS,
+    reason: str = "",
+    forced: bool = False,
+) -> bool:
+    """Has the alias stand for this registered model on its hardware; False where it does
+    already. The history says what was done and why.
+
+    Raises RegistryError where the name cannot be an alias's, the model is not registered, or
+    the registry cannot be written.
+    """
+    check_registered(model)
+    check_alias(alias)
+    with facts.changing(model.slug) as document:
+        before = document.aliases.get(alias)
+        if before == model.reference:
+            return False
+        document.aliases[alias] = model.reference
+        document.history.append(
+            Event(action, model.reference, alias, before, reason=reason, forced=forced)
+        )
+    return True
+
+
+def set_default(model: ModelVersion, *, reason: str = "") -> None:
+    """Makes this the model that is taken for its hardware, without asking the gate. Raises
+    RegistryError as `set_alias` does."""
+    set_alias(DEFAULT, model, reason=reason)
+
+
+def remove_alias(alias: str, slug: str) -> None:
+    """Takes the user's alias away; one of the same name that Diode ships counts again. Raises
+    NoSuchModelError where the user has none."""
+    with facts.changing(slug) as document:
+        if alias not in document.aliases:
+            raise NoSuchModelError(f"You have no alias {alias} for {slug}.")
+        before = document.aliases.pop(alias)
+        document.history.append(Event(Action.UNALIAS, None, alias, before))
+
+
+def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersion | None:
+    """Has the alias stand for what it stood for before, and returns that; None where that was
+    no alias of the user's, so that what Diode ships counts again. The model that it stood for
+    is retired where the alias is "default".
+
+    Raises NoSuchModelError where there is nothing to go back to, RegistryError where what was
+    before has been removed, ModelError where it cannot be loaded any more.
+    """
+    with facts.changing(slug) as document:
+        earlier = _earlier(document, alias)
+        now = document.aliases.get(alias)
+        if not earlier or now is None:
+            raise NoSuchModelError(
+                f"The alias {alias} of {slug} has not been changed here; there is nothing to go "
+                "back to."
+            )
+        before = earlier[-1]
+        model = None
+        if before is None:
+            del document.aliases[alias]
+        else:
+            model = _still_there(before, slug, alias)
+            document.aliases[alias] = before
+        document.history.append(Event(Action.ROLLBACK, before, alias, now, reason=reason))
+        if alias == DEFAULT:
+            document.models[now] = replace(document.of(now), status=Status.RETIRED)
+    return model
+
+
+def _earlier(document: Document, alias: str) -> list[str | None]:
+    """What the alias stood for before it stood for what it does, the last one last: a stack that
+    a change adds to and a rollback takes from."""
+    stack: list[str | None] = []
+    for event in document.history:
+        if event.alias == alias:
+            if event.event is not Action.ROLLBACK:
+                stack.append(event.before)
+            elif stack:
+                stack.pop()
+    return stack
+
+
+def _still_there(reference: str, slug: str, alias: str) -> ModelVersion:
+    for model in list_models():
+        if (model.slug, model.reference) == (slug, reference):
+            load_artifact(model.folder)
+            return model
+    raise RegistryError(
+        f"{reference}, which {alias} stood for before, has been removed; promote another model."
+    )
+
+
+def history(slug: str) -> tuple[Event, ...]:
+    """What was done to the models of this hardware, the last one last. Raises RegistryError
+    where the user's registry is broken."""
+    return tuple(facts.read(slug).history)
+
+
+def check_registered(model: ModelVersion) -> None:
+    """Raises RegistryError for a model in a folder of its own."""
+    if model.source is None:
+        raise RegistryError(f"The model in {model.folder} is not registered; register it first.")

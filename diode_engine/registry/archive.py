@@ -1,0 +1,140 @@
+"""One file that holds a model, to be passed on: a zip whose first entry is the manifest.
+
+Nothing in it is compressed, and times and rights are always the same, so one model makes the same
+bytes everywhere, and their hash can be published. What is read is never extracted by the names in
+the archive: the manifest says which files there are, and every one is checked before it is parsed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+from diode_engine.errors import ModelError, RegistryError
+from diode_engine.models.artifact import (
+    MANIFEST,
+    MAX_MANIFEST,
+    Manifest,
+    check_member,
+    load_files,
+    parse_manifest,
+    read_folder,
+)
+from diode_engine.registry.sources import ModelVersion, list_models
+from diode_engine.registry.versions import add
+
+SUFFIX = ".diode.zip"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
+_UNIX = 3
+
+
+def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> str:
+    """Writes the model to the archive `file`, whole or not at all; the file's SHA-256.
+
+    Raises ModelError where the model is damaged, RegistryError where the file exists already
+    (unless `replace`) or cannot be written.
+    """
+    manifest, contents = read_folder(model.folder)
+    load_files(manifest, contents)
+    described = json.dumps(manifest.to_dict(), indent=1, ensure_ascii=False) + "\n"
+    if file.exists() and not replace:
+        raise RegistryError(f"{file} exists already; choose another name, or have it replaced.")
+    try:
+        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=file.absolute().parent)
+        try:
+            with os.fdopen(handle, "wb") as opened:
+                with zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
+                    for name, data in {MANIFEST: described.encode(), **contents}.items():
+                        entry = zipfile.ZipInfo(name, _EPOCH)
+                        entry.create_system, entry.external_attr = _UNIX, 0o100644 << 16
+                        archive.writestr(entry, data)
+                opened.flush()
+                os.fsync(opened.fileno())
+            Path(made).chmod(0o644)
+            digest = sha256_of(Path(made))
+            Path(made).replace(file)
+        except BaseException:
+            Path(made).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise RegistryError(f"{file} cannot be written: {error.strerror}.") from None
+    return digest
+
+
+def import_model(
+    file: Path, name: str | None = None, *, sha256: str | None = None, where: str | None = None
+) -> tuple[ModelVersion, bool]:
+    """Registers the model in the archive `file` as the next version of `name` (its own name if
+    None). Returns it and True, or the one and False that is the same model under that name.
+    The facts keep `where` it is from (the file, if None) and the archive's hash.
+
+    Raises ModelError where the archive's hash is not `sha256`, or what is in it is not a model
+    as `export_model` writes it, that can be loaded; RegistryError where the registry cannot be
+    written. Nothing is registered then.
+    """
+    digest = sha256_of(file)
+    if sha256 not in (None, digest):
+        raise ModelError(
+            f"{file} is not the archive that was asked for: its SHA-256 is {digest}, not {sha256}."
+        )
+    manifest, contents = read_archive(file)
+    name = name or manifest.name
+    for model in list_models():
+        if (model.slug, model.name, model.own) != (manifest.hardware.slug, name, True):
+            continue
+        try:
+            if model.manifest.identity == manifest.identity:
+                return model, False
+        except ModelError:
+            continue  # a damaged one is not the same
+    origin = {"archive": where or str(file.absolute()), "sha256": digest}
+    return add(manifest, contents, name, origin=origin), True
+
+
+def read_archive(file: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest of the model in an archive, and its files by name, their hashes checked but
+    nothing of them parsed. Raises ModelError where it is no archive as `export_model` writes it.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return _read(archive, file)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}.") from None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError):
+        raise ModelError(f"{file} is not an archive of a model, or is damaged.") from None
+
+
+def _read(archive: zipfile.ZipFile, file: Path) -> tuple[Manifest, dict[str, bytes]]:
+    entries = archive.infolist()
+    # Encrypted or compressed entries are not ours; without them an entry is as long as it says.
+    if any(e.flag_bits & 1 or e.compress_type != zipfile.ZIP_STORED for e in entries):
+        raise ModelError(f"{file} was not made by `diode-engine models export`.")
+    if not entries or entries[0].filename != MANIFEST or entries[0].file_size > MAX_MANIFEST:
+        raise ModelError(f"{file} is not an archive of a model: its first entry is no manifest.")
+    manifest = parse_manifest(archive.read(entries[0]), file)
+    expected = {entry["file"]: entry for entry in manifest.files}
+    if sorted(e.filename for e in entries[1:]) != sorted(expected):
+        raise ModelError(f"{file} does not hold exactly the files that its manifest names.")
+    contents = {}
+    for entry in entries[1:]:
+        described = expected[entry.filename]
+        if entry.file_size != described["bytes"]:
+            raise ModelError(
+                f"{entry.filename} in {file} has {entry.file_size} bytes, the manifest says "
+                f"{described['bytes']}."
+            )
+        contents[entry.filename] = check_member(archive.read(entry), described, file)
+    return manifest, contents
+
+
+def sha256_of(file: Path) -> str:
+    """The hash of a file's content. Raises ModelError where it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}.") from None

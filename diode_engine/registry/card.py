@@ -1,0 +1,139 @@
+"""What a model is, in words: its card, in Markdown, and its lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diode_engine.models.artifact import Manifest
+from diode_engine.registry.facts import Facts
+from diode_engine.registry.sources import ModelVersion
+
+_METRICS = {
+    "problems": "problems judged on",
+    "efficiency": "efficiency, geometric mean",
+    "efficiency_p10": "efficiency, 10th percentile",
+    "efficiency_worst": "efficiency, worst",
+    "log_rmse": "error of log time (RMSE)",
+}
+
+
+def lineage(model: ModelVersion, known: Facts) -> dict[str, Any]:
+    """Where the model came from, as JSON has it: the model, the runs and datasets that its
+    timings are from, and the hardware and software they were taken with. Raises ModelError where
+    its manifest cannot be read."""
+    m = model.manifest
+    return {
+        "model": {
+            "reference": model.reference,
+            "identity": m.identity,
+            "created": m.created,
+            "diode": m.diode,
+            "origin": known.origin,
+        },
+        "runs": list(m.data.runs),
+        "data": {
+            "datasets": list(m.data.datasets),
+            "problems": m.data.problems,
+            "timings": m.data.timings,
+        },
+        "environment": {
+            "hardware": m.hardware.to_dict(),
+            "torch": list(m.torch),
+            "triton": list(m.triton),
+        },
+    }
+
+
+def card(model: ModelVersion, known: Facts) -> str:
+    """The model card, as Markdown (after Mitchell et al., "Model Cards for Model Reporting",
+    2019): what it is for, what it was made of, how good it is and what it cannot do. Raises
+    ModelError where its manifest cannot be read."""
+    m = model.manifest
+    sections = [
+        f"# {model.reference}, for {m.hardware.name}",
+        f"A model of the time that kernels take ({m.purpose}), with which Diode chooses them on "
+        f"{m.hardware.name}. Made on {m.created[:10] or 'an unknown day'} by Diode "
+        f"{m.diode or 'of an unknown version'}; family: {m.family}.",
+        *((known.note,) if known.note else ()),
+        "## What it was made of\n\n" + _data(m),
+        "## How good it is\n\n" + _metrics(m),
+        "## Limits\n\n" + _limits(m),
+        "## Files\n\n" + _files(m),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _data(m: Manifest) -> str:
+    return _list(
+        f"{m.data.timings:,} timings of {m.data.problems:,} problems",
+        f"hardware: {m.hardware.name} ({m.hardware.backend} {m.hardware.arch}, "
+        f"{m.hardware.multiprocessors} multiprocessors)",
+        f"torch {_words(m.torch)}, Triton {_words(m.triton)}",
+        f"datasets, by content: {_code(m.data.datasets)}",
+        f"runs: {_code(m.data.runs)}",
+    )
+
+
+def _metrics(m: Manifest) -> str:
+    if not m.metrics:
+        return "Nobody has judged it."
+    rows = [(label, m.metrics[name]) for name, label in _METRICS.items() if name in m.metrics]
+    rows += [
+        (f"{name.replace('_', ' ')}: {key}", value)
+        for name, group in m.metrics.items()
+        if isinstance(group, Mapping)
+        for key, value in group.items()
+    ]
+    table = ["| metric | value |", "|---|---:|"]
+    table += [f"| {label} | {_number(value)} |" for label, value in rows if _is_number(value)]
+    return "\n".join(table) + (f"\n\n{m.notes}" if m.notes else "")
+
+
+def _limits(m: Manifest) -> str:
+    seen = {
+        True: "It has seen the problems that models are judged on: what it reaches on them says "
+        "nothing.",
+        False: "The problems that models are judged on were kept from it.",
+        None: "It does not say whether it has seen the problems that models are judged on.",
+    }[m.everything]
+    return _list(
+        f"It answers for {_words(m.coverage.types)} and for these templates, by op: "
+        f"{_code(m.coverage.kernels)}. Of anything else it says nothing, and the choice goes on "
+        "without it.",
+        f"Times of other hardware than {m.hardware.name}, or of another torch or Triton, are a "
+        "guess.",
+        "The best of the candidates that were timed is what its efficiency is measured against; "
+        "the best of all there are may be faster.",
+        seen,
+        "It says how sure it is of a choice."
+        if m.confidence is not None
+        else "It does not say how sure it is of a choice.",
+    )
+
+
+def _files(m: Manifest) -> str:
+    rows = [f"| {e['file']} | {e['bytes']:,} | `{e['sha256']}` |" for e in m.files]
+    return "\n".join(
+        [f"Identity: `{m.identity}`\n", "| file | bytes | SHA-256 |", "|---|---:|---|", *rows]
+    )
+
+
+def _list(*lines: str) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _words(names: Sequence[str]) -> str:
+    return ", ".join(names) or "unknown"
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "unknown"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

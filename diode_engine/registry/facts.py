@@ -1,0 +1,230 @@
+"""What may change about models: their aliases, status, tags and notes, and how that came.
+
+One document for each hardware, apart from the versions' folders, which never change:
+
+    <user's models>/<hardware slug>/registry.json
+
+    {"format": "diode-registry", "version": 1,
+     "aliases": {"default": "mine@2", "candidate": "mine@3"},
+     "models": {"mine@2": {"status": "validated", "tags": ["h200"], "note": "…", "gate": {…},
+                           "origin": {…}}},
+     "history": [{"at": "2026-11-21T04:36:18+00:00", "event": "promote", "model": "mine@2",
+                  "alias": "default", "before": "gemm@1", "reason": "", "forced": false}]}
+
+It may say something of a model that Diode shipped, too. It is replaced as a whole, under a lock,
+so a reader sees what was before a change or what was after.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from diode_engine.errors import RegistryError
+from diode_engine.registry.sources import user_source
+
+FORMAT = "diode-registry"
+VERSION = 1
+FILE = "registry.json"
+_LOCK = ".lock"
+
+
+class Status(StrEnum):
+    """What Diode has found out about a model on this machine."""
+
+    DRAFT = "draft"  # registered; the gate has not judged it
+    VALIDATED = "validated"  # it passed the gate
+    REJECTED = "rejected"  # the gate refused it
+    RETIRED = "retired"  # it was the default and was rolled back
+
+
+# What is not taken unless an alias names it.
+SET_ASIDE = (Status.REJECTED, Status.RETIRED)
+
+
+class Action(StrEnum):
+    """What a line of the history tells."""
+
+    ALIAS = "alias"
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+    UNALIAS = "unalias"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the history. `model` and `before` are what the alias named after and before,
+    None where it named nothing; of a removal, `model` is what was removed."""
+
+    event: Action
+    model: str | None
+    alias: str | None = None
+    before: str | None = None
+    reason: str = ""
+    forced: bool = False
+    at: str = field(  # UTC, ISO 8601
+        default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What may change about one model. `status` None: nobody has judged it; `gate` is the
+    last verdict on it; `origin` says where it was imported from."""
+
+    status: Status | None = None
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    gate: Mapping[str, Any] | None = None
+    origin: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Document:
+    """All that may change, of one hardware; models are by their references."""
+
+    aliases: dict[str, str] = field(default_factory=dict)
+    models: dict[str, Facts] = field(default_factory=dict)
+    history: list[Event] = field(default_factory=list)
+
+    def of(self, reference: str) -> Facts:
+        """What is known of this model."""
+        return self.models.get(reference, Facts())
+
+    def to_dict(self) -> dict[str, Any]:
+        models = {
+            reference: {k: v for k, v in asdict(facts).items() if v}
+            for reference, facts in self.models.items()
+        }
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "aliases": self.aliases,
+            "models": {reference: facts for reference, facts in models.items() if facts},
+            "history": [asdict(event) for event in self.history],
+        }
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Self:
+        """Raises ValueError, KeyError, TypeError or AttributeError on what is no document."""
+        if given["format"] != FORMAT or type(given["version"]) is not int or given["version"] < 1:
+            raise ValueError("of another format")
+        return cls(
+            {_text(alias): _text(name) for alias, name in given["aliases"].items()},
+            {_text(name): _facts(facts) for name, facts in given["models"].items()},
+            [_event(event) for event in given["history"]],
+        )
+
+
+def _facts(given: Mapping[str, Any]) -> Facts:
+    status = given.get("status")
+    return Facts(
+        None if status is None else Status(status),
+        tuple(_text(tag) for tag in given.get("tags", ())),
+        _text(given.get("note", "")),
+        _object(given.get("gate")),
+        _object(given.get("origin")),
+    )
+
+
+def _event(given: Mapping[str, Any]) -> Event:
+    text = {key: given[key] for key in ("model", "alias", "before") if given[key] is not None}
+    return Event(
+        Action(given["event"]),
+        **{"model": None, **{key: _text(value) for key, value in text.items()}},
+        reason=_text(given["reason"]),
+        forced=bool(given["forced"]),
+        at=_text(given["at"]),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def _object(value: Any) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def read(slug: str) -> Document:
+    """What the user's registry says of this hardware; empty where it says nothing. Raises
+    RegistryError where its file is broken or too new."""
+    path = user_source().root / slug / FILE
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(given, dict) and type(given.get("version")) is int:
+            _check_version(path, given["version"])
+        return Document.from_dict(given)
+    except FileNotFoundError:
+        return Document()
+    except OSError as error:
+        raise RegistryError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise RegistryError(
+            f"{path}, which has the aliases and notes of your models, is broken: repair it, or "
+            "move it away to begin without any. The models are not touched by that."
+        ) from None
+
+
+def _check_version(path: Path, version: int) -> None:
+    if version > VERSION:
+        raise RegistryError(
+            f"{path} is of format version {version}, this Diode reads up to {VERSION}; update "
+            "Diode."
+        )
+
+
+@contextmanager
+def changing(slug: str) -> Iterator[Document]:
+    """The document to be changed: written when the block ends, not where it raises. Others
+    who want to change it wait meanwhile. Raises RegistryError as `read` does, and where it
+    cannot be written."""
+    folder = user_source().root / slug
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released by the system if this process dies
+        document = read(slug)
+        yield document
+        _replace(folder / FILE, document)
+    finally:
+        os.close(lock)
+
+
+def _replace(path: Path, document: Document) -> None:
+    text = json.dumps(document.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(made).chmod(0o644)
+            Path(made).replace(path)
+        except BaseException:
+            Path(made).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise _unwritable(path.parent, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> RegistryError:
+    return RegistryError(f"The registry {folder} cannot be written: {error.strerror}.")

@@ -1,0 +1,183 @@
+"""A list of models that can be had elsewhere: one JSON file, which a person was given or wrote.
+
+    {"format": "diode-model-index", "version": 1,
+     "models": [{"name": "gemm", "version": 2, "hardware": "nvidia-h200",
+                 "archive": "gemm-2.diode.zip", "sha256": "…", "bytes": n, "about": "…"}]}
+
+`archive` is a path, from the index's folder, or an https address. Nothing in the list is taken
+unless it is imported; then its hash must be the index's. What was downloaded is kept by its hash,
+so that it need not be again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from diode_engine import paths
+from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
+from diode_engine.hardware import slug_of
+from diode_engine.models.artifact import check_name
+from diode_engine.registry.archive import SUFFIX, import_model, sha256_of
+from diode_engine.registry.sources import ModelVersion
+
+FORMAT = "diode-model-index"
+VERSION = 1
+_MAX_INDEX = 16 << 20
+_MAX_ARCHIVE = 4 << 30
+_CHUNK = 1 << 20
+_SECONDS = 30.0  # without a byte: then a download is given up
+_LOCAL = ("localhost", "127.0.0.1", "::1")  # nobody is between us and this machine
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One line of an index. `hardware` is a slug; `about` is for people."""
+
+    name: str
+    version: int
+    hardware: str
+    archive: str  # an absolute path or an address
+    sha256: str
+    bytes: int
+    about: str = ""
+
+    @property
+    def reference(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+def read_index(file: Path) -> tuple[Offer, ...]:
+    """What an index offers, in its order. Raises RegistryError where it cannot be read, is too
+    new, or a line is not as it should be."""
+    try:
+        if file.stat().st_size > _MAX_INDEX:
+            raise RegistryError(f"{file} is too large for an index of models.")
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RegistryError(f"The index {file} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise RegistryError(f"The index {file} is not valid JSON.") from None
+    if not isinstance(given, dict) or given.get("format") != FORMAT:
+        raise RegistryError(f"{file} is not an index of models.")
+    version, models = given.get("version"), given.get("models")
+    if type(version) is not int or version < 1 or not isinstance(models, list):
+        raise RegistryError(f"The index {file} has no version, or no list of models.")
+    if version > VERSION:
+        raise RegistryError(
+            f"The index {file} is of version {version}, this Diode reads up to {VERSION}; update "
+            "Diode."
+        )
+    offers = []
+    for place, line in enumerate(models, 1):
+        try:
+            offers.append(_offer(line, file))
+        except (DiodeError, KeyError, TypeError, ValueError) as error:
+            why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise RegistryError(f"Model {place} of the index {file}: {why}") from None
+    return tuple(offers)
+
+
+def _offer(line: Any, file: Path) -> Offer:
+    if not isinstance(line, dict):
+        raise ValueError("is not an object.")
+    for name, kind in (("archive", str), ("hardware", str), ("name", str), ("version", int),
+                       ("bytes", int), ("sha256", str)):  # fmt: skip
+        if type(line[name]) is not kind:
+            raise ValueError(f"{name} is {line[name]!r}.")
+    if not re.fullmatch(r"[0-9a-f]{64}", line["sha256"]):
+        raise ValueError("sha256 is no hash.")
+    if not 0 < line["bytes"] <= _MAX_ARCHIVE or line["version"] < 0:
+        raise ValueError("bytes or version is impossible.")
+    archive = line["archive"]
+    if "://" not in archive:
+        archive = str(file.absolute().parent / archive)
+    else:
+        address = urlsplit(archive)
+        local = address.scheme == "http" and address.hostname in _LOCAL
+        if address.scheme != "https" and not local:
+            raise ValueError(f"{archive} is no https address.")
+    return Offer(
+        check_name(line["name"]), line["version"], slug_of(line["hardware"]), archive,
+        line["sha256"], line["bytes"], str(line.get("about", "")),
+    )  # fmt: skip
+
+
+def offered(offers: tuple[Offer, ...], reference: str, hardware: str | None = None) -> Offer:
+    """The one that is meant: "name@version", or "name" (the newest), for this hardware (a name
+    or slug) where one is given. Raises NoSuchModelError where there is none, RegistryError
+    where there are several."""
+    name, _, version = reference.partition("@")
+    found = [o for o in offers if o.name == name and (not version or str(o.version) == version)]
+    if hardware is not None:
+        found = [o for o in found if o.hardware == slug_of(hardware)]
+    if not version and found:
+        newest = max(o.version for o in found)
+        found = [o for o in found if o.version == newest]
+    if not found:
+        known = ", ".join(f"{o.reference} for {o.hardware}" for o in offers) or "nothing"
+        raise NoSuchModelError(f"The index has no {reference}; it has: {known}.")
+    if len(found) > 1:
+        raise RegistryError(
+            f"{reference} is there for {', '.join(o.hardware for o in found)}; say for which "
+            "hardware it is."
+        )
+    return found[0]
+
+
+def import_offer(
+    offer: Offer, name: str | None = None, *, report: Progress = lambda done, total: None
+) -> tuple[ModelVersion, bool]:
+    """Fetches what is offered and registers it as `archive.import_model` does. `report` is told
+    how many bytes of how many there are. Raises as that does, and ModelError where it cannot be
+    fetched."""
+    path = _download(offer, report) if "://" in offer.archive else Path(offer.archive)
+    return import_model(path, name or offer.name, sha256=offer.sha256, where=offer.archive)
+
+
+def _download(offer: Offer, report: Progress) -> Path:
+    """The archive among what was downloaded: now, or earlier."""
+    kept = paths.data_dir() / "downloads" / f"{offer.sha256}{SUFFIX}"
+    if kept.is_file() and sha256_of(kept) == offer.sha256:
+        return kept
+    request = urllib.request.Request(offer.archive, headers={"User-Agent": "diode-engine"})
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=kept.parent)
+        try:
+            with (
+                os.fdopen(handle, "wb") as file,
+                urllib.request.urlopen(request, timeout=_SECONDS) as answer,
+            ):
+                done = 0
+                while chunk := answer.read(_CHUNK):
+                    done += len(chunk)
+                    if done > offer.bytes:
+                        raise ModelError(
+                            f"{offer.archive} is longer than the {offer.bytes} bytes that the "
+                            "index says."
+                        )
+                    file.write(chunk)
+                    report(done, offer.bytes)
+            if sha256_of(Path(made)) != offer.sha256:
+                raise ModelError(
+                    f"What {offer.archive} sends is not what the index promises: its hash differs."
+                )
+            Path(made).replace(kept)
+        finally:
+            Path(made).unlink(missing_ok=True)
+    except (OSError, HTTPException) as error:
+        why = getattr(error, "reason", None) or error
+        raise ModelError(f"{offer.archive} cannot be downloaded: {why}.") from None
+    return kept

@@ -1,0 +1,83 @@
+"""What a person means by a model's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
+from diode_engine.hardware import slug_of
+from diode_engine.models.artifact import MANIFEST, load_manifest
+from diode_engine.registry.aliases import pointed
+from diode_engine.registry.sources import ModelVersion, list_models
+
+
+def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
+    """The model that is meant: "name@version", "name" (the newest version), an alias such as
+    "default", or the path of a model's folder; of this hardware (its name or slug) alone, where
+    one is given.
+
+    Raises NoSuchModelError where there is none, RegistryError where there is more than one or
+    an alias stands for none.
+    """
+    if (folder := _folder(reference)) is not None:
+        manifest = load_manifest(folder)
+        return ModelVersion(manifest.name, 0, folder, None, manifest.hardware.slug)
+    models = list_models()
+    if hardware is not None:
+        models = [m for m in models if m.slug == slug_of(hardware)]
+    name, _, version = reference.partition("@")
+    if not version and (found := _aliased(name, models)):
+        return _one(found, reference, models)
+    named = [m for m in models if m.name == name]
+    if version:
+        named = [m for m in named if str(m.version) == version]
+    elif named:
+        newest = max(m.version for m in named)
+        named = [m for m in named if m.version == newest]
+    return _one(named, reference, models)
+
+
+def _folder(reference: str) -> Path | None:
+    """The model's folder that this is the path of."""
+    try:
+        folder = Path(reference).expanduser()
+        return folder if (folder / MANIFEST).is_file() else None
+    except (OSError, RuntimeError):  # no path at all: too long, the home of nobody
+        return None
+
+
+def _aliased(alias: str, models: list[ModelVersion]) -> list[ModelVersion]:
+    out = []
+    for slug in sorted({m.slug for m in models}):
+        for _, found in pointed(alias, slug, models):
+            if isinstance(found, RegistryError):
+                raise found
+            out.append(found)
+            break
+    return out
+
+
+def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) -> ModelVersion:
+    slugs = dict.fromkeys(m.slug for m in found)
+    if len(slugs) > 1:
+        raise RegistryError(
+            f"{reference} means more than one model; say for which hardware it is: "
+            f"{', '.join(slugs)}."
+        )
+    # One model may lie in several sources, but two models may also have been given one number.
+    if len(found) == 1 or (found and len({_identity(m) for m in found}) == 1):
+        return found[0]
+    if found:
+        where = ", ".join(str(m.folder) for m in found)
+        raise RegistryError(
+            f"{reference} means more than one model ({where}); give the folder of the one."
+        )
+    known = ", ".join(dict.fromkeys(m.reference for m in models)) or "none"
+    raise NoSuchModelError(f"There is no model {reference}; registered are: {known}.")
+
+
+def _identity(model: ModelVersion) -> str:
+    try:
+        return model.manifest.identity
+    except ModelError:
+        return str(model.folder)

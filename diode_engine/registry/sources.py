@@ -1,0 +1,132 @@
+"""Where registered models come from, and which there are.
+
+Every source is a folder of the same form,
+
+    <root>/<hardware slug>/<name>/<version>/manifest.json
+    <root>/<hardware slug>/aliases.json                    {"default": "<name>@<version>"}
+
+and there are three kinds: the user's own, what Diode ships, and data packages that were installed
+with pip. Such a package has an entry point of the group `diode_engine.models` that names it; it
+is found without importing it, so that none of its code runs. Of the user's own, the aliases are
+among the facts (see facts.py) instead.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from diode_engine import paths
+from diode_engine.models.artifact import MANIFEST, Manifest, load_manifest
+
+log = logging.getLogger(__name__)
+
+ENTRY_POINTS = "diode_engine.models"
+
+
+class Kind(StrEnum):
+    """Whose models a source has, in the order in which its aliases count."""
+
+    USER = "user"
+    SHIPPED = "shipped"
+    PACKAGE = "package"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of models; `label` says which one it is to people."""
+
+    kind: Kind
+    root: Path
+    label: str
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One registered model, or, with `source` None and version 0, one in a folder of its own."""
+
+    name: str
+    version: int
+    folder: Path
+    source: Source | None
+    slug: str  # of the hardware
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Raises ModelError where it is missing, malformed, foreign or too new."""
+        return load_manifest(self.folder)
+
+    @property
+    def reference(self) -> str:
+        """name@version: what `resolve` takes of a registered one."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def own(self) -> bool:
+        """Whether it is in the user's registry, so that Diode may remove it."""
+        return self.source is not None and self.source.kind is Kind.USER
+
+    @property
+    def shipped(self) -> bool:
+        return self.source is not None and self.source.kind is Kind.SHIPPED
+
+
+def user_source() -> Source:
+    """The user's registry, which need not exist yet."""
+    return Source(Kind.USER, paths.data_dir() / "models", "yours")
+
+
+def sources() -> tuple[Source, ...]:
+    """The user's models, those that Diode ships, and those of installed packages by their
+    names; in the order in which their aliases count."""
+    shipped = Source(Kind.SHIPPED, paths.shipped_dir() / "trained_models", "shipped")
+    return (user_source(), shipped, *_packages())
+
+
+def _packages() -> list[Source]:
+    found = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        # A parent of a dotted name would be imported, and its code run, to find the module.
+        try:
+            spec = None if "." in point.module else importlib.util.find_spec(point.module)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None or not spec.submodule_search_locations:
+            log.warning(
+                "The entry point %s of %s names no package of models: %s is not an installed "
+                "package at the top level.",
+                point.name, ENTRY_POINTS, point.value,
+            )  # fmt: skip
+            continue
+        label = point.module if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        for location in spec.submodule_search_locations:
+            found[Path(location)] = Source(Kind.PACKAGE, Path(location), label)
+    return sorted(found.values(), key=lambda source: (source.label, source.root))
+
+
+def list_models() -> list[ModelVersion]:
+    """Every registered model, by hardware, name, version and source. Their manifests have not
+    been looked at."""
+    order = sources()
+    found = [(place, model) for place, source in enumerate(order) for model in _scan(source)]
+    found.sort(key=lambda entry: (entry[1].slug, entry[1].name, entry[1].version, entry[0]))
+    return [model for _, model in found]
+
+
+def _scan(source: Source) -> Iterator[ModelVersion]:
+    for manifest in source.root.glob(f"*/*/*/{MANIFEST}"):
+        folder = manifest.parent
+        if _is_number(folder.name) and not folder.is_symlink():
+            slug, name = folder.parent.parent.name, folder.parent.name
+            yield ModelVersion(name, int(folder.name), folder, source, slug)
+
+
+def _is_number(name: str) -> bool:
+    """A version as a folder is named: 7, not 007, and not in another script."""
+    return name.isascii() and name.isdigit() and len(name) < 10 and str(int(name)) == name

@@ -1,0 +1,181 @@
+"""Versions of models: registered, checked, annotated and removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
+from diode_engine.models.artifact import (
+    MANIFEST,
+    Artifact,
+    Manifest,
+    check_name,
+    load_artifact,
+    load_files,
+    read_folder,
+    write_folder,
+)
+from diode_engine.registry import facts
+from diode_engine.registry.aliases import DEFAULT, check_registered, set_default
+from diode_engine.registry.facts import Action, Document, Event, Facts, Status
+from diode_engine.registry.sources import ModelVersion, list_models, user_source
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+_NOTE_LENGTH = 4000
+
+
+def register(folder: Path, name: str | None = None, *, default: bool = False) -> ModelVersion:
+    """Copies the model in `folder` into the user's registry as the next version of `name` (its
+    own name if None), and with `default` makes it the one that is taken for its hardware.
+
+    Raises ModelError where it is not a model that can be loaded, RegistryError where the
+    registry cannot be written.
+    """
+    manifest, contents = read_folder(folder)
+    model = add(manifest, contents, name)
+    if default:
+        set_default(model, reason="registered as the default")
+    return model
+
+
+def add(
+    manifest: Manifest,
+    contents: Mapping[str, bytes],
+    name: str | None = None,
+    *,
+    origin: Mapping[str, Any] | None = None,
+) -> ModelVersion:
+    """Registers a model of these files, by name, whose hashes have been checked, as `register`
+    does; `origin` says where it is from."""
+    load_files(manifest, contents)
+    name = check_name(name or manifest.name)
+    text = json.dumps({**manifest.to_dict(), "name": name}, indent=1, ensure_ascii=False) + "\n"
+    slug = manifest.hardware.slug
+    source = user_source()
+    with facts.changing(slug) as document:
+        if name == DEFAULT or name in document.aliases:
+            raise RegistryError(f"{name} is an alias; register the model under another name.")
+        version = _next(slug, name, document)
+        while True:
+            target = source.root / slug / name / str(version)
+            try:
+                write_folder(target, {MANIFEST: text.encode(), **contents})
+                break
+            except ModelError as error:
+                if not target.exists():
+                    raise RegistryError(str(error)) from None
+                version += 1  # something else lies there, or one without a lock was quicker
+        model = ModelVersion(name, version, target, source, slug)
+        if origin is not None:
+            document.models[model.reference] = Facts(origin=origin)
+    return model
+
+
+def _next(slug: str, name: str, document: Document) -> int:
+    """A number that no version of the name has or had."""
+    taken = [m.version for m in list_models() if (m.slug, m.name) == (slug, name)]
+    for event in document.history:
+        if event.event is Action.REMOVE and event.model is not None:
+            removed, _, version = event.model.partition("@")
+            if removed == name:
+                taken.append(int(version))
+    return max(taken, default=0) + 1
+
+
+def verify(model: ModelVersion) -> Artifact:
+    """The model, loaded: every file has the size and the hash that the manifest says, and is
+    what its family writes. Raises ModelError where that is not so."""
+    return load_artifact(model.folder)
+
+
+def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> None:
+    """Takes the version out of the user's registry and deletes its files; its number is not given
+    again. With `aliases`, the user's aliases that stand for it are removed too.
+
+    Raises RegistryError where it is not the user's, an alias stands for it, or it cannot be
+    deleted.
+    """
+    if not model.own:
+        raise RegistryError(
+            f"{model.reference} in {model.folder} is not one of your own models, which alone can "
+            "be removed."
+        )
+    with facts.changing(model.slug) as document:
+        named = [name for name, reference in document.aliases.items()
+                 if reference == model.reference]  # fmt: skip
+        if named and not aliases:
+            raise RegistryError(
+                f"{model.reference} is {', '.join(named)}; let that stand for another model, or "
+                "remove it together with its aliases."
+            )
+        gone = model.folder.with_name(f".removed-{model.version}-{os.getpid()}")
+        try:
+            model.folder.rename(gone)  # at once, so that no half of it is ever seen
+        except FileNotFoundError:
+            raise NoSuchModelError(f"{model.reference} is gone already.") from None
+        except OSError as error:
+            raise RegistryError(f"{model.folder} cannot be removed: {error.strerror}.") from None
+        for name in named:
+            del document.aliases[name]
+            document.history.append(Event(Action.UNALIAS, None, name, model.reference))
+        document.models.pop(model.reference, None)
+        document.history.append(Event(Action.REMOVE, model.reference, reason=reason))
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def facts_of(model: ModelVersion) -> Facts:
+    """What may change about this model. Raises RegistryError where the user's registry is
+    broken."""
+    return facts.read(model.slug).of(model.reference)
+
+
+def status_of(model: ModelVersion, known: Facts | None = None) -> Status:
+    """What was found out about it here; without that, a model that Diode ships is validated
+    and any other a draft. `known` are its facts, where the caller has them."""
+    known = facts_of(model) if known is None else known
+    return known.status or (Status.VALIDATED if model.shipped else Status.DRAFT)
+
+
+def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Facts:
+    """Adds and removes tags; the model's facts thereafter. Raises RegistryError on what cannot
+    be a tag."""
+    add, remove = tuple(add), set(remove)
+    for word in add:
+        if not _TAG.fullmatch(word):
+            raise RegistryError(
+                f"{word!r} cannot be a tag; use letters, digits, '.', '_', ':', '/' and '-', 64 "
+                "at most, a letter or digit first."
+            )
+
+    def change(known: Facts) -> Facts:
+        return replace(known, tags=tuple(sorted({*known.tags, *add} - remove)))
+
+    return _change(model, change)
+
+
+def set_note(model: ModelVersion, note: str) -> Facts:
+    """Replaces what the user noted about the model; the model's facts thereafter. Raises
+    RegistryError where it is too long."""
+    if len(note) > _NOTE_LENGTH:
+        raise RegistryError(f"A note has at most {_NOTE_LENGTH} characters, this has {len(note)}.")
+    return _change(model, lambda known: replace(known, note=note))
+
+
+def set_verdict(model: ModelVersion, status: Status, gate: Mapping[str, Any]) -> Facts:
+    """Keeps what the gate found; the model's facts thereafter."""
+    return _change(model, lambda known: replace(known, status=status, gate=gate))
+
+
+def _change(model: ModelVersion, change: Callable[[Facts], Facts]) -> Facts:
+    check_registered(model)
+    with facts.changing(model.slug) as document:
+        known = change(document.of(model.reference))
+        document.models[model.reference] = known
+    return known
