@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.models.fitting import (
+    Checkpoint,
     Examples,
     Progress,
     Report,
     efficiency,
     importance,
+    pack,
     ranking_loss,
+    unpack,
 )
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import Matrix
 
 if TYPE_CHECKING:
     import torch
+
+Ranking = Literal["none", "listwise", "regret", "pairwise"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,11 @@ class NetworkSettings:
     A step looks at `rows` candidates each of `problems` problems, drawn by importance (see
     fitting.importance; `focus`), with ATen's kernels drawn in about `extern_share` of
     the cases, since they are few and the choice against them counts. The loss is Huber's of
-    log time plus `rank` times the listwise or regret loss over the drawn rows of a problem:
-    "listwise" is the cross entropy between softmax(−log time / temperature) measured and
-    predicted; "regret" the expected log regret of choosing by the predicted softmax.
+    log time plus `rank` times a ranking loss over the drawn rows of a problem, of log times
+    over the temperature: "listwise" is the divergence of the predicted softmax(−log time) from
+    the measured one (ListNet); "regret" the expected log regret of choosing by the predicted
+    softmax; "pairwise" the logistic loss of each pair's order (RankNet, Burges et al., ICML
+    2005), weighted by how far its times are apart.
     """
 
     hidden: tuple[int, ...] = (256, 256, 128)
@@ -51,7 +58,7 @@ class NetworkSettings:
     residual: bool = True
     focus: float = 3.0
     extern_share: float = 0.05
-    ranking: Literal["none", "listwise", "regret"] = "listwise"
+    ranking: Ranking = "listwise"
     rank: float = 0.1
     temperature: float = 0.1
     seed: int = 0
@@ -66,112 +73,208 @@ def fit_network(
     train: Examples,
     held_out: Examples,
     settings: NetworkSettings | None = None,
-    report: Report | None = None,
+    report: Report = lambda progress: None,
+    checkpoint: Checkpoint | None = None,
+    *,
+    heads: Matrix | None = None,
     device: str | None = None,
 ) -> Network:
     """Trains until the objective on the held-out problems has not improved for `patience`
     epochs, and keeps the best epoch. Calls `report` after each epoch; an exception in it ends
-    the fit. The same seed on the same device and threads gives the same network."""
+    the fit. The same seed on the same device and threads gives the same network.
+
+    With a `checkpoint` it goes on after the last epoch that was saved, reports the epochs before
+    it again, and gives the same network as a fit in one go. With `heads` [m, n], log times of
+    the training rows whose mean is theirs, the network has an output for each of the m.
+    """
     import torch
 
     s = settings or NetworkSettings()
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(s.seed)
-        return _fit(train, held_out, s, report, where)
+        return _Fit(train, held_out, s, heads, where).run(report, checkpoint)
 
 
-def _fit(
-    train: Examples,
-    held_out: Examples,
-    s: NetworkSettings,
-    report: Report | None,
-    where: torch.device,
-) -> Network:
-    import torch
-    from torch import nn
-    from torch.nn import functional
+class _Fit:
+    """One fit: what it is made of, and where it is."""
 
-    low, high = train.x.min(axis=0), train.x.max(axis=0)
-    mean = train.x.mean(axis=0, dtype=np.float64).astype(np.float32)
-    spread = train.x.std(axis=0, dtype=np.float64)
-    scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
-    base = _base(train, s)
-    target = train.log_us - base
-    middle = float(target.mean())
+    def __init__(
+        self,
+        train: Examples,
+        held_out: Examples,
+        s: NetworkSettings,
+        heads: Matrix | None,
+        where: torch.device,
+    ) -> None:
+        import torch
+        from torch import nn
 
-    sizes = (len(features.NAMES), *s.hidden, 1)
-    modules: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes[:-1]):
-        modules += [nn.Linear(inputs, outputs), nn.ReLU()]
-        if s.dropout:
-            modules.append(nn.Dropout(s.dropout))
-    net = nn.Sequential(*modules, nn.Linear(sizes[-2], 1)).to(where)
-    averaged = copy.deepcopy(net).eval()
+        self.s, self.where, self.held_out = s, where, held_out
+        low, high = train.x.min(axis=0), train.x.max(axis=0)
+        mean = train.x.mean(axis=0, dtype=np.float64).astype(np.float32)
+        spread = train.x.std(axis=0, dtype=np.float64)
+        scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
+        self.inputs = low, high, mean, scale
+        base = _base(train, s)
+        target = (train.log_us[None] if heads is None else heads) - base
+        self.middle = float(target.mean())
 
-    x = torch.from_numpy((train.x - mean) * scale).to(where)
-    y = torch.from_numpy(target - np.float32(middle)).to(where)
-    offset = torch.from_numpy(np.broadcast_to(base, y.shape).copy()).to(where)
-    weights = _draw_weights(train, s)
-    # The range is the training rows', as the fitted network has it.
-    checks = torch.from_numpy((np.clip(held_out.x, low, high) - mean) * scale).to(where)
-    checks_base = _base(held_out, s) + np.float32(middle)
-    ends = torch.from_numpy(np.cumsum(weights)).to(where)
-    starts = torch.from_numpy(train.starts).to(where)
-    counts = torch.from_numpy(train.counts).to(where)
-    last = ends[starts + counts - 1]
-    first = torch.cat([torch.zeros(1, dtype=last.dtype, device=where), last[:-1]])
+        sizes = (len(features.NAMES), *s.hidden)
+        modules: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            modules += [nn.Linear(inputs, outputs), nn.ReLU()]
+            if s.dropout:
+                modules.append(nn.Dropout(s.dropout))
+        self.net = nn.Sequential(*modules, nn.Linear(sizes[-1], len(target))).to(where)
+        self.averaged = copy.deepcopy(self.net).eval()
 
-    groups = len(train.starts)
-    batch = min(s.problems, groups)
-    steps = max(1, min(len(train.log_us) // (batch * s.rows), _MAX_STEPS_EPOCH))
-    total = steps * s.epochs
-    optimiser = torch.optim.AdamW(net.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, s.learning_rate, total_steps=total + 1, pct_start=0.05
-    )
-    best, best_state, waited, step = math.inf, copy.deepcopy(averaged.state_dict()), 0, 0
-    for epoch in range(1, s.epochs + 1):
-        net.train()
-        for _ in range(steps):
-            step += 1
-            chosen = torch.randint(groups, (batch, 1), device=where)
-            place = torch.rand(batch, s.rows, device=where, dtype=ends.dtype)
-            place = first[chosen] + place * (last[chosen] - first[chosen])
-            rows = torch.searchsorted(ends, place, right=True)
-            rows = torch.clamp(rows, starts[chosen], starts[chosen] + counts[chosen] - 1)
-            answer = net(x[rows]).squeeze(-1)
-            loss = functional.huber_loss(answer, y[rows], delta=_HUBER) / _HUBER
-            if s.ranking != "none" and s.rank:
-                shown, truth = answer + offset[rows], y[rows] + offset[rows]
-                loss = loss + s.rank * _ranking(shown, truth, s)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
-            with torch.no_grad():
-                keep = min(s.averaging, step / (step + 10))
-                for mine, theirs in zip(averaged.parameters(), net.parameters(), strict=True):
-                    mine.lerp_(theirs, 1 - keep)
+        self.x = torch.from_numpy((train.x - mean) * scale).to(where)
+        centred = np.ascontiguousarray((target - np.float32(self.middle)).T)
+        self.y = torch.from_numpy(centred).to(where)
+        self.offset = torch.from_numpy(np.broadcast_to(base, len(train.log_us)).copy()).to(where)
+        weights = _draw_weights(train, s)
+        # The range is the training rows', as the fitted network has it.
+        clipped = np.clip(held_out.x, low, high)
+        self.checks = torch.from_numpy((clipped - mean) * scale).to(where)
+        self.checks_base = _base(held_out, s) + np.float32(self.middle)
+        self.ends = torch.from_numpy(np.cumsum(weights)).to(where)
+        self.starts = torch.from_numpy(train.starts).to(where)
+        self.counts = torch.from_numpy(train.counts).to(where)
+        self.last = self.ends[self.starts + self.counts - 1]
+        zero = torch.zeros(1, dtype=self.last.dtype, device=where)
+        self.first = torch.cat([zero, self.last[:-1]])
 
+        self.batch = min(s.problems, len(train.starts))
+        steps = len(train.log_us) // (self.batch * s.rows)
+        self.steps = max(1, min(steps, _MAX_STEPS_EPOCH))
+        self.optimiser = torch.optim.AdamW(
+            self.net.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay
+        )
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimiser, s.learning_rate, total_steps=self.steps * s.epochs + 1, pct_start=0.05
+        )
+        self.best = copy.deepcopy(self.averaged.state_dict())
+        self.history: list[Progress] = []
+
+    def run(self, report: Report, checkpoint: Checkpoint | None) -> Network:
+        saved = checkpoint.load() if checkpoint is not None else None
+        if saved is not None:
+            self.restore(saved)
+            for progress in self.history:
+                report(progress)
+        while len(self.history) < self.s.epochs and self.waited() < self.s.patience:
+            progress = self.epoch()
+            self.history.append(progress)
+            if self.waited() == 0:
+                self.best = copy.deepcopy(self.averaged.state_dict())
+            if checkpoint is not None:
+                checkpoint.save(self.state)
+            report(progress)
+        self.averaged.load_state_dict(self.best)
+        return _exported(self.averaged, self.inputs, self.middle, self.s)
+
+    def waited(self) -> int:
+        """Epochs since the best one."""
+        if not self.history:
+            return 0
+        return len(self.history) - min((p.objective, p.step) for p in self.history)[1]
+
+    def epoch(self) -> Progress:
+        import torch
+
+        self.net.train()
+        loss = torch.zeros((), device=self.where)
+        for step in range(self.steps):
+            loss += self.step(len(self.history) * self.steps + step + 1)
         # With torch, although the fitted network is asked with numpy: the threads of the two
         # wait for each other's.
         with torch.no_grad():
-            answers = [averaged(part).squeeze(-1) for part in checks.split(_ROWS_CHECKED)]
-        predicted = torch.cat(answers).cpu().numpy() + checks_base
-        progress = _progress(predicted, held_out, s, epoch)
-        if progress.objective < best:
-            best, waited = progress.objective, 0
-            best_state = copy.deepcopy(averaged.state_dict())
-        else:
-            waited += 1
-        if report is not None:
-            report(progress)
-        if waited >= s.patience:
-            break
-    averaged.load_state_dict(best_state)
-    return _exported(averaged, low, high, mean, scale, middle, s)
+            answers = [self.averaged(part).mean(-1) for part in self.checks.split(_ROWS_CHECKED)]
+        predicted = torch.cat(answers).cpu().numpy() + self.checks_base
+        mean = float(loss) / self.steps
+        return _progress(predicted, self.held_out, self.s, len(self.history) + 1, mean)
+
+    def step(self, number: int) -> torch.Tensor:
+        """One step of the optimiser; its loss."""
+        import torch
+        from torch import nn
+        from torch.nn import functional
+
+        s, starts, counts, first = self.s, self.starts, self.counts, self.first
+        chosen = torch.randint(len(starts), (self.batch, 1), device=self.where)
+        place = torch.rand(self.batch, s.rows, device=self.where, dtype=self.ends.dtype)
+        place = first[chosen] + place * (self.last[chosen] - first[chosen])
+        rows = torch.searchsorted(self.ends, place, right=True)
+        rows = torch.clamp(rows, starts[chosen], starts[chosen] + counts[chosen] - 1)
+        answer, truth = self.net(self.x[rows]), self.y[rows]
+        loss = functional.huber_loss(answer, truth, delta=_HUBER) / _HUBER
+        if s.ranking != "none" and s.rank:
+            offset = self.offset[rows]
+            loss = loss + s.rank * _ranking(answer.mean(-1) + offset, truth.mean(-1) + offset, s)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimiser.step()
+        self.schedule.step()
+        with torch.no_grad():
+            keep = min(s.averaging, number / (number + 10))
+            for mine, theirs in zip(self.averaged.parameters(), self.net.parameters(), strict=True):
+                mine.lerp_(theirs, 1 - keep)
+        return loss.detach()
+
+    def state(self) -> bytes:
+        import torch
+
+        optimiser = self.optimiser.state_dict()
+        tensors = {
+            **_named("net", self.net.state_dict()),
+            **_named("averaged", self.averaged.state_dict()),
+            **_named("best", self.best),
+            "random": torch.get_rng_state(),
+        }
+        for place, of_one in optimiser["state"].items():
+            tensors |= _named(f"optimiser.{place}", of_one)
+        if self.where.type == "cuda":
+            tensors["random cuda"] = torch.cuda.get_rng_state(self.where)
+        facts = {
+            "history": [astuple(p) for p in self.history],
+            "groups": optimiser["param_groups"],
+            "schedule": self.schedule.state_dict(),
+        }
+        return pack({name: tensor.cpu().numpy() for name, tensor in tensors.items()}, facts)
+
+    def restore(self, saved: bytes) -> None:
+        import torch
+
+        arrays, facts = unpack(saved)
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+        def under(prefix: str) -> dict[str, torch.Tensor]:
+            start = f"{prefix}."
+            return {n[len(start) :]: t for n, t in tensors.items() if n.startswith(start)}
+
+        self.net.load_state_dict(under("net"))
+        self.averaged.load_state_dict(under("averaged"))
+        self.best = {name: tensor.to(self.where) for name, tensor in under("best").items()}
+        parameters = len(list(self.net.parameters()))
+        self.optimiser.load_state_dict(
+            {
+                "state": {place: under(f"optimiser.{place}") for place in range(parameters)},
+                "param_groups": [
+                    {**group, "betas": tuple(group["betas"])} for group in facts["groups"]
+                ],
+            }
+        )
+        self.schedule.load_state_dict(facts["schedule"])
+        self.history = [Progress(*step) for step in facts["history"]]
+        torch.set_rng_state(tensors["random"])
+        if self.where.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random cuda"], self.where)
+
+
+def _named(prefix: str, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def _base(examples: Examples, s: NetworkSettings) -> Matrix:
@@ -192,21 +295,25 @@ def _draw_weights(train: Examples, s: NetworkSettings) -> npt.NDArray[np.float64
 def _ranking(predicted: torch.Tensor, truth: torch.Tensor, s: NetworkSettings) -> torch.Tensor:
     """The mean over problems of the ranking loss; both are [problems, rows] log times."""
     import torch
+    from torch.nn import functional
 
+    if s.ranking == "pairwise":
+        apart = truth[:, :, None] - truth[:, None, :]  # > 0: the second is faster
+        shown = predicted[:, :, None] - predicted[:, None, :]
+        weight = apart.clamp(min=0, max=1)
+        loss = functional.softplus(-shown / s.temperature) * weight
+        return loss.sum() / weight.sum().clamp(min=1e-6)
     logits = torch.log_softmax(-predicted / s.temperature, dim=1)
     if s.ranking == "regret":
         gap = truth - truth.min(dim=1, keepdim=True).values
         return (logits.exp() * gap).sum(dim=1).mean()
-    wanted = torch.softmax(-truth / s.temperature, dim=1)
-    return -(wanted * logits).sum(dim=1).mean()
+    wanted = torch.log_softmax(-truth / s.temperature, dim=1)
+    return (wanted.exp() * (wanted - logits)).sum(dim=1).mean()
 
 
 def _exported(
     net: torch.nn.Module,
-    low: Matrix,
-    high: Matrix,
-    mean: Matrix,
-    scale: Matrix,
+    inputs: tuple[Matrix, Matrix, Matrix, Matrix],
     middle: float,
     s: NetworkSettings,
 ) -> Network:
@@ -218,10 +325,12 @@ def _exported(
             weight = module.weight.detach().cpu().numpy().T
             layers.append((np.ascontiguousarray(weight), module.bias.detach().cpu().numpy().copy()))
     layers[-1] = (layers[-1][0], layers[-1][1] + np.float32(middle))
-    return Network(low, high, mean, scale, tuple(layers), s.residual)
+    return Network(*inputs, tuple(layers), s.residual)
 
 
-def _progress(predicted: Matrix, held_out: Examples, s: NetworkSettings, epoch: int) -> Progress:
+def _progress(
+    predicted: Matrix, held_out: Examples, s: NetworkSettings, epoch: int, train_objective: float
+) -> Progress:
     error = predicted - held_out.log_us
     size = np.abs(error)
     huber = np.where(size < _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2)) / _HUBER
@@ -235,4 +344,5 @@ def _progress(predicted: Matrix, held_out: Examples, s: NetworkSettings, epoch: 
         float(np.sqrt(np.mean(error**2))),
         efficiency(held_out, predicted),
         objective,
+        train_objective,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,16 @@ import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.models.fitting import (
+    Checkpoint,
     Examples,
     Progress,
     Report,
     efficiency,
     importance,
+    pack,
     ranking_loss,
     softmax_by_problem,
+    unpack,
 )
 from diode_engine.models.trees import Trees
 
@@ -48,11 +51,17 @@ def fit_trees(
     train: Examples,
     held_out: Examples,
     settings: TreesSettings | None = None,
-    report: Report | None = None,
+    report: Report = lambda progress: None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trees:
     """Boosts until the objective on the held-out problems has not improved for `patience`
     rounds, and keeps the best round. Calls `report` after each round; an exception in it ends
-    the fit."""
+    the fit.
+
+    With a `checkpoint` it goes on after the last round that was saved, and reports the rounds
+    before it again. The columns that later rounds see are drawn anew then, so the trees are as
+    good as those of a fit in one go, not the same.
+    """
     # Threads that spin at each barrier stall one another where other work wants the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import xgboost
@@ -67,29 +76,29 @@ def fit_trees(
     weight /= weight.mean()
     truth = softmax_by_problem(train, -train.log_us.astype(np.float64) / s.temperature)
     share = s.rank * np.repeat(train.counts, train.counts)
+    train_score = math.nan
+
+    def score(examples: Examples, log_us: npt.NDArray[Any]) -> float:
+        out = float(np.sqrt(np.mean((log_us - examples.log_us) ** 2)))
+        if s.rank:
+            out += s.rank * ranking_loss(examples, log_us, s.temperature)
+        return out
 
     def objective(predicted: npt.NDArray[Any], data: Any) -> tuple[Any, Any]:
-        error = predicted - target
-        grad, hess = weight * error, weight.copy()
+        nonlocal train_score
+        train_score = score(train, predicted + base)
+        grad, hess = weight * (predicted - target), weight.copy()
         if s.rank:
             guess = softmax_by_problem(train, -(predicted + base) / s.temperature)
             grad = grad + share * (truth - guess) / s.temperature
             hess = hess + share * guess * (1 - guess) / s.temperature**2
         return grad.astype(np.float32), hess.astype(np.float32)
 
-    def metric(predicted: npt.NDArray[Any], data: Any) -> tuple[str, float]:
-        log_us = predicted + offset(held_out)
-        rmse = float(np.sqrt(np.mean((log_us - held_out.log_us) ** 2)))
-        score = rmse
-        if s.rank:
-            score += s.rank * ranking_loss(held_out, log_us, s.temperature)
-        return "objective", score
-
-    base = offset(train)
+    base, base_held_out = offset(train), offset(held_out)
     target = train.log_us - base
     matrix = xgboost.QuantileDMatrix(train.x, target, nthread=s.threads or None)
     checks = xgboost.QuantileDMatrix(
-        held_out.x, held_out.log_us - offset(held_out), ref=matrix, nthread=s.threads or None
+        held_out.x, held_out.log_us - base_held_out, ref=matrix, nthread=s.threads or None
     )
     parameters = {
         "tree_method": "hist",
@@ -100,36 +109,42 @@ def fit_trees(
         "colsample_bytree": s.column_share,
         "lambda": s.l2,
         "base_score": float(np.mean(target)),
-        "disable_default_eval_metric": True,
         "seed": s.seed,
+        "seed_per_iteration": True,  # a round's rows do not depend on where the fit went on
         "nthread": s.threads,
     }
+    booster = xgboost.Booster(parameters, [matrix, checks])
+    history: list[Progress] = []
+    saved = checkpoint.load() if checkpoint is not None else None
+    if saved is not None:
+        tensors, facts = unpack(saved)
+        booster = Trees.from_bytes(tensors["trees"].tobytes()).booster
+        booster.set_param(parameters)
+        history = [Progress(*step) for step in facts]
+        for progress in history:
+            report(progress)
 
-    class Watch(xgboost.callback.TrainingCallback):
-        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-            if report is not None:
-                log_us = model.predict(checks) + offset(held_out)
-                report(
-                    Progress(
-                        epoch + 1,
-                        s.rounds,
-                        float(np.sqrt(np.mean((log_us - held_out.log_us) ** 2))),
-                        efficiency(held_out, log_us),
-                        float(evals_log["held_out"]["objective"][-1]),
-                    )
-                )
-            return False
+    def state() -> bytes:
+        trees = Trees(booster, residual=s.residual).to_bytes()
+        return pack({"trees": np.frombuffer(trees, np.uint8)}, [astuple(p) for p in history])
 
-    booster = xgboost.train(
-        parameters,
-        matrix,
-        num_boost_round=s.rounds,
-        evals=[(checks, "held_out")],
-        obj=objective,
-        custom_metric=metric,
-        callbacks=[Watch(), xgboost.callback.EarlyStopping(rounds=s.patience, save_best=True)],
-        verbose_eval=False,
-    )
-    for name in ("best_iteration", "best_score"):
-        booster.set_attr(**{name: None})
-    return Trees(booster, residual=s.residual)
+    while len(history) < s.rounds:
+        best = min((p.objective, p.step) for p in history)[1] if history else 0
+        if len(history) - best >= s.patience:
+            break
+        booster.update(matrix, len(history), objective)
+        log_us = booster.predict(checks) + base_held_out
+        progress = Progress(
+            len(history) + 1,
+            s.rounds,
+            float(np.sqrt(np.mean((log_us - held_out.log_us) ** 2))),
+            efficiency(held_out, log_us),
+            score(held_out, log_us),
+            train_score,
+        )
+        history.append(progress)
+        if checkpoint is not None:
+            checkpoint.save(state)
+        report(progress)
+    best = min((p.objective, p.step) for p in history)[1]
+    return Trees(booster[:best], residual=s.residual)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from diode_engine.errors import TrainingError
 from diode_engine.hardware import Hardware
 from diode_engine.models.protocol import Matrix
 from diode_engine.table import TimingTable
+
+_FACTS = "facts"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +81,7 @@ class Progress:
 
     `rmse` is of log time; `efficiency` the geometric mean over problems of the best time over
     the time of the candidate with the least predicted one; `objective` what early stopping
-    watches.
+    watches, and `train_objective` the same on the rows that the step was fitted to.
     """
 
     step: int
@@ -86,9 +89,41 @@ class Progress:
     rmse: float
     efficiency: float
     objective: float
+    train_objective: float
 
 
 Report = Callable[[Progress], None]
+
+
+class Checkpoint(Protocol):
+    """Where a fit that may be cut short leaves how far it is."""
+
+    def load(self) -> bytes | None:
+        """What was saved last; None where there is nothing."""
+
+    def save(self, state: Callable[[], bytes]) -> None:
+        """Called after each step; asks for the state only when it is time to save again."""
+
+
+def pack(tensors: Mapping[str, npt.NDArray[Any]], facts: Any) -> bytes:
+    """A checkpoint's bytes: safetensors, in which no code can be; `facts` as JSON."""
+    from safetensors.numpy import save
+
+    text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    return save({**tensors, _FACTS: text})
+
+
+def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], Any]:
+    """The inverse of `pack`. Raises TrainingError where the bytes are damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(data)
+        facts = json.loads(tensors.pop(_FACTS).tobytes())
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"A checkpoint is damaged ({error}); remove it.") from None
+    return tensors, facts
 
 
 def efficiency(examples: Examples, predicted: Matrix) -> float:

@@ -25,7 +25,8 @@ _LN2 = np.float32(math.log(2))
 @dataclass(frozen=True, eq=False)
 class Network:
     """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F];
-    a layer is (weight [inputs, outputs], bias [outputs]), the last one with one output."""
+    a layer is (weight [inputs, outputs], bias [outputs]). The answer is the mean of the last
+    one's outputs, of which a saved network has one."""
 
     low: Matrix
     high: Matrix
@@ -57,7 +58,7 @@ class Network:
             h += bias
             np.maximum(h, 0, out=h)
         weight, bias = self.layers[-1]
-        out: Matrix = (h @ weight)[:, 0] + bias[0]
+        out: Matrix = (h @ weight + bias).mean(axis=1)
         return out
 
     def to_bytes(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -36,7 +37,7 @@ def made_up(x: np.ndarray, hidden: tuple[int, ...] = (96, 48)) -> Network:
             (rng.standard_normal(pair) / pair[0] ** 0.5).astype(np.float32),
             rng.standard_normal(pair[1]).astype(np.float32) / 10,
         )
-        for pair in zip(sizes, sizes[1:], strict=False)
+        for pair in itertools.pairwise(sizes)
     )
     spread = x.std(axis=0)
     scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)

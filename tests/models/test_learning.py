@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,16 +35,18 @@ def rmse(examples: Examples, predicted: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("residual", [True, False])
-@pytest.mark.parametrize("family", ["network", "network, regret", "trees", "trees, ranking"])
+@pytest.mark.parametrize(
+    "family", ["network", "network, regret", "network, pairwise", "trees", "trees, ranking"]
+)
 def test_a_fit_beats_a_constant(
     family: str, residual: bool, halves: tuple[Examples, Examples]
 ) -> None:
     train, held_out = halves
     seen: list[Progress] = []
     if family.startswith("network"):
-        ranking = "regret" if "regret" in family else "listwise"
+        ranking = family.partition(", ")[2] or "listwise"
         s = NetworkSettings(**{**vars(NETWORK), "residual": residual, "ranking": ranking})
-        model = fit_network(train, held_out, s, seen.append, "cpu")
+        model = fit_network(train, held_out, s, seen.append, device="cpu")
     else:
         t = TreesSettings(
             **{**vars(TREES), "residual": residual, "rank": 0.01 if "ranking" in family else 0.0}
@@ -90,6 +94,82 @@ def test_an_exception_in_the_report_ends_the_fit(
     with pytest.raises(Stopped):
         fit(*halves, settings, stop)  # type: ignore[operator]
     assert seen == [1, 2]
+
+
+class Memory:
+    """A checkpoint that is saved after each step."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.data
+
+    def save(self, state: Callable[[], bytes]) -> None:
+        self.data = state()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 11])
+def test_a_network_that_was_cut_short_becomes_the_same(
+    cut: int, halves: tuple[Examples, Examples]
+) -> None:
+    s = replace(NETWORK, epochs=12, patience=5, dropout=0.1)
+    whole: list[Progress] = []
+    wanted = fit_network(*halves, s, whole.append, device="cpu").to_bytes()
+    memory, seen = Memory(), []
+
+    def stop(progress: Progress) -> None:
+        if progress.step == cut:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        fit_network(*halves, s, stop, memory, device="cpu")
+    again = fit_network(*halves, s, seen.append, memory, device="cpu")
+    assert again.to_bytes() == wanted
+    assert seen == whole
+
+
+def test_trees_that_were_cut_short_become_as_good(halves: tuple[Examples, Examples]) -> None:
+    whole: list[Progress] = []
+    fit_trees(*halves, TREES, whole.append)
+    memory, seen = Memory(), []
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 20:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        fit_trees(*halves, TREES, stop, memory)
+    again = fit_trees(*halves, TREES, seen.append, memory)
+    assert [p.step for p in seen] == [p.step for p in whole]
+    assert seen[:20] == whole[:20]
+    assert seen[19].rmse > 1.2 * whole[-1].rmse
+    assert rmse(halves[1], again.predict(halves[1].x)) < 1.1 * min(p.rmse for p in whole)
+
+
+def test_a_damaged_checkpoint_is_a_sentence(halves: tuple[Examples, Examples]) -> None:
+    memory = Memory()
+    memory.data = b"not a checkpoint at all"
+    for fit, settings in ((fit_network, NETWORK), (fit_trees, TREES)):
+        with pytest.raises(TrainingError, match="checkpoint is damaged"):
+            fit(*halves, settings, checkpoint=memory)  # type: ignore[operator]
+
+
+def test_heads_are_learned_each(halves: tuple[Examples, Examples]) -> None:
+    train, held_out = halves
+    shift = np.array([[-0.5], [0.5]], np.float32)
+    network = fit_network(
+        train, held_out, replace(NETWORK, epochs=20), heads=train.log_us + shift, device="cpu"
+    )
+    weight, bias = network.layers[-1]
+    assert weight.shape[1] == 2
+    assert rmse(held_out, network.predict(held_out.x)) < 0.3
+    first, second = (
+        replace(network, layers=(*network.layers[:-1], (weight[:, [i]], bias[[i]])))
+        for i in range(2)
+    )
+    apart = second.predict(held_out.x) - first.predict(held_out.x)
+    assert apart.mean() == pytest.approx(1, abs=0.1)
 
 
 def test_failed_and_unsupported_timings_are_left_out(table: TimingTable) -> None:
