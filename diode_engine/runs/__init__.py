@@ -8,7 +8,7 @@ from diode_engine.runs.cancelling import cancel
 from diode_engine.runs.following import Tail, Tick, follow
 from diode_engine.runs.job import Heartbeat, begin
 from diode_engine.runs.launch import KINDS, command_line, repeat, resume, settle, start
-from diode_engine.runs.status import Status, look, look_at_all
+from diode_engine.runs.status import Status, find, look, look_at_all
 
 __all__ = [
     "KINDS",
@@ -19,6 +19,7 @@ __all__ = [
     "begin",
     "cancel",
     "command_line",
+    "find",
     "follow",
     "look",
     "look_at_all",

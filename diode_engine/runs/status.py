@@ -9,6 +9,8 @@ from typing import Any
 
 from diode_engine.runs.process import current, is_alive
 from diode_engine.store import Process, Run, RunState, Store
+from diode_engine.store.fields import RUNS
+from diode_engine.store.query import MOST_ROWS, runs
 from diode_engine.store.runs import ENDED
 
 # A run beats every few seconds (see `job`), and waits up to half a minute for a locked store.
@@ -62,6 +64,8 @@ class Status:
             "host": None if run.process is None else run.process.host,
             "pid": None if run.process is None else run.process.pid,
             "resumes": run.resumes,
+            "note": run.note,
+            "tags": list(run.tags),
         }
 
 
@@ -79,6 +83,33 @@ def look_at_all(store: Store, *, clock: Clock = now) -> list[Status]:
     if any(status.state is RunState.DEAD for status in statuses):
         statuses = [_judge(run, clock()) for run in store.runs()]
     return statuses
+
+
+def find(
+    store: Store,
+    query: str = "",
+    *,
+    before: int | None = None,
+    limit: int = MOST_ROWS,
+    clock: Clock = now,
+) -> list[Status]:
+    """A page of the runs that a filter query lets through (see `store.query.runs`), the last one
+    first; the next page are those `before` the number of its last one. Raises QueryError."""
+    wanted = RUNS.parse(query).judged.get("state")
+    found: list[Status] = []
+    while True:
+        page = runs(store, query, before=before)
+        for run in page:
+            status = _judge(run, clock())
+            if status.state is RunState.DEAD:  # see `look`
+                status = _judge(store.run(run.id), clock())
+            if wanted is None or status.state in wanted:
+                found.append(status)
+            if len(found) == limit:
+                return found
+        if len(page) < MOST_ROWS:
+            return found
+        before = page[-1].id
 
 
 def _judge(run: Run, at: datetime) -> Status:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from diode_engine.runs import look, look_at_all
+from diode_engine.runs import find, look, look_at_all
 from diode_engine.runs.process import current
 from diode_engine.runs.status import STALE_SECONDS, duration
 from diode_engine.store import Process, RunState, Store
@@ -107,3 +107,23 @@ def test_one_that_ends_while_we_look_is_not_dead(
 )
 def test_durations(seconds: float, text: str):
     assert duration(seconds) == text
+
+
+def test_runs_are_found_by_how_they_are_and_not_by_what_their_row_says(store: Store):
+    done = store.start_run("collect", {}, process=current())
+    store.finish_run(done, "done")
+    alive = store.start_run("collect", {}, process=current())
+    gone = store.start_run("train", {}, process=GONE)
+    stopping = store.start_run("train", {}, process=current())
+    store.ask_to_cancel(stopping)
+
+    def found(query: str, **page: int) -> list[int]:
+        return [status.run.id for status in find(store, query, **page)]
+
+    assert found("") == [stopping, gone, alive, done]
+    assert found("state:dead") == [gone]
+    assert found("state:running") == [alive]
+    assert found("-state:dead,done") == [stopping, alive]
+    assert found("state:cancelling kind:train") == [stopping]
+    assert found("-state:dead", limit=2) == [stopping, alive]
+    assert found("-state:dead", limit=2, before=alive) == [done]

@@ -1,0 +1,303 @@
+"""What can be asked of problems (PROBLEMS) and of runs (RUNS) in a filter query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from diode_engine.named_layers import TRANSFORMERS
+from diode_engine.problem import Bias, DType, Layout, Op
+from diode_engine.store import schema
+from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
+from diode_engine.store.runs import RunState
+
+_LARGEST = 2**63 - 1  # the store's integers have 64 bits
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": lambda column, value: column == value,
+    "<": lambda column, value: column < value,
+    "<=": lambda column, value: column <= value,
+    ">": lambda column, value: column > value,
+    ">=": lambda column, value: column >= value,
+}
+
+
+@dataclass(frozen=True)
+class _Equal:
+    """A field that is equal to something or not."""
+
+    help: str
+    choices: Sequence[str] = ()
+    comparisons: tuple[str, ...] = EQUAL
+    divisible: bool = False
+
+    def remainder(self, divisor: int, value: str) -> Condition:
+        raise BadValue("cannot be divided")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice(_Equal):
+    """One of few values, each with the condition that stands for it."""
+
+    conditions: Mapping[str, Condition]
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        try:
+            return self.conditions[value.lower()]
+        except KeyError:
+            raise BadValue("is not one of them") from None
+
+
+def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _Choice:
+    """`shown` is how many of the values are listed: other names of the same follow them."""
+    return _Choice(help_line, tuple(conditions)[: shown or None], conditions=conditions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named(_Equal):
+    """Values that a text stands for where it has the value's parts between dashes, in their
+    order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
+
+    conditions: Mapping[str, Condition]
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        pattern = ".*".join(
+            rf"(?:^|-){re.escape(part)}(?=$|-)" for part in value.lower().split("-")
+        )
+        found = [each for name, each in self.conditions.items() if re.search(pattern, name)]
+        if not found:
+            raise BadValue("is none that Diode knows")
+        return sa.or_(*found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Text(_Equal):
+    """A text that is held, contains the value, begins with it, or is found by a condition."""
+
+    match: Callable[[str], Condition]
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        return self.match(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Number(_Equal):
+    """A number; a whole one can be divided."""
+
+    of: Any
+    comparisons: tuple[str, ...] = ORDERED
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        condition: Condition = _COMPARE[comparison](self.of, self._number(value))
+        return condition
+
+    def remainder(self, divisor: int, value: str) -> Condition:
+        condition: Condition = self.of % divisor == self._number(value)
+        return condition
+
+    def _number(self, value: str) -> float:
+        try:
+            number = int(value) if self.divisible else float(value)
+        except ValueError:
+            number = float("nan")
+        if not abs(number) <= _LARGEST:
+            raise BadValue(f"is no {'whole ' * self.divisible}number")
+        return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moment(_Equal):
+    """A time, of which a value names a stretch: a year, month, day, minute or second."""
+
+    of: Any
+    comparisons: tuple[str, ...] = ORDERED
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        first, behind = _stretch(value)
+        conditions: Mapping[str, Condition] = {
+            "=": sa.and_(self.of >= first, self.of < behind),
+            "<": self.of < first,
+            "<=": self.of < behind,
+            ">": self.of >= behind,
+            ">=": self.of >= first,
+        }
+        return conditions[comparison]
+
+
+def _stretch(value: str) -> tuple[float, float]:
+    """When it begins and ends, in seconds since 1970."""
+    for form, length in (
+        ("%Y-%m-%dT%H:%M:%S", timedelta(seconds=1)),
+        ("%Y-%m-%dT%H:%M", timedelta(minutes=1)),
+        ("%Y-%m-%d", timedelta(days=1)),
+        ("%Y-%m", timedelta(days=31)),
+        ("%Y", timedelta(days=366)),
+    ):
+        try:
+            first = datetime.strptime(value.upper(), form).replace(tzinfo=UTC)
+            behind = first + length
+        except (ValueError, OverflowError):
+            continue
+        if length.days > 1:  # to the first of the next month, or year
+            behind = behind.replace(day=1, month=1 if length.days > 31 else behind.month)
+        return first.timestamp(), behind.timestamp()
+    raise BadValue("is no time")
+
+
+# Problems: rows of `summaries` with their problems and environments
+
+_P, _E, _S = schema.problems.c, schema.environments.c, schema.summaries.c
+
+_SHORT = {
+    "bf16": (DType.BFLOAT16,),
+    "fp16": (DType.FLOAT16,),
+    "f16": (DType.FLOAT16,),
+    "half": (DType.FLOAT16,),
+    "fp32": (DType.FLOAT32,),
+    "f32": (DType.FLOAT32,),
+    "fp64": (DType.FLOAT64,),
+    "f64": (DType.FLOAT64,),
+    "e4m3": (DType.FLOAT8_E4M3FN,),
+    "e5m2": (DType.FLOAT8_E5M2,),
+    "fp8": (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2),
+}
+
+
+def _dtypes(help_line: str, column: sa.Column[str]) -> _Choice:
+    names = {str(dtype): (dtype,) for dtype in DType} | _SHORT
+    conditions = {name: column.in_(map(str, dtypes)) for name, dtypes in names.items()}
+    return _choice(help_line, conditions, shown=len(DType))
+
+
+def _layouts() -> dict[str, Condition]:
+    found: dict[str, Condition] = {}
+    either = [*Layout, "*"]
+    for a in either:
+        for b in either:
+            wanted = [c == x for c, x in ((_P.a_layout, a), (_P.b_layout, b)) if x != "*"]
+            if wanted:
+                found[f"{a}/{b}"] = sa.and_(*wanted)
+    return found
+
+
+def _layer(name: str) -> Condition:
+    """That a problem is a product of one of this model's linear layers (see
+    `named_layers.models_of`, which says the same of one problem)."""
+    weights = sorted(TRANSFORMERS[name].weights)
+    weights += [(i, o) for o, i in weights]
+    sizes = ((_P.N, _P.K), (_P.M, _P.N))  # forward and the input's gradient; the weight's
+    return sa.and_(
+        _P.op.in_([str(Op.MM), str(Op.ADDMM)]),
+        sa.or_(*(sa.tuple_(*pair).in_(weights) for pair in sizes)),
+    )
+
+
+def _contains(column: sa.Column[Any]) -> Callable[[str], Condition]:
+    return lambda value: column.icontains(value, autoescape=True)
+
+
+def _begins(column: sa.Column[Any]) -> Callable[[str], Condition]:
+    return lambda value: column.istartswith(value, autoescape=True)
+
+
+def _whole(help_line: str, of: Any) -> _Number:
+    return _Number(help_line, of=of, divisible=True)
+
+
+FLOPS = 2.0 * _P.B * _P.M * _P.N * _P.K
+EFFICIENCY = _S.best_us / _S.aten_us
+
+PROBLEMS = Language(
+    {
+        "op": _choice("the operator", {str(op): _P.op == str(op) for op in Op}),
+        "dtype": _dtypes("the operands' type", _P.dtype),
+        "out": _dtypes("the output's type", _P.out_dtype),
+        "b": _whole("the batch, a whole number as in b>1", _P.B),
+        "m": _whole("a whole number as in m<=64, m:64..512 or m%8!=0", _P.M),
+        "n": _whole("a whole number as in n<=64, n:64..512 or n%8!=0", _P.N),
+        "k": _whole("a whole number as in k<=64, k:64..512 or k%8!=0", _P.K),
+        "flops": _Number("2·B·M·N·K, a number as in flops>1e9", of=FLOPS),
+        "tf32": _choice(
+            "whether TF32 is allowed", {"yes": _P.allow_tf32 == 1, "no": _P.allow_tf32 == 0}
+        ),
+        "layout": _choice("of the two operands", _layouts()),
+        "align": _whole(
+            "the lesser alignment of the two operands, as in align<8",
+            sa.case((_P.a_align < _P.b_align, _P.a_align), else_=_P.b_align),
+        ),
+        "bias": _choice("the bias", {str(bias): _P.bias == str(bias) for bias in Bias}),
+        "model": _Named(
+            "whose linear layers they are, as in model:llama-7b",
+            tuple(TRANSFORMERS),
+            conditions={name: _layer(name) for name in TRANSFORMERS},
+        ),
+        "gpu": _Text("a part of the GPU's name, as in gpu:h200", match=_contains(_E.name)),
+        "torch": _Text("how the version begins, as in torch:2.13", match=_begins(_E.torch)),
+        "triton": _Text("how the version begins, as in triton:3.7", match=_begins(_E.triton)),
+        "driver": _Text("how the version begins, as in driver:570", match=_begins(_E.driver)),
+        "id": _whole("the problem's number, as in id:17", _S.problem),
+        "key": _Text("how the problem's key begins", match=_begins(_P.key)),
+        "candidates": _whole("how many were tried, as in candidates>100", _S.candidates),
+        "failed": _whole("how many candidates failed, as in failed>0", _S.failed),
+        "timings": _whole("how many timings, as in timings>100", _S.timings),
+        "best": _Number("the best time in microseconds, as in best<10", of=_S.best_us),
+        "aten": _Number("ATen's time in microseconds, as in aten<10", of=_S.aten_us),
+        "efficiency": _Number("the best time divided by ATen's, as in efficiency<0.8",
+                              of=EFFICIENCY),
+    }
+)  # fmt: skip
+
+# Runs
+
+_R = schema.runs.c
+
+RUN_PROBLEMS = (
+    sa.select(sa.func.count(schema.sweeps.c.problem.distinct()))
+    .where(schema.sweeps.c.run == _R.id)
+    .correlate(schema.runs)
+    .scalar_subquery()
+)
+RUN_TIMINGS = (
+    sa.select(sa.func.coalesce(sa.func.sum(schema.tallies.c.timings), 0))
+    .where(schema.tallies.c.run == _R.id)
+    .correlate(schema.runs)
+    .scalar_subquery()
+)
+
+
+def _tagged(tag: str) -> Condition:
+    t = schema.tags.c
+    return sa.exists().where(t.run == _R.id, sa.func.lower(t.tag) == tag.lower())
+
+
+def _on_gpu(name: str) -> Condition:
+    t = schema.tallies.c
+    return sa.exists().where(
+        t.run == _R.id, t.environment == _E.id, _E.name.icontains(name, autoescape=True)
+    )
+
+
+RUNS = Language(
+    {
+        "state": Judged("how it is", tuple(map(str, RunState))),
+        "kind": _Text("collect, train, validate, import, …", match=lambda value: (
+            sa.func.lower(_R.kind) == value.lower()
+        )),
+        "tag": _Text("one of its tags", match=_tagged),
+        "note": _Text("a part of its note", match=_contains(_R.note)),
+        "message": _Text("a part of its message", match=_contains(_R.message)),
+        "spec": _Text("a part of what it was asked for", match=_contains(_R.spec)),
+        "id": _whole("its number, as in id>100", _R.id),
+        "started": _Moment("a time in UTC, as in started>2026-11-01 or started:2026-11",
+                           of=_R.started),
+        "finished": _Moment("a time in UTC, as in finished<2026-11-01T12:30", of=_R.finished),
+        "problems": _whole("how many it has timings of, as in problems>100", RUN_PROBLEMS),
+        "timings": _whole("how many it has, as in timings>0", RUN_TIMINGS),
+        "gpu": _Text("a part of the name of a GPU that it timed on", match=_on_gpu),
+        "host": _Text("a part of the name of the machine it ran on", match=_contains(_R.host)),
+    }
+)  # fmt: skip

@@ -1,0 +1,256 @@
+"""Filter queries such as ``op:mm dtype:bf16 m<=64 k%8!=0 -layout:row/col``, as conditions.
+
+A query is terms between blanks, all of which must hold: ``[-]field comparison value``. A minus
+turns a term around. The comparisons are ``:`` (or ``=``), ``!=``, ``<``, ``<=``, ``>`` and
+``>=``, and for whole numbers ``%8=0`` and ``%8!=0``. After ``:`` and ``!=`` may stand several
+values between commas, and a range ``64..512``, ends included; a value with blanks or commas is
+put in double quotes. Case does not matter. What is not known of a row (its best time, where
+every candidate failed) compares as false.
+
+Nothing of a query becomes SQL text: each term is made an SQLAlchemy condition by its field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+import sqlalchemy as sa
+
+from diode_engine.errors import QueryError
+
+Condition = sa.ColumnElement[bool]
+
+EQUAL = ("=",)  # as it is told to fields; people may write : or ==
+ORDERED = ("=", "<", "<=", ">", ">=")
+_SIGNS = {":": "=", "==": "=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+_WORD = re.compile(r'(?:"[^"]*"|[^\s"])+')
+_TERM = re.compile(r"(-?)([A-Za-z]\w*)(%[^:=!<>]*)?(!=|==|<=|>=|:|=|<|>)")
+_VALUE = re.compile(r'("[^"]*"|[^,"])*')
+_RANGE = re.compile(r"(.+?)\.\.(.+)")
+
+
+class BadValue(Exception):
+    """What a field says of a value that it cannot have, as the end of a sentence."""
+
+
+class Field(Protocol):
+    """What can be asked for by a name.
+
+    `help` is one line for people, `choices` what its values are where they can be listed,
+    `comparisons` EQUAL or ORDERED, `divisible` whether ``%`` is understood.
+    """
+
+    @property
+    def help(self) -> str: ...
+    @property
+    def choices(self) -> Sequence[str]: ...
+    @property
+    def comparisons(self) -> tuple[str, ...]: ...
+    @property
+    def divisible(self) -> bool: ...
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        """Raises BadValue."""
+
+    def remainder(self, divisor: int, value: str) -> Condition:
+        """That the remainder of a division is this; raises BadValue."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A field that no column holds: whoever reads the rows judges it (see Filter.judged)."""
+
+    help: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A query that was understood. `judged` has, for each Judged field that it names, the
+    choices that it lets through."""
+
+    text: str
+    conditions: tuple[Condition, ...] = ()
+    judged: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What could stand in place of the characters from `start` to `end` of a query."""
+
+    start: int
+    end: int
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Language:
+    """The fields, by name, that the queries of one table can name."""
+
+    fields: Mapping[str, Field | Judged]
+
+    def parse(self, text: str) -> Filter:
+        """Raises QueryError, which says where the mistake is and what could stand there."""
+        conditions: list[Condition] = []
+        judged: dict[str, frozenset[str]] = {}
+        for start, word in _words(text):
+            term = self._term(start, word)
+            known = self.fields[term.name]
+            if isinstance(known, Judged):
+                allowed = self._judge(term, known)
+                judged[term.name] = judged.get(term.name, allowed) & allowed
+            else:
+                conditions.append(_condition(term, known))
+        return Filter(text, tuple(conditions), judged)
+
+    def suggest(
+        self, text: str, cursor: int, values: Mapping[str, Sequence[str]] | None = None
+    ) -> Completion:
+        """What could stand where the cursor is, best in the fields' order; nothing where
+        nothing can be told. `values` are those that the store holds of fields without choices
+        of their own (see `query.known_values`)."""
+        cursor = max(0, min(cursor, len(text)))
+        start = next((i for i in range(cursor, 0, -1) if text[i - 1].isspace()), 0)
+        word = text[start:cursor]
+        begun = _TERM.match(word)
+        if begun is None:
+            start += word.startswith("-")
+            typed = text[start:cursor].lower()
+            known = self.fields.get(typed)
+            if known is not None and not isinstance(known, Judged) and known.comparisons != EQUAL:
+                signs = (":", "<=", ">=", "<", ">", *(["%8=0", "%8!=0"] * known.divisible))
+                return Completion(start, cursor, tuple(typed + sign for sign in signs))
+            names = [
+                name if not isinstance(f, Judged) and f.comparisons != EQUAL else f"{name}:"
+                for name, f in self.fields.items()
+                if name.startswith(typed)
+            ]
+            return Completion(start, cursor, tuple(names))
+        name = begun[2].lower()
+        known = self.fields.get(name)
+        start += begun.end() + word[begun.end() :].rfind(",") + 1
+        if known is None or begun[3]:
+            return Completion(start, cursor, ())
+        typed = text[start:cursor].lower()
+        choices = known.choices or (values or {}).get(name, ())
+        return Completion(
+            start, cursor, tuple(_quoted(c) for c in choices if c.lower().startswith(typed))
+        )
+
+    def _term(self, start: int, word: str) -> _Term:
+        found = _TERM.match(word)
+        if found is None:
+            if word.lstrip("-").lower() in self.fields:
+                sentence = f"{word} lacks a comparison and a value, as in {word}:…"
+            else:
+                sentence = f"{word} is no term; a term is a field, a comparison and a value"
+            self._refuse(sentence, start, start + len(word))
+        name = found[2].lower()
+        if name not in self.fields:
+            where = start + found.start(2)
+            self._refuse(f"There is no field {found[2]}", where, where + len(found[2]))
+        given, at = word[found.end() :], start + found.end()
+        values = []
+        for value in _VALUE.finditer(given):
+            if value.start() and given[value.start() - 1] != ",":
+                continue  # the empty match before a comma
+            values.append((at + value.start(), value[0].replace('"', "")))
+        for empty in (at for at, value in values if not value):
+            raise QueryError(
+                f"{word} lacks a value{_at(empty)}{_allowed(name, self.fields[name])}.",
+                start,
+                empty,
+            )
+        divisor = None if found[3] is None else found[3][1:]
+        return _Term(bool(found[1]), name, divisor, _SIGNS[found[4]], values, start, word)
+
+    def _refuse(self, sentence: str, start: int, end: int) -> NoReturn:
+        names = ", ".join(self.fields)
+        raise QueryError(f"{sentence}{_at(start)}; the fields are {names}.", start, end)
+
+    def _judge(self, term: _Term, known: Judged) -> frozenset[str]:
+        if term.sign not in ("=", "!=") or term.divisor is not None:
+            raise term.error(f"{term.name} can be compared with : and != only")
+        for at, value in term.values:
+            if value.lower() not in known.choices:
+                raise term.bad(value, at, "is not one of them", known)
+        chosen = frozenset(value.lower() for _, value in term.values)
+        turned = term.negated != (term.sign == "!=")
+        return frozenset(known.choices) - chosen if turned else chosen
+
+
+@dataclass(frozen=True)
+class _Term:
+    negated: bool
+    name: str
+    divisor: str | None
+    sign: str
+    values: Sequence[tuple[int, str]]  # and where each begins
+    start: int
+    word: str
+
+    def error(self, sentence: str) -> QueryError:
+        end = self.start + len(self.word)
+        return QueryError(f"{sentence}{_at(self.start)}.", self.start, end)
+
+    def bad(self, value: str, at: int, why: str, known: Field | Judged) -> QueryError:
+        rest = _allowed(self.name, known)
+        return QueryError(f"{value} {why}{_at(at)}{rest}.", at, at + len(value))
+
+
+def _words(text: str) -> Iterable[tuple[int, str]]:
+    if text.count('"') % 2:
+        at = text.rindex('"')
+        raise QueryError(f'A quotation is not closed{_at(at)}; put a " at its end.', at, len(text))
+    return ((word.start(), word[0]) for word in _WORD.finditer(text))
+
+
+def _condition(term: _Term, known: Field) -> Condition:
+    sign, turned = term.sign, term.negated
+    if sign == "!=":
+        sign, turned = "=", not turned
+    if sign not in known.comparisons:
+        raise term.error(f"{term.name} can be compared with : and != only")
+    if sign != "=" and len(term.values) > 1:
+        raise term.error(f"{sign} takes one value")
+    divisor = None
+    if term.divisor is not None:
+        if not known.divisible or sign != "=":
+            raise term.error(f"{term.name} takes no %, which is for whole numbers, as in k%8=0")
+        if not re.fullmatch("[1-9][0-9]{0,17}", term.divisor):
+            raise term.error(f"{term.divisor or 'nothing'} cannot divide {term.name}")
+        divisor = int(term.divisor)
+    holds = []
+    for at, value in term.values:
+        try:
+            ends = _RANGE.fullmatch(value) if known.comparisons != EQUAL and sign == "=" else None
+            if divisor is not None:
+                holds.append(known.remainder(divisor, value))
+            elif ends is not None:
+                holds.append(
+                    sa.and_(known.condition(">=", ends[1]), known.condition("<=", ends[2]))
+                )
+            else:
+                holds.append(known.condition(sign, value))
+        except BadValue as error:
+            raise term.bad(value, at, str(error), known) from None
+    condition = sa.or_(*holds)
+    return sa.not_(condition) if turned else condition
+
+
+def _at(position: int) -> str:
+    return f" (character {position + 1})"
+
+
+def _allowed(name: str, known: Field | Judged) -> str:
+    if known.choices:
+        return f"; {name} can be {', '.join(known.choices)}"
+    return f"; {name} is {known.help}"
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if re.search(r"[\s,]", value) else value

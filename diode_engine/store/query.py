@@ -1,0 +1,398 @@
+"""What is asked of a store: pages of problems, a problem's candidates, the map of the problem
+space, statistics, runs. Each answer comes at once also of millions of timings, since only a
+problem's candidates are read from the timings themselves.
+
+`query` is a filter query (see `filter`; `fields` has what it can name). Every function raises
+QueryError where it has a mistake, and StoreError where the store cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from diode_engine.errors import QueryError
+from diode_engine.hardware import Environment
+from diode_engine.problem import Candidate, Problem
+from diode_engine.store import schema
+from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS
+from diode_engine.store.ingest import failure_reasons
+from diode_engine.store.records import (
+    candidate_of,
+    environment_of,
+    few_records,
+    problem_of,
+)
+from diode_engine.store.run_table import run_of
+from diode_engine.store.runs import ENDED, Run, RunState
+from diode_engine.store.session import Session
+from diode_engine.store.summaries import medians
+
+MOST_ROWS = 500  # a page; what is asked for beyond is left out
+
+_S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
+# SQLite leaves out an outer join that nothing is asked of; by the foreign keys it is an inner one.
+_SUMMARIES = schema.summaries.outerjoin(schema.problems, _S.problem == _P.id).outerjoin(
+    schema.environments, _S.environment == _E.id
+)
+_DTYPE = _P.dtype.concat(sa.case((_P.allow_tf32 == 1, " tf32"), else_=""))
+
+SORTS: Mapping[str, sa.ColumnElement[Any]] = {
+    "problem": _S.problem,
+    "op": _P.op,
+    "dtype": _DTYPE,
+    "b": _P.B,
+    "m": _P.M,
+    "n": _P.N,
+    "k": _P.K,
+    "flops": FLOPS,
+    "gpu": _E.name,
+    "candidates": _S.candidates,
+    "failed": _S.failed,
+    "timings": _S.timings,
+    "best": _S.best_us,
+    "aten": _S.aten_us,
+    "efficiency": EFFICIENCY,
+}
+GROUPS: Mapping[str, sa.ColumnElement[str]] = {
+    "gpu": _E.name,
+    "torch": _E.torch,
+    "op": _P.op,
+    "dtype": _DTYPE,
+    "layout": _P.a_layout.concat("/").concat(_P.b_layout),
+    "bias": _P.bias,
+}
+AXES: Mapping[str, sa.ColumnElement[int]] = {"b": _P.B, "m": _P.M, "n": _P.N, "k": _P.K}
+NEAR = 0.95  # of the best: ATen's time counts as good
+
+
+@dataclass(frozen=True)
+class ProblemRow:
+    """What was measured of one problem in one environment. Times are in microseconds, None where
+    there is none; `number` and `environment_number` are what the store knows the two by."""
+
+    number: int
+    problem: Problem
+    environment_number: int
+    environment: Environment
+    candidates: int  # distinct ones, timed or failed
+    failed: int  # those of them that have failures only
+    timings: int
+    best: Candidate | None
+    best_us: float | None
+    aten_us: float | None  # of the fastest library call
+
+    @property
+    def efficiency(self) -> float | None:
+        """Of ATen: the best time divided by its own."""
+        if self.best_us is None or self.aten_us is None:
+            return None
+        return self.best_us / self.aten_us
+
+
+@dataclass(frozen=True)
+class CandidateRow:
+    """What was measured of one candidate on one problem in one environment. `time_us` is the
+    median of its timings' times, None where all failed; `spread_us` that of their spreads."""
+
+    candidate: Candidate
+    time_us: float | None
+    spread_us: float | None
+    timings: int  # failures included
+    failures: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SpaceMap:
+    """How many problems have which sizes: ``counts[i, j]`` of those whose `y` is in
+    [2**(y_first + i), 2**(y_first + i + 1)) and whose `x` is likewise in j's."""
+
+    x: str
+    y: str
+    x_first: int
+    y_first: int
+    counts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Problems with something in common. `aten` is how many have a time of ATen, `near` those of
+    them where it is at least NEAR as fast as the best."""
+
+    values: tuple[str, ...]
+    problems: int  # one in two environments counts twice
+    candidates: int
+    failed: int
+    timings: int
+    aten: int
+    near: int
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """What a run has put into the store; counts are of timings unless they say otherwise."""
+
+    problems: int
+    timings: int
+    failures: Mapping[str, int]
+    by_environment: tuple[tuple[Environment, int], ...]
+
+
+# Problems
+
+
+def problems(
+    store: Session,
+    query: str = "",
+    *,
+    sort: str = "problem",
+    descending: bool = False,
+    offset: int = 0,
+    limit: int = MOST_ROWS,
+) -> list[ProblemRow]:
+    """A page of the problems, each in each environment that it was measured in.
+
+    `sort` is one of SORTS; what is not known comes last, of equals the one met first.
+    """
+    order = _one_of(SORTS, sort, "sort by")
+    page = (
+        sa.select(_S.problem, _S.environment)
+        .select_from(_SUMMARIES)
+        .where(*PROBLEMS.parse(query).conditions)
+        .order_by((order.desc() if descending else order).nulls_last(), _S.problem, _S.environment)
+        .limit(min(limit, MOST_ROWS))
+        .offset(offset)
+    )
+    with store.reads() as connection:
+        pairs = [tuple(pair) for pair in connection.execute(page)]
+        return _rows(store, connection, pairs)
+
+
+def count_problems(store: Session, query: str = "") -> int:
+    """How many rows all pages of `problems` have."""
+    count = sa.select(sa.func.count()).select_from(_SUMMARIES)
+    with store.reads() as connection:
+        return int(connection.scalar(count.where(*PROBLEMS.parse(query).conditions)) or 0)
+
+
+def _rows(
+    store: Session, connection: sa.Connection, pairs: Sequence[tuple[Any, ...]]
+) -> list[ProblemRow]:
+    """The rows of these (problem, environment)s, in their order."""
+    summaries = {
+        (row.problem, row.environment): row
+        for row in connection.execute(
+            sa.select(schema.summaries).where(sa.tuple_(_S.problem, _S.environment).in_(pairs))
+        )
+    }
+    problem = few_records(
+        connection, store.path, schema.problems, {p for p, _ in pairs}, problem_of
+    )
+    environment = few_records(
+        connection, store.path, schema.environments, {e for _, e in pairs}, environment_of
+    )
+    best = {row.best for row in summaries.values()} - {None}
+    candidate = few_records(connection, store.path, schema.candidates, best, candidate_of)
+    return [
+        ProblemRow(
+            number=p,
+            problem=problem[p],
+            environment_number=e,
+            environment=environment[e],
+            candidates=row.candidates,
+            failed=row.failed,
+            timings=row.timings,
+            best=candidate.get(row.best),
+            best_us=row.best_us,
+            aten_us=row.aten_us,
+        )
+        for (p, e), row in ((pair, summaries[pair[0], pair[1]]) for pair in pairs)
+    ]
+
+
+def candidates(
+    store: Session, problem: int, environment: int, *, offset: int = 0, limit: int = MOST_ROWS
+) -> list[CandidateRow]:
+    """A page of a problem's candidates, the fastest first, at the end those that only failed.
+    The numbers are those of a ProblemRow; none are found where there is no such row."""
+    t, s = schema.timings.c, schema.sweeps.c
+    query = (
+        sa.select(t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure)
+        .join_from(schema.sweeps, schema.timings)
+        .where(s.problem == problem, s.environment == environment)
+    )
+    with store.reads() as connection:
+        rows = connection.execute(query).all()
+        candidate = np.array([row[0] for row in rows], dtype=np.int64)
+        alone = np.zeros(len(rows), dtype=np.int64)
+        if not rows:
+            return []
+        times, spreads = (np.array([row[i] for row in rows], dtype=np.float64) for i in (1, 2))
+        _, ids, time_us, count = medians(alone, candidate, times)
+        _, _, spread_us, _ = medians(alone, candidate, spreads)
+        failures: dict[int, Counter[int]] = {}
+        for row in rows:
+            if row[3] is not None:
+                failures.setdefault(row[0], Counter())[row[3]] += 1
+        page = np.lexsort((ids, time_us))[offset : offset + min(limit, MOST_ROWS)]
+        found = few_records(
+            connection, store.path, schema.candidates, set(ids[page].tolist()), candidate_of
+        )
+        names = {number: reason for reason, number in failure_reasons(connection).items()}
+        return [
+            CandidateRow(
+                candidate=found[i],
+                time_us=_known(time_us[place]),
+                spread_us=_known(spread_us[place]),
+                timings=int(count[place]),
+                failures={names[code]: n for code, n in failures.get(i, Counter()).most_common()},
+            )
+            for place, i in zip(page.tolist(), ids[page].tolist(), strict=True)
+        ]
+
+
+def space_map(store: Session, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
+    """The problems counted in bins of sizes, each from a power of two to the next one. `x` and
+    `y` are of AXES."""
+    across, down = _one_of(AXES, x, "draw a map by"), _one_of(AXES, y, "draw a map by")
+    sizes = (
+        sa.select(_S.problem, across.bitwise_lshift(32).bitwise_or(down))
+        .distinct()
+        .select_from(_SUMMARIES)
+        .where(*PROBLEMS.parse(query).conditions)
+    )
+    with store.reads() as connection:
+        cursor: Any = connection.execute(sizes).cursor
+        pairs = np.fromiter(cursor, dtype=np.dtype([("problem", np.int64), ("sizes", np.int64)]))
+    both = pairs["sizes"]
+    if not len(both):
+        return SpaceMap(x, y, 0, 0, np.zeros((0, 0), dtype=np.int64))
+    # frexp is exact, unlike a logarithm just below a power of two.
+    columns = np.frexp((both >> 32).astype(np.float64))[1] - 1
+    rows = np.frexp((both & 0xFFFFFFFF).astype(np.float64))[1] - 1
+    x_first, y_first = int(columns.min()), int(rows.min())
+    counts = np.zeros((rows.max() - y_first + 1, columns.max() - x_first + 1), dtype=np.int64)
+    np.add.at(counts, (rows - y_first, columns - x_first), 1)
+    return SpaceMap(x, y, x_first, y_first, counts)
+
+
+def statistics(
+    store: Session, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
+) -> list[Statistic]:
+    """The problems in groups with equal values of `by` (of GROUPS), those with most first."""
+    groups = [_one_of(GROUPS, name, "group by") for name in by]
+    n, total = sa.func.count(), sa.func.sum
+    table = (
+        sa.select(
+            *groups,
+            n,
+            total(_S.candidates),
+            total(_S.failed),
+            total(_S.timings),
+            sa.func.count(_S.aten_us),
+            total(sa.case((_S.best_us >= NEAR * _S.aten_us, 1), else_=0)),
+        )
+        .select_from(_SUMMARIES)
+        .where(*PROBLEMS.parse(query).conditions)
+        .group_by(*groups)
+        .order_by(n.desc(), *groups)
+        .limit(MOST_ROWS)
+    )
+    with store.reads() as connection:
+        rows = connection.execute(table).all()
+    return [Statistic(tuple(row[: len(by)]), *row[len(by) :]) for row in rows if row[len(by)]]
+
+
+# Runs
+
+
+def runs(
+    store: Session, query: str = "", *, before: int | None = None, limit: int = MOST_ROWS
+) -> list[Run]:
+    """A page of the runs, the last one first; the next page are those `before` its last one.
+
+    Of a run that has not ended the store cannot tell how it is: where the query asks for states,
+    all of these are found (`diode_engine.runs.find` judges them).
+    """
+    wanted = RUNS.parse(query)
+    select = sa.select(schema.runs).where(*wanted.conditions)
+    if "state" in wanted.judged:
+        stored = {RunState(state) for state in wanted.judged["state"]}
+        if not stored <= set(ENDED):
+            stored |= {RunState.QUEUED, RunState.RUNNING}
+        select = select.where(schema.runs.c.state.in_(map(str, stored)))
+    if before is not None:
+        select = select.where(schema.runs.c.id < before)
+    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MOST_ROWS))
+    with store.reads() as connection:
+        rows = connection.execute(select).all()
+        t = schema.tags.c
+        tags: dict[int, list[str]] = {row.id: [] for row in rows}
+        tagged = sa.select(t.run, t.tag).where(t.run.in_(tags)).order_by(t.run, t.tag)
+        for run, tag in connection.execute(tagged):
+            tags[run].append(tag)
+    return [run_of(row, tags[row.id]) for row in rows]
+
+
+def run_contents(store: Session, run: int) -> RunContents:
+    """Counts what a run has put into the store; nothing, where there is no such run."""
+    t = schema.tallies.c
+    cells = (
+        sa.select(t.environment, schema.failures.c.reason, sa.func.sum(t.timings))
+        .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
+        .where(t.run == run)
+        .group_by(t.environment, schema.failures.c.reason)
+    )
+    with store.reads() as connection:
+        failures: Counter[str] = Counter()
+        by_environment: Counter[int] = Counter()
+        for environment, reason, n in connection.execute(cells):
+            by_environment[environment] += n
+            if reason is not None:
+                failures[reason] += n
+        known = few_records(
+            connection, store.path, schema.environments, set(by_environment), environment_of
+        )
+        counted = sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)
+        return RunContents(
+            problems=int(connection.scalar(counted) or 0),
+            timings=by_environment.total(),
+            failures=dict(failures.most_common()),
+            by_environment=tuple((known[e], n) for e, n in by_environment.most_common()),
+        )
+
+
+def known_values(store: Session) -> dict[str, list[str]]:
+    """What the store holds of the fields without choices of their own, for `Language.suggest`."""
+    columns = {
+        "gpu": _E.name,
+        "torch": _E.torch,
+        "triton": _E.triton,
+        "driver": _E.driver,
+        "tag": schema.tags.c.tag,
+        "kind": schema.runs.c.kind,
+        "host": schema.runs.c.host,
+    }
+    with store.reads() as connection:
+        return {
+            name: [v for v in connection.scalars(sa.select(c).distinct().order_by(c)) if v]
+            for name, c in columns.items()
+        }
+
+
+def _one_of(table: Mapping[str, Any], name: str, what: str) -> Any:
+    try:
+        return table[name.lower()]
+    except KeyError:
+        sentence = f"{name!r} is nothing to {what}; there are {', '.join(table)}."
+        raise QueryError(sentence, 0, len(name)) from None
+
+
+def _known(value: np.float64) -> float | None:
+    return None if np.isnan(value) else float(value)
