@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from diode_engine.problem import Problem
 from diode_engine.table import TimingTable
 
 HELD_OUT = 0.2  # of all problems: what a model is judged on
+LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
 VALIDATION = 0.15  # of the rest: what early stopping watches
 _VALIDATION_SEED = "validation"
 
@@ -29,6 +31,43 @@ def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> boo
 def fold(problem: Problem, k: int, *, seed: int = 0) -> int:
     """Which of k folds, from 0, the problem is in."""
     return int(_place(problem, f"fold {seed}") * k)
+
+
+class Part(NamedTuple):
+    """One of the ways that a cross-validation parts a table."""
+
+    name: str
+    learned: TimingTable
+    judged: TimingTable
+
+
+def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[Part]:
+    """Each of k folds judged by what is learned from the others."""
+    places = np.array([fold(problem, k, seed=seed) for problem in table.problems], np.intp)
+    rows = places[table.problem]
+    return [
+        Part(f"fold {i + 1} of {k}", table.take(rows != i), table.take(rows == i)) for i in range(k)
+    ]
+
+
+def named(table: TimingTable) -> list[Part]:
+    """Leave one out: each named transformer of which the table has a problem, judged by what is
+    learned without its layers. A layer's sizes that several transformers share are judged with
+    each of them."""
+    there = {model for problem in table.problems for model in models_of(problem)}
+    parts = [Part(model, *split_named(table, (model,))) for model in TRANSFORMERS if model in there]
+    return [part for part in parts if len(part.judged)]
+
+
+def largest(table: TimingTable, *, share: float = LARGEST) -> list[Part]:
+    """Extrapolation: the `share` of the problems with the most work (flops), judged by what is
+    learned from smaller ones. One part, none of an empty table."""
+    if not len(table):
+        return []
+    work = np.array([table.problems[i].flops for i in np.unique(table.problem)])
+    least = float(np.quantile(work, 1 - share))
+    learned, judged = _parted(table, lambda problem: problem.flops > least)
+    return [Part(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
 
 
 def split(

@@ -7,10 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_engine.problem import Problem
+from diode_engine.hardware import H200, Environment
+from diode_engine.named_layers import models_of
+from diode_engine.problem import Candidate, Problem, Timing
 from diode_engine.table import TimingTable
-from diode_engine.training.splits import fold, held_out, split, split_validation
+from diode_engine.training.splits import (
+    Part,
+    fold,
+    folds,
+    held_out,
+    largest,
+    named,
+    split,
+    split_validation,
+)
 
+ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 SIZE = st.integers(1, 1 << 20)
 
 
@@ -90,3 +102,58 @@ def test_validation_comes_from_what_is_learned_and_not_as_the_held_out_were(
     # with the same hash nothing under the held-out share would be left to watch
     assert 0 < len(watched) < 0.4 * len(learned)
     assert not any(held_out(timings.problems[i]) for i in watched.problem)
+
+
+def sizes_apart(part: Part) -> bool:
+    """Whether no sizes are on both sides."""
+    learned, judged = (
+        {(p.B, p.M, p.N, p.K) for p in (table.problems[i] for i in table.problem)}
+        for table in (part.learned, part.judged)
+    )
+    return bool(judged) and not learned & judged
+
+
+def test_folds_judge_each_problem_once(timings: TimingTable) -> None:
+    parts = folds(timings, 4)
+    assert [part.name for part in parts] == [f"fold {i} of 4" for i in (1, 2, 3, 4)]
+    judged = [problem for part in parts for problem in set(part.judged.problem.tolist())]
+    assert sorted(judged) == sorted(set(timings.problem.tolist()))
+    for part in parts:
+        assert len(part.learned) + len(part.judged) == len(timings)
+        assert sizes_apart(part)
+
+
+@pytest.fixture
+def layers() -> TimingTable:
+    """Layers of two transformers with sizes of their own and ones that they share, each in two
+    types, and two products that are nobody's."""
+    sizes = [(8, 14336, 4096), (64, 4096, 14336), (8, 4096, 4096), (8, 11008, 4096), (7, 77, 777)]
+    problems = [
+        Problem.make("mm", *size, dtype) for size in sizes for dtype in ("float16", "bfloat16")
+    ]
+    return TimingTable.from_records(
+        (problem, Candidate.make("aten::mm"), ENVIRONMENT, Timing(min_us=1.0))
+        for problem in problems
+    )
+
+
+def test_one_transformer_is_left_out_at_a_time(layers: TimingTable) -> None:
+    parts = {part.name: part for part in named(layers)}
+    assert {"llama-3-8b", "mistral-7b", "llama-2-7b"} <= set(parts)
+    assert "bert-base" not in parts
+    for name, part in parts.items():
+        assert all(name in models_of(part.judged.problems[i]) for i in part.judged.problem)
+        assert not any(name in models_of(part.learned.problems[i]) for i in part.learned.problem)
+        assert sizes_apart(part)
+    assert len(parts["llama-3-8b"].judged) == 6  # with what it shares with llama-2-7b
+    assert len(parts["llama-2-7b"].judged) == 4
+
+
+def test_the_largest_are_judged_by_what_is_learned_from_smaller_ones(layers: TimingTable) -> None:
+    (part,) = largest(layers, share=0.2)
+    assert {(p.M, p.N) for p in (part.judged.problems[i] for i in part.judged.problem)} == {
+        (64, 4096)
+    }
+    assert sizes_apart(part)
+    assert "GFLOP" in part.name
+    assert largest(layers.take(layers.problem < 0)) == []
