@@ -1,0 +1,92 @@
+"""What can be done on the screens: of this the key bindings, the palette, the help and the
+settings are made, and each action's headless twin."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action. `id` is `place.name`: the method that does it is `action_<name>`, and users
+    rebind it by this id. `headless` is the command that does the same without the dashboard,
+    with {names} for what is chosen on the screen ({store} always is); None for what only moves
+    about on it. `footer` False leaves it to the palette, the help and its key. `does` is the
+    action in Textual's words where it takes arguments, such as `go('home')`.
+    """
+
+    id: str
+    key: str
+    label: str
+    tooltip: str
+    headless: str | None = None
+    footer: bool = True
+    does: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.id.rpartition(".")[2].replace("-", "_")
+
+    def binding(self) -> Binding:
+        return Binding(
+            self.key,
+            self.does or self.name,
+            self.label,
+            show=self.footer,
+            tooltip=self.tooltip,
+            id=self.id,
+        )
+
+    def command(self, store: Path, values: Mapping[str, object]) -> str | None:
+        """The headless twin with its words filled in; what is not chosen stays in capitals."""
+        if self.headless is None:
+            return None
+        words = _Words({"store": store, **values})
+        return self.headless.format_map(words)
+
+
+class _Words(dict[str, object]):
+    """Values as a shell takes them; a name for one that is missing."""
+
+    def __getitem__(self, name: str) -> object:
+        value = super().get(name)
+        return name.upper() if value is None else shlex.quote(str(value))
+
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
+class Actions:
+    """A mixin before a Textual class: `ACTIONS` become its key bindings."""
+
+    ACTIONS: tuple[Action, ...] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if own := cls.__dict__.get("ACTIONS"):
+            # Before Textual's own __init_subclass__, which merges the bindings.
+            cls.BINDINGS = [action.binding() for action in own]  # type: ignore[attr-defined]
+        super().__init_subclass__(**options)
+
+
+def clashes(actions: Iterable[Action], keys: Mapping[str, str]) -> list[str]:
+    """A sentence for each unknown id in `keys`, and for each key that two actions of the same
+    place, or of one place and everywhere, would share."""
+    known = {action.id: action for action in actions}
+    found = [f"There is no action {name}." for name in keys if name not in known]
+    taken: dict[tuple[str, str], str] = {}
+    everywhere = {"app", "screen"}
+    for action in sorted(known.values(), key=lambda a: a.id.partition(".")[0] not in everywhere):
+        place = action.id.partition(".")[0]
+        for key in keys.get(action.id, action.key).split(","):
+            where = "" if place in everywhere else place
+            other = taken.get(("", key)) or taken.get((where, key))
+            if other is not None:
+                found.append(f"The key {key} would do both {other} and {action.id}.")
+            taken[where, key] = action.id
+    return found

@@ -1,0 +1,243 @@
+"""The dashboard: its screens, the poll of the store, themes, keys and the palette."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+from diode_app import settings as user_settings
+from diode_app.actions import Action, Actions
+from diode_app.data.commands import run_command
+from diode_app.data.overview import shipped_timings
+from diode_app.data.source import Condition, Source
+from diode_app.screens.base import DiodeScreen, SettingsChanged, StoreLooked
+from diode_app.screens.places import PLACES, Place
+from diode_app.session import Session
+from diode_app.settings import Settings, SettingsError
+from diode_app.themes import NAMES, THEMES
+from diode_app.widgets.modals import Problem, Twins
+from diode_engine import paths
+from diode_engine.errors import DiodeError
+
+POLL_SECONDS = 0.5
+BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
+
+APP_ACTIONS = (
+    *(place.action for place in PLACES),
+    Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
+           does="command_palette"),
+    Action("app.twins", "y", "As command", "The commands that do the same without the dashboard."),
+    Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
+    Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
+    Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
+    Action("app.quit", "q", "Quit", "Leave; runs go on."),
+)  # fmt: skip
+
+
+class DiodeApp(Actions, App[None]):
+    """Made by `create_app`, for the command and for the tests."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "Diode"
+    DEFAULT_MODE = "home"
+    ACTIONS = APP_ACTIONS
+    HELP_TITLE: ClassVar[str] = "Everywhere"
+
+    def __init__(
+        self, session: Session, *, problem: str | None = None, poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        super().__init__()
+        self.session = session
+        for place in PLACES:
+            self.add_mode(place.mode, partial(self._screen_of, place))
+        self._poll_seconds = poll_seconds
+        self._problem = problem
+        self._looking = False
+        self._ticks = 0
+        self._clashes: set[str] = set()
+
+    def _screen_of(self, place: Place) -> Screen[Any]:
+        return place.load()(self.session)
+
+    def on_mount(self) -> None:
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.apply(self.session.settings)
+        if self._problem is not None:
+            self.notify(self._problem, severity="warning", timeout=15, markup=False)
+        self.set_interval(self._poll_seconds, self._poll)
+        self.action_look()
+
+    # The store
+
+    def _poll(self) -> None:
+        self._ticks += 1
+        if self.app_focus or self._ticks % BLURRED == 0:
+            self.action_look()
+
+    def action_look(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self.run_worker(
+                self._look(), group="poll", description="looks at the store", exit_on_error=False
+            )
+
+    async def _look(self) -> None:
+        before = self.session.source.last
+        try:
+            look = await self.session.source.look()
+        finally:
+            self._looking = False
+        for screen in self.screen_stack:  # those below a modal are seen beside it
+            if isinstance(screen, DiodeScreen):
+                screen.post_message(StoreLooked(look))
+        if before.ready and look.condition is Condition.LOCKED and look.why:
+            self.notify(look.why, severity="warning", markup=False)
+
+    def action_create_store(self) -> None:
+        async def create() -> str:
+            await self.session.source.create()
+            return f"The store {self.session.path} is ready."
+
+        self._act(create)
+
+    def action_import_shipped(self) -> None:
+        async def bring() -> str:
+            self.session.source.must_be_writable()
+            files = [str(path) for path in shipped_timings()]
+            if not files:
+                raise DiodeError("This Diode came without timings; install it again.")
+            self.notify("Importing the shipped timings ...")
+            await run_command(["data", "import", *files, f"--store={self.session.path}"])
+            return "The shipped timings are in the store."
+
+        self._act(bring)
+
+    def _act(self, doing: Callable[[], Awaitable[str]]) -> None:
+        async def done() -> None:
+            try:
+                says = await doing()
+            except DiodeError as error:
+                await self.push_screen_wait(Problem(str(error)))
+            else:
+                self.notify(says, markup=False)
+            self.action_look()
+
+        self.run_worker(done(), group="acting", exit_on_error=False)
+
+    # Where one is
+
+    def action_go(self, mode: str) -> None:
+        if not self.screen.is_modal:
+            self.switch_mode(mode)
+
+    def action_tour(self) -> None:
+        from diode_app.screens.tour import Tour
+
+        if not self.screen.is_modal:
+            self.push_screen(Tour())
+
+    # Settings
+
+    def apply(self, settings: Settings) -> None:
+        """Shows these settings from now on."""
+        self.session.settings = settings
+        self.theme = settings.theme
+        self._clashes.clear()
+        self.set_keymap(dict(settings.keys))
+
+    def change(self, settings: Settings) -> None:
+        """Applies and writes settings; they hold even where they cannot be written."""
+        self.apply(settings)
+        if self.session.settings_path is None:
+            return
+        try:
+            user_settings.save(self.session.settings_path, settings)
+        except SettingsError as error:
+            self.notify(str(error), severity="warning", markup=False)
+
+    def on_settings_changed(self, event: SettingsChanged) -> None:
+        self.change(event.settings)
+
+    def action_theme(self) -> None:
+        following = NAMES[(NAMES.index(self.session.settings.theme) + 1) % len(NAMES)]
+        self.change(replace(self.session.settings, theme=following))
+        self.notify(f"The theme is {following}.", markup=False)
+
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        for binding in clashed_bindings:
+            if binding.key not in self._clashes:
+                self._clashes.add(binding.key)
+                self.notify(
+                    f"The key {binding.key} has more than one meaning by your settings; "
+                    f"{binding.id} has lost it.",
+                    severity="warning",
+                    markup=False,
+                )
+
+    # Actions by name, and as commands
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        for active in list(screen.active_bindings.values()):
+            binding = active.binding
+            if binding.id is None or not active.enabled:
+                continue
+            yield SystemCommand(
+                binding.description,
+                self._palette_help(screen, binding),
+                partial(self.run_action, binding.action, active.node),
+            )
+
+    def _palette_help(self, screen: Screen[Any], binding: Binding) -> str:
+        says = f"{self.get_key_display(binding)}  {binding.tooltip}"
+        if isinstance(screen, DiodeScreen) and binding.id is not None:
+            command = screen.twin_of(binding.id)
+            if command is not None:
+                says = f"{says}  $ {command}"
+        return says
+
+    def action_twins(self) -> None:
+        screen = self.screen
+        if not isinstance(screen, DiodeScreen):
+            return
+        twins = screen.twins()
+        if not twins:
+            self.notify("Nothing on this screen has a command of its own.")
+            return
+        self.push_screen(Twins(twins), self.copy)
+
+    def copy(self, words: str | None) -> None:
+        """Copies a text (by OSC 52) and shows it, as not every terminal takes it."""
+        if words:
+            self.copy_to_clipboard(words)
+            self.notify(words, title="Copied", timeout=10, markup=False)
+
+
+def create_app(
+    store: Path,
+    *,
+    read_only: bool = False,
+    theme: str | None = None,
+    settings_path: Path | None = None,
+    poll_seconds: float = POLL_SECONDS,
+) -> DiodeApp:
+    """The dashboard over the store at this path, which need not exist. Settings that cannot be
+    read are told on the screen, and those by default hold, and are not written."""
+    path: Path | None = settings_path or paths.settings_path()
+    problem = None
+    try:
+        settings = user_settings.load(path) if path is not None else Settings()
+    except SettingsError as error:
+        settings, problem, path = Settings(), str(error), None
+    if theme is not None:
+        settings = replace(settings, theme=theme)
+    session = Session(Source(store, read_only=read_only), settings, path)
+    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds)

@@ -1,0 +1,37 @@
+"""Headless commands in processes of their own: work of seconds that needs no run, and that must
+neither take this process's time nor end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from diode_engine.errors import DiodeError
+
+
+class CommandError(DiodeError):
+    """A headless command has failed; its own last words say why."""
+
+
+async def run_command(words: Sequence[str]) -> str:
+    """What `diode-engine WORDS...` writes to stdout, when it is done.
+
+    It goes on where the caller is cancelled or this process ends. Raises CommandError, with
+    what the command said last, where it fails.
+    """
+    # Files, not pipes: nobody need be there to read them.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "diode_engine", *words,
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=said, start_new_session=True,
+        )  # fmt: skip
+        code = await process.wait()
+        out.seek(0)
+        said.seek(0)
+        if code == 0:
+            return out.read().decode(errors="replace")
+        lines = [line.strip() for line in said.read().decode(errors="replace").splitlines()]
+    last = next((line for line in reversed(lines) if line), "it said nothing")
+    raise CommandError(last.removeprefix("Error: "))

@@ -1,0 +1,63 @@
+"""The hardware here, asked in another process: only torch knows it, and torch takes seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diode_engine.errors import DiodeError
+from diode_engine.hardware import Hardware
+
+_PROGRAM = """
+import importlib.metadata, json, sys
+from diode_engine.hardware import detect
+count = 0
+import torch
+if torch.cuda.is_available():
+    count = torch.cuda.device_count()
+versions = {"torch": torch.__version__}
+try:
+    versions["triton"] = importlib.metadata.version("triton")
+except importlib.metadata.PackageNotFoundError:
+    pass
+json.dump({"hardware": detect().to_dict(), "count": count, "versions": versions}, sys.stdout)
+"""
+
+
+class HardwareUnknownError(DiodeError):
+    """The hardware here could not be found out."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """The device of this machine and how many of its kind, with torch's and Triton's versions."""
+
+    hardware: Hardware
+    count: int
+    versions: Mapping[str, str]
+
+
+async def look_around() -> Here:
+    """Takes seconds. Raises HardwareUnknownError, with the reason."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", _PROGRAM,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    if process.returncode != 0:
+        lines = said.decode(errors="replace").strip().splitlines()
+        why = lines[-1] if lines else "torch could not be imported"
+        raise HardwareUnknownError(f"The hardware here could not be found out: {why}")
+    found = json.loads(out)
+    return Here(Hardware.from_dict(found["hardware"]), found["count"], found["versions"])

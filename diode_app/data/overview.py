@@ -1,0 +1,105 @@
+"""What Home shows: the store's contents and the model in use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_engine import paths
+from diode_engine.errors import DiodeError
+from diode_engine.hardware import Hardware
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
+
+RUNS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The store in figures, and its last runs, the newest first."""
+
+    size_bytes: int
+    schema: str
+    problems: int
+    candidates: int
+    timings: int
+    failures: Mapping[str, int]
+    environments: tuple[tuple[str, int], ...]  # (GPU and software, timings)
+    last: tuple[Status, ...]
+
+
+def overview(store: Store) -> Overview:
+    from diode_engine.runs import find
+    from diode_engine.store.schema import HEAD
+
+    stats = store.stats()
+    wal = store.path.with_name(store.path.name + "-wal")
+    return Overview(
+        size_bytes=stats.size_bytes + (wal.stat().st_size if wal.is_file() else 0),
+        schema=HEAD,  # a store of another one is not opened
+        problems=stats.problems,
+        candidates=stats.candidates,
+        timings=stats.timings,
+        failures=dict(stats.failures),
+        environments=tuple(
+            (f"{e.hardware.name} · torch {e.torch} · Triton {e.triton} · driver {e.driver}", n)
+            for e, n in stats.by_environment
+        ),
+        last=tuple(find(store, limit=RUNS_SHOWN)),
+    )
+
+
+@dataclass(frozen=True)
+class ModelInUse:
+    """The model that serves a device: its reference, its card's headline in sentences, and the
+    hardware that it was trained on. `likeness` is None where no device here asked for it."""
+
+    reference: str
+    shipped: bool
+    trained_on: str
+    likeness: float | None
+    efficiency: float | None
+    problems: int  # that its efficiency was measured on
+    data_problems: int
+    data_timings: int
+    created: str
+    others: Mapping[str, float]  # the efficiency of other choosers on the same problems
+
+
+def model_in_use(hardware: Hardware | None) -> ModelInUse | None:
+    """The model that the registry takes for this hardware; with none given or none that fits,
+    the default of the only hardware that has one. None where there is no such model."""
+    from diode_engine import registry
+
+    likeness = None
+    match = None if hardware is None else registry.best_for(hardware)
+    if match is not None:
+        model, likeness = match.model, match.likeness
+    else:
+        try:
+            model = registry.resolve("default")
+        except DiodeError:
+            return None
+    manifest = model.manifest
+    metrics = manifest.metrics
+    return ModelInUse(
+        reference=model.reference,
+        shipped=model.shipped,
+        trained_on=manifest.hardware.name,
+        likeness=likeness,
+        efficiency=metrics.get("efficiency"),
+        problems=int(metrics.get("problems", 0)),
+        data_problems=manifest.data.problems,
+        data_timings=manifest.data.timings,
+        created=manifest.created,
+        others=dict(metrics.get("efficiency_of_others", {})),
+    )
+
+
+def shipped_timings() -> tuple[Path, ...]:
+    """The dataset files that come with Diode."""
+    return tuple(sorted((paths.shipped_dir() / "datasets").glob("*/*.msgpack.zst")))

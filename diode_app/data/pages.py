@@ -1,0 +1,64 @@
+"""A table in pages: what is asked for, and what comes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_ROWS = 500  # on a page: a DataTable of 50,000 rows takes seconds to paint
+
+
+@dataclass(frozen=True)
+class PageQuery:
+    """Rows `page * rows` to `(page + 1) * rows` of what the filter matches, in this order.
+    `sort` is a column's key; None leaves the reader's own order."""
+
+    filter: str = ""
+    sort: str | None = None
+    descending: bool = False
+    page: int = 0
+    rows: int = 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """`key` is unique in the table. `cells` are texts by column key; `record` is the same as
+    values, for an export."""
+
+    key: str
+    cells: Mapping[str, str]
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Page:
+    """`total` counts the rows of all pages."""
+
+    rows: tuple[Row, ...] = ()
+    total: int = 0
+
+
+def as_json(records: Sequence[Mapping[str, Any]]) -> str:
+    return json.dumps([dict(record) for record in records], indent=1, default=str) + "\n"
+
+
+def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """With a header of all names that occur, in the order in which they do; what is no plain
+    value is written as JSON."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for record in records:
+        writer.writerow([_plain(record.get(name)) for name in names])
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return json.dumps(value, default=str)

@@ -1,0 +1,203 @@
+"""The runs as rows of a table, and all that is known of one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diode_app import text
+from diode_app.data.pages import Page, PageQuery, Row
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
+
+Curves = Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
+LOG_BYTES = 256 * 1024  # of a log that are shown
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as a run last told of it."""
+
+    number: str
+    name: str
+    timings: int
+    clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    held_back: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as the page shows it; `fraction` is of its work that is done, None if not known."""
+
+    status: Status
+    fraction: float | None
+    rate: float | None  # timings a second
+    left_seconds: float | None
+    failures: Mapping[str, int]
+    gpus: tuple[Gpu, ...]
+    facts: tuple[tuple[str, str], ...]
+    curves: Curves
+
+    @property
+    def command(self) -> str | None:
+        run = self.status.run
+        return None if run.command is None else shlex.join(run.command)
+
+
+def view(status: Status, curves: Curves | None = None) -> RunView:
+    progress = status.run.progress or {}
+    return RunView(
+        status=status,
+        fraction=fraction(status),
+        rate=_number(progress.get("rate")),
+        left_seconds=None if status.state.ended else seconds_left(status),
+        failures=dict(progress.get("failures") or {}),
+        gpus=_gpus(progress),
+        facts=tuple(_facts(status)),
+        curves={} if curves is None else curves,
+    )
+
+
+def run_view(store: Store, run: int) -> RunView:
+    """Raises StoreError where there is no such run."""
+    from diode_engine.runs import look
+
+    curves = {
+        name: (tuple(steps.tolist()), tuple(values.tolist()))
+        for name, (steps, values) in store.curves(run).items()
+    }
+    return view(look(store, run), curves)
+
+
+def fraction(status: Status) -> float | None:
+    """The part of its work that a run has done, by what it tells of itself."""
+    if status.state == "done":
+        return 1.0
+    progress = status.run.progress or {}
+    for done, of in (("timings", "candidates"), ("step", "steps"), ("done", "total")):
+        part, whole = _number(progress.get(done)), _number(progress.get(of))
+        if part is not None and whole:
+            return min(1.0, part / whole)
+    return None
+
+
+def seconds_left(status: Status) -> float | None:
+    """As the run tells, else at its mean pace so far."""
+    told = _number((status.run.progress or {}).get("seconds_left"))
+    if told is not None:
+        return told
+    part = fraction(status)
+    return status.seconds * (1 - part) / part if part else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    found = progress.get("gpus")
+    if not isinstance(found, Mapping):
+        return ()
+    return tuple(
+        Gpu(
+            number=str(number),
+            name=str(gpu.get("name", "")),
+            timings=int(gpu.get("timings", 0)),
+            clock_mhz=gpu.get("clock_mhz"),
+            temperature_c=gpu.get("temperature_c"),
+            power_w=gpu.get("power_w"),
+            held_back=tuple(map(str, gpu.get("held_back") or ())),
+        )
+        for number, gpu in found.items()
+    )
+
+
+def _facts(status: Status) -> list[tuple[str, str]]:
+    run = status.run
+    process = run.process
+    facts = {
+        "why": status.why,
+        "message": run.message,
+        "started": f"{text.moment(run.started)} UTC",
+        "worked for": text.seconds(status.seconds),
+        "last heard of": None
+        if run.finished is not None
+        else f"{text.seconds(status.quiet_seconds)} ago",
+        "goes on with": None if run.resumes is None else f"run {run.resumes}",
+        "process": None if process is None else f"{process.pid} on {process.host}",
+        "in": run.directory,
+        "log": run.log,
+        "asked for": text.pairs(run.spec),
+        "tells": text.pairs(run.progress or {}),
+        "tags": " ".join(run.tags),
+        "note": run.note,
+    }
+    return [(name, value) for name, value in facts.items() if value]
+
+
+# The list
+
+MOST_RUNS = 10_000  # the last ones that a filter matches
+
+
+def runs_page(store: Store, query: PageQuery) -> Page:
+    """The runs that the filter matches (see `diode_engine.store.fields`), sorted by a column.
+    Raises QueryError for a mistake in the filter."""
+    from diode_engine.runs import find
+
+    found = find(store, query.filter, limit=MOST_RUNS)
+    if query.sort is not None:
+        found.sort(key=_SORTS[query.sort], reverse=query.descending)
+    first = query.page * query.rows
+    rows = found[first : first + query.rows]
+    return Page(tuple(Row(str(s.run.id), cells(s), s.to_dict()) for s in rows), len(found))
+
+
+def cells(status: Status) -> Mapping[str, str]:
+    """A run's cell in each column of the list."""
+    run = status.run
+    shown = view(status)
+    part = shown.fraction
+    return {
+        "run": str(run.id),
+        "kind": run.kind,
+        "state": text.state(str(status.state)),
+        "progress": "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %",
+        "rate": "" if not shown.rate else f"{shown.rate:.3g}/s",
+        "left": "" if shown.left_seconds is None else text.seconds(shown.left_seconds),
+        "gpu": " ".join(gpu.number for gpu in shown.gpus),
+        "started": f"{run.started:%m-%d %H:%M}",
+        "tags": " ".join(run.tags),
+        "note": (run.note or status.why or run.message or "").replace("\n", " "),
+    }
+
+
+_SORTS: Mapping[str, Any] = {
+    "run": lambda s: s.run.id,
+    "kind": lambda s: s.run.kind,
+    "state": lambda s: str(s.state),
+    "progress": lambda s: fraction(s) or 0.0,
+    "rate": lambda s: _number((s.run.progress or {}).get("rate")) or 0.0,
+    "left": lambda s: (None if s.state.ended else seconds_left(s)) or 0.0,
+    "started": lambda s: s.run.started,
+    "tags": lambda s: s.run.tags,
+    "note": lambda s: s.run.note or "",
+}
+SORTABLE = frozenset(_SORTS)
+
+
+def suggestions() -> Callable[[str, int], list[str]]:
+    """For a FilterBox over runs: what a query may become."""
+    from diode_engine.store.fields import RUNS
+
+    def suggest(query: str, cursor: int) -> list[str]:
+        found = RUNS.suggest(query, cursor)
+        return [query[: found.start] + choice + query[found.end :] for choice in found.choices]
+
+    return suggest

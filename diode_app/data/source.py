@@ -1,0 +1,174 @@
+"""The store as the dashboard sees it: read-only, in short transactions, whatever its state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from diode_app.data.threads import in_thread
+from diode_engine.errors import (
+    SchemaTooNewError,
+    SchemaTooOldError,
+    StoreError,
+    StoreLockedError,
+    StoreMissingError,
+)
+
+if TYPE_CHECKING:  # SQLAlchemy comes with it: imported in a thread, when it is first needed
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
+    from diode_engine.store.watch import Watch
+
+T = TypeVar("T")
+
+
+class Condition(StrEnum):
+    """How the store is."""
+
+    OPENING = "opening"
+    READY = "ready"
+    MISSING = "missing"
+    LOCKED = "locked"
+    OLD = "older schema"
+    NEW = "newer schema"
+    BROKEN = "unreadable"
+
+
+@dataclass(frozen=True)
+class Look:
+    """The store at one moment. `version` changes with every write; `why` is a sentence where
+    the condition is neither READY nor OPENING; `live` are the runs that have not ended, the last
+    one first, and `runs` is the number of the last run of all."""
+
+    condition: Condition
+    why: str | None = None
+    version: tuple[int, int] = (0, 0)
+    runs: int = 0
+    live: tuple[Status, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return self.condition is Condition.READY
+
+
+class Source:
+    """Reads and writes of the store at `path`. Everything is awaited and done in a thread.
+
+    It opens the store when it is first asked, and again when the file was replaced or could not
+    be opened before; it needs no closing.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.last = Look(Condition.OPENING)
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._file = 0
+        self._watch: Watch | None = None
+
+    async def read(self, work: Callable[[Store], T]) -> T:
+        """What `work` makes of the store, open for reading. Raises StoreError."""
+        return await in_thread(lambda: work(self._reader()), "read")
+
+    async def write(self, work: Callable[[Store], T]) -> T:
+        """What `work` makes of the store, open for writing. Raises StoreError, also where the
+        dashboard is read-only or there is no store yet (see `create`)."""
+        self.must_be_writable()
+
+        def done() -> T:
+            from diode_engine.store import Store
+
+            if not self.path.is_file():
+                raise StoreMissingError(f"There is no store at {self.path} to write to.")
+            with Store.open(self.path) as store:
+                return work(store)
+
+        return await in_thread(done, "write")
+
+    async def create(self) -> None:
+        """Makes the store, or brings one of an older schema to this Diode's, after a backup.
+        Raises StoreError."""
+        self.must_be_writable()
+
+        def done() -> None:
+            from diode_engine.store import Store
+
+            Store.open(self.path).close()
+
+        await in_thread(done, "create")
+
+    def must_be_writable(self) -> None:
+        """Raises StoreError where the dashboard was started with --read-only."""
+        if self.read_only:
+            raise StoreError(
+                "This dashboard was started with --read-only; start it without to change things."
+            )
+
+    async def look(self) -> Look:
+        """How the store is now, asked cheaply; it is kept as `last`. Raises nothing for a store
+        that cannot be read: that is a condition. Not to be called again before it is done."""
+        self.last = await in_thread(self._look, "look")
+        return self.last
+
+    def _look(self) -> Look:
+        from diode_engine.store.watch import Watch
+
+        if self._watch is None:
+            self._watch = Watch(self.path)
+        try:
+            version = self._watch.version()
+            if version[0] != self._file:
+                self._forget()
+            store = self._reader()
+            self._file = version[0]
+            return self._runs(store, version)
+        except StoreError as error:
+            condition = _condition(error)
+            if condition is not Condition.LOCKED:
+                self._forget()
+            elif self.last.live:  # what was known stays on the screen
+                last = self.last
+                return Look(condition, str(error), last.version, last.runs, last.live)
+            return Look(condition, str(error))
+
+    def _runs(self, store: Store, version: tuple[int, int]) -> Look:
+        """The runs are read again only if something was written, or one is alive: whether its
+        process still is cannot be seen in the store."""
+        from diode_engine.runs import find
+        from diode_engine.store.query import runs
+
+        last = self.last
+        if last.ready and last.version == version and not last.live:
+            return last
+        newest = runs(store, limit=1)
+        live = tuple(find(store, "state:queued,running,cancelling"))
+        return Look(Condition.READY, None, version, newest[0].id if newest else 0, live)
+
+    def _reader(self) -> Store:
+        from diode_engine.store import Store
+
+        with self._lock:
+            if self._store is None:
+                self._store = Store.open(self.path, read_only=True)
+            return self._store
+
+    def _forget(self) -> None:
+        with self._lock:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+
+def _condition(error: StoreError) -> Condition:
+    kinds: tuple[tuple[type[StoreError], Condition], ...] = (
+        (StoreMissingError, Condition.MISSING),
+        (StoreLockedError, Condition.LOCKED),
+        (SchemaTooOldError, Condition.OLD),
+        (SchemaTooNewError, Condition.NEW),
+    )
+    return next((c for kind, c in kinds if isinstance(error, kind)), Condition.BROKEN)

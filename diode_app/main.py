@@ -1,0 +1,75 @@
+"""The command diode-tui."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from diode_engine import paths
+
+_NO_TEXTUAL = (
+    "The dashboard needs {}, which is not installed: install diode-engine with its extra, app."
+)
+
+
+def _themes() -> tuple[str, ...]:
+    from diode_app.themes import NAMES
+
+    return NAMES
+
+
+@click.command(
+    name="diode-tui",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--store",
+    "--db",
+    "store",
+    metavar="PATH",
+    type=click.Path(dir_okay=False),
+    help="The database of timings. [default: $DIODE_STORE, else diode.db in Diode's data "
+    "directory]",
+)
+@click.option("--read-only", is_flag=True, help="Change nothing: for a store that others share.")
+@click.option("--theme", metavar="NAME", help="The colours, for this time.")
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+def _command(store: str | None, read_only: bool, theme: str | None, version: bool) -> int:
+    """Watch and do all of Diode's work on a screen.
+
+    Runs that it starts go on when it is left. In a browser: textual serve diode-tui.
+    """
+    if version:
+        from diode_engine.version import __version__
+
+        click.echo(f"diode-tui {__version__}")
+        return 0
+    try:
+        from diode_app.app import create_app
+    except ModuleNotFoundError as error:
+        raise click.ClickException(_NO_TEXTUAL.format(error.name)) from error
+    if theme is not None and theme not in _themes():
+        raise click.BadParameter(
+            f"there is no theme {theme!r}; there are {', '.join(_themes())}.",
+            param_hint="--theme",
+        )
+    app = create_app(Path(paths.store_path(store)), read_only=read_only, theme=theme)
+    app.run()
+    return app.return_code or 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs diode-tui with these arguments (those of the process by default) and returns its exit
+    code: 0, 1 where it failed, 2 where it was called wrongly."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _command.main(args, prog_name="diode-tui", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
+    return code if isinstance(code, int) else 0

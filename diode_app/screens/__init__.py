@@ -1,0 +1,1 @@
+"""The screens, and the table of those that one can go to."""

@@ -1,0 +1,201 @@
+"""What every screen has: the bar above, the keys below, the store's state, and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from diode_app.actions import Actions
+from diode_app.data.source import Condition, Look
+from diode_app.screens.places import PLACES
+from diode_app.session import Session
+from diode_app.settings import Settings
+from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.modals import Confirm, Problem
+from diode_app.widgets.reading import Reading
+from diode_app.widgets.top_bar import TopBar
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+
+class StoreLooked(Message, bubble=False):
+    """The store was looked at, and is as told. Posted to the screen that is shown."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self.look = look
+
+
+class SettingsChanged(Message):
+    """The user wants these settings from now on; the app applies and writes them."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+
+
+class DiodeScreen(Actions, Screen[None]):
+    """A screen over the store.
+
+    A subclass composes `body`, gives in `reader` a function that reads a frozen snapshot (in a
+    thread) and paints it in `show`; it is called again whenever the store has changed. `MODE` is
+    the one of its place. Where `NEEDS_STORE`, the body makes way for what to do while there is
+    no store that can be read.
+    """
+
+    MODE: ClassVar[str] = ""
+    NEEDS_STORE: ClassVar[bool] = True
+    HELP_TITLE: ClassVar[str] = ""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self.reading: Reading[Any] = Reading(self, session.source, self.show, self.fail)
+        self._seen: Look | None = None
+
+    # What a screen gives
+
+    def body(self) -> ComposeResult:
+        """The widgets between the bar and the keys."""
+        yield from ()
+
+    def reader(self) -> Callable[[Store], Any] | None:
+        """What to read now; None where there is nothing to read (here)."""
+        return None
+
+    def show(self, snapshot: Any) -> None:
+        """Paints what was read."""
+
+    def look_changed(self, look: Look) -> None:
+        """The store, or a live run, has changed. Reads again."""
+        self.reload()
+
+    def values(self) -> Mapping[str, object]:
+        """What is chosen on the screen, by the names that the headless twins use."""
+        return {}
+
+    # What a screen can use
+
+    def reload(self) -> None:
+        if (work := self.reader()) is not None:
+            self.reading.ask(work)
+
+    def fail(self, sentence: str) -> None:
+        """A read failed."""
+        self.notify(sentence, severity="error", markup=False)
+
+    def act(self, doing: Callable[[], Awaitable[str | None]], description: str) -> None:
+        """Does something in a worker. The sentence that it returns is shown; a DiodeError is
+        shown as a problem; then the screen reads again."""
+
+        async def done() -> None:
+            try:
+                says = await doing()
+            except DiodeError as error:
+                await self.app.push_screen_wait(Problem(str(error)))
+            else:
+                if says:
+                    self.notify(says, markup=False)
+            self.reload()
+
+        self.run_worker(done(), group="acting", description=description, exit_on_error=False)
+
+    async def confirmed(self, question: str, yes: str) -> bool:
+        """For `act`: asks before what cannot be undone."""
+        return await self.app.push_screen_wait(Confirm(question, yes=yes))
+
+    def twins(self) -> list[tuple[str, str]]:
+        """(what it does, command) of the actions that have a headless twin."""
+        values = self.values()
+        found = []
+        for action in self.ACTIONS:
+            command = action.command(self.session.path, values)
+            if command is not None:
+                found.append((action.label, command))
+        return found
+
+    def twin_of(self, action_id: str) -> str | None:
+        """The command of the action of this id, if it has one."""
+        action = next((action for action in self.ACTIONS if action.id == action_id), None)
+        return None if action is None else action.command(self.session.path, self.values())
+
+    # Frame
+
+    def compose(self) -> ComposeResult:
+        places = [(p.mode, p.key, p.label) for p in PLACES if p.label is not None]
+        yield TopBar(self.session, places, self.MODE)
+        with Vertical(id="body"):
+            yield from self.body()
+        yield EmptyState("", "", id="trouble")
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#trouble").display = False
+
+    async def on_screen_resume(self, _event: events.ScreenResume) -> None:
+        if self._seen is not None or self.session.source.last.condition is not Condition.OPENING:
+            await self._looked(self.session.source.last)
+        else:
+            self.query_one(TopBar).show(self.session.source.last)
+        if not self.NEEDS_STORE:
+            self.reload()
+
+    def on_resize(self) -> None:
+        self.query_one(TopBar).show(self.session.source.last)
+
+    async def on_store_looked(self, event: StoreLooked) -> None:
+        if event.look != self._seen:
+            await self._looked(event.look)
+
+    async def _looked(self, look: Look) -> None:
+        before, self._seen = self._seen, look
+        self.query_one(TopBar).show(look)
+        trouble = self.NEEDS_STORE and not look.ready
+        if trouble and look.condition is Condition.LOCKED and before is not None and before.ready:
+            trouble = False  # it will pass, and what was read is still worth seeing
+        self.query_one("#body").display = not trouble
+        panel = self.query_one("#trouble", EmptyState)
+        panel.display = trouble
+        if trouble:
+            await panel.tell(*_advice(look, self.session))
+            if self.focused is None or not self.focused.display:
+                self.focus_next("#trouble Button")
+        if look.ready or not self.NEEDS_STORE:
+            self.look_changed(look)
+
+
+def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
+    """What is the matter with the store, and what can be done."""
+    why = look.why or ""
+    again = Step("Look again", "app.look", "It is also looked at by itself, twice a second.", "")
+    make = Step("Make an empty store", "app.create_store", f"At {session.path}.")
+    bring = Step(
+        "Import the shipped timings", "app.import_shipped", "Makes the store; a few seconds.", "i"
+    )
+    update = Step("Update the store", "app.create_store", "A backup is put beside it first.")
+    change = () if session.read_only else (bring, make)
+    title = {
+        Condition.OPENING: "Opening the store ...",
+        Condition.MISSING: "There is no store yet",
+        Condition.LOCKED: "The store is locked",
+        Condition.OLD: "The store is of an older schema",
+        Condition.NEW: "The store is of a newer schema",
+        Condition.BROKEN: "The store cannot be read",
+    }.get(look.condition, "")
+    steps = {
+        Condition.MISSING: (*change, again),
+        Condition.OLD: (again,) if session.read_only else (update, again),
+        Condition.OPENING: (),
+    }.get(look.condition, (again,))
+    if look.condition is Condition.MISSING and session.read_only:
+        why = f"{why} This dashboard is read-only and makes none."
+    return title, why, steps

@@ -1,0 +1,177 @@
+"""Home: this machine, the store, the model in use, the last runs, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalGroup, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from diode_app import text
+from diode_app.actions import Action
+from diode_app.data.hardware import HardwareUnknownError, look_around
+from diode_app.data.overview import ModelInUse, Overview, model_in_use, overview
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.badge import badge
+from diode_app.widgets.empty import EmptyState, Step
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
+
+_NEXT = (
+    Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
+    Step("Take the tour", "app.tour", "What Diode does, in five steps.", "O"),
+)
+
+
+class HomeScreen(DiodeScreen):
+    """What there is, at a glance."""
+
+    MODE = "home"
+    ACTIONS = (
+        Action("home.import", "i", "Import", "Import the timings that come with Diode.",
+               "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
+               does="app.import_shipped"),
+        Action("home.hardware", "h", "Hardware", "Look at this machine's hardware again.",
+               "diode-engine collect --help"),
+        Action("home.stats", "c", "Counts", "What the store holds, in full: go to its runs.",
+               "diode-engine data stats --store={store}", footer=False, does="app.go('runs')"),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    HomeScreen {
+        #home-rows { height: auto; }
+        #home-store, #home-model { width: 1fr; min-height: 8; }
+    }
+    """
+
+    def body(self) -> ComposeResult:
+        with VerticalScroll(can_focus=True):
+            with Horizontal(id="home-rows"):
+                with VerticalGroup(classes="panel", id="home-store") as panel:
+                    panel.border_title = "Store"
+                    yield Static(id="store-facts", markup=False)
+                with VerticalGroup(classes="panel", id="home-model") as panel:
+                    panel.border_title = "Model in use"
+                    yield Static("Looking ...", id="model-facts", markup=False)
+            with VerticalGroup(classes="panel") as panel:
+                panel.border_title = "This machine"
+                yield Static("Looking ...", id="hardware-facts", markup=False)
+            with VerticalGroup(classes="panel") as panel:
+                panel.border_title = "Runs"
+                yield Static(id="run-facts")
+            yield EmptyState(
+                "What to do next",
+                "There are no timings in this store yet, and a model is made from timings.",
+                _NEXT, id="home-next",
+            )  # fmt: skip
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#home-next").display = False
+        self.action_hardware()
+
+    # The store
+
+    def reader(self) -> Callable[[Store], Overview]:
+        return overview
+
+    def show(self, snapshot: Overview) -> None:
+        facts = [
+            ("file", str(self.session.path)),
+            ("size", f"{text.size(snapshot.size_bytes)}, schema {snapshot.schema}"),
+            ("problems", text.count(snapshot.problems)),
+            ("timings", f"{text.count(snapshot.timings)} of {snapshot.candidates:,} candidates"),
+            ("failed", text.count(sum(snapshot.failures.values()))),
+        ]
+        facts += [("on", f"{name} ({n:,})") for name, n in snapshot.environments]
+        self.query_one("#store-facts", Static).update(_table(facts))
+        self.query_one("#run-facts", Static).update(
+            Content("\n").join([_run_line(status) for status in snapshot.last])
+            if snapshot.last
+            else "No run yet."
+        )
+        self.query_one("#home-next").display = snapshot.timings == 0
+
+    # Hardware and model
+
+    def action_hardware(self) -> None:
+        self.run_worker(
+            self._look_around(), group="hardware", exclusive=True, exit_on_error=False,
+            description="looks at the hardware",
+        )  # fmt: skip
+
+    async def _look_around(self) -> None:
+        panel = self.query_one("#hardware-facts", Static)
+        panel.update("Looking ... (torch takes some seconds, in a process of its own)")
+        await self._show_model()
+        try:
+            self.session.here = await look_around()
+        except HardwareUnknownError as error:
+            panel.update(f"✗ {error}")
+            return
+        here = self.session.here
+        hw = here.hardware
+        versions = ", ".join(f"{name} {version}" for name, version in here.versions.items())
+        if here.count:
+            panel.update(
+                f"{here.count} × {hw.name} ({hw.backend} {hw.arch}, {hw.multiprocessors} "
+                f"multiprocessors, {hw.clock_mhz} MHz, {hw.memory_gb_s} GB/s)\n{versions}"
+            )
+        else:
+            panel.update(
+                f"No GPU: {hw.name}. Timings need one; all else works without.\n{versions}"
+            )
+        await self._show_model()
+
+    async def _show_model(self) -> None:
+        here = self.session.here
+        panel = self.query_one("#model-facts", Static)
+        try:
+            model = await in_thread(
+                lambda: model_in_use(None if here is None else here.hardware), "model"
+            )
+        except DiodeError as error:
+            panel.update(f"✗ {error}")
+            return
+        panel.update(_model(model))
+
+
+def _table(facts: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in facts)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in facts)
+
+
+def _model(model: ModelInUse | None) -> str:
+    if model is None:
+        return "None: train one, or register one."
+    facts = [
+        ("model", f"{model.reference} ({'shipped' if model.shipped else 'yours'})"),
+        ("made for", model.trained_on),
+    ]
+    if model.likeness is None:
+        facts.append(("here", "no GPU that it serves"))
+    elif model.likeness < 1:
+        facts.append(("likeness", f"{model.likeness:.2f} of the GPU here to that"))
+    if model.efficiency is not None:
+        facts.append(
+            ("efficiency", f"{model.efficiency:.3f} on {model.problems:,} held-out problems")
+        )
+    facts += [("", f"{value:.3f}  {name}") for name, value in list(model.others.items())[:2]]
+    facts.append(("data", f"{model.data_timings:,} timings, {model.data_problems:,} problems"))
+    return _table(facts)
+
+
+def _run_line(status: Status) -> Content:
+    run = status.run
+    says = status.why or run.message or text.pairs(run.progress or {})
+    return Content.assemble(
+        f"{run.id:>4}  {run.kind:<9} ",
+        badge(str(status.state)),
+        f"  {text.seconds(status.seconds)}  {says}".split("\n")[0],
+    )

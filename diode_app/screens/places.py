@@ -1,0 +1,59 @@
+"""Where one can go from anywhere: one line for each screen. A capital letter goes to a screen,
+small letters act on it."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diode_app.actions import Action
+
+if TYPE_CHECKING:
+    from diode_app.screens.base import DiodeScreen
+
+
+@dataclass(frozen=True)
+class Place:
+    """A screen: its mode, its key, its label in the bar (None: not there), what it is for, and
+    where its class is (`module:Class`), which is imported when one first goes there."""
+
+    mode: str
+    key: str
+    label: str | None
+    title: str
+    target: str
+
+    def load(self) -> type[DiodeScreen]:
+        module, _, name = self.target.partition(":")
+        screen: type[DiodeScreen] = getattr(importlib.import_module(module), name)
+        return screen
+
+    @property
+    def action(self) -> Action:
+        return Action(
+            f"app.{self.mode}", self.key, self.label or self.title, f"Go to {self.title}.",
+            footer=False, does=f"go('{self.mode}')",
+        )  # fmt: skip
+
+
+PLACES = (
+    Place("home", "H", "Home", "Home", "diode_app.screens.home:HomeScreen"),
+    Place("runs", "R", "Runs", "Runs", "diode_app.screens.runs:RunsScreen"),
+    Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
+    Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
+    Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
+)
+# Pages that are opened from another screen, for the help and the settings.
+PAGES = ("diode_app.screens.run:RunScreen",)
+WIDGETS = ("diode_app.widgets.table:PagedTable", "diode_app.widgets.log_pane:LogPane")
+
+
+def sections() -> list[tuple[str, tuple[Action, ...]]]:
+    """(title, actions) of everything that has some; imports all screens."""
+    parts = [(place.title, place.load()) for place in PLACES]
+    for target in (*PAGES, *WIDGETS):
+        module, _, name = target.partition(":")
+        part = getattr(importlib.import_module(module), name)
+        parts.append((part.HELP_TITLE, part))
+    return [(title, part.ACTIONS) for title, part in parts if part.ACTIONS]

@@ -1,0 +1,125 @@
+"""What can be done with a run, from the list and from its page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diode_app.actions import Action
+from diode_app.data.commands import run_command
+from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.modals import Prompt
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+RUN_ACTIONS = (
+    Action("runs.cancel", "c", "Cancel", "Stop this run; what it has written stays.",
+           "diode-engine runs cancel {run} --store={store}"),
+    Action("runs.resume", "r", "Resume", "Go on with a run that failed, died or was cancelled.",
+           "diode-engine runs resume {run} --store={store}"),
+    Action("runs.retry", "t", "Retry", "Start this run's command once more, as a new run.",
+           "{command}"),
+    Action("runs.tag", "g", "Tags", "Write this run's tags.",
+           "diode-engine runs tag {run} TAG --store={store}"),
+    Action("runs.note", "n", "Note", "Write a note on this run.",
+           "diode-engine runs note {run} NOTE --store={store}"),
+)  # fmt: skip
+
+
+class RunActions(DiodeScreen):
+    """A mixin for a screen that has a run chosen: `run` is its number."""
+
+    @property
+    def run(self) -> int | None:
+        raise NotImplementedError
+
+    def _chosen(self) -> int | None:
+        if self.run is None:
+            self.notify("There is no run chosen.")
+        return self.run
+
+    def action_cancel(self) -> None:
+        run = self._chosen()
+        if run is None:
+            return
+
+        async def cancel() -> str | None:
+            self.session.source.must_be_writable()
+            if not await self.confirmed(
+                f"Stop run {run}? What it has written stays, and it can be resumed.", "Stop it"
+            ):
+                return None
+            self.notify(f"Run {run} is asked to stop ...")
+            # A process of its own: it may take twenty seconds, and is not to end with us.
+            await run_command(["runs", "cancel", str(run), f"--store={self.session.path}"])
+            return f"Run {run} has stopped."
+
+        self.act(cancel, f"cancels run {run}")
+
+    def action_resume(self) -> None:
+        if (run := self._chosen()) is None:
+            return
+
+        def resume(store: Store) -> int:
+            from diode_engine.runs import resume
+
+            return resume(store, run).id
+
+        async def go_on() -> str:
+            started = await self.session.source.write(resume)
+            return f"Run {started} goes on with run {run}."
+
+        self.act(go_on, f"resumes run {run}")
+
+    def action_retry(self) -> None:
+        if (run := self._chosen()) is None:
+            return
+
+        def once_more(store: Store) -> int:
+            from diode_engine.runs import repeat
+
+            return repeat(store, run).id
+
+        async def retry() -> str:
+            started = await self.session.source.write(once_more)
+            return f"Run {started} does the same as run {run}."
+
+        self.act(retry, f"repeats run {run}")
+
+    def action_tag(self) -> None:
+        if (run := self._chosen()) is None:
+            return
+
+        async def tag() -> str | None:
+            self.session.source.must_be_writable()
+            before = await self.session.source.read(lambda store: store.run(run).tags)
+            given = await self.app.push_screen_wait(
+                Prompt(f"Tags of run {run}, between blanks", " ".join(before))
+            )
+            if given is None:
+                return None
+            after = tuple(dict.fromkeys(given.split()))
+
+            def write(store: Store) -> None:
+                store.tag(run, *(tag for tag in after if tag not in before))
+                store.untag(run, *(tag for tag in before if tag not in after))
+
+            await self.session.source.write(write)
+            return f"Run {run} has the tags {' '.join(after)}." if after else "It has no tags."
+
+        self.act(tag, f"tags run {run}")
+
+    def action_note(self) -> None:
+        if (run := self._chosen()) is None:
+            return
+
+        async def note() -> str | None:
+            self.session.source.must_be_writable()
+            before = await self.session.source.read(lambda store: store.run(run).note)
+            given = await self.app.push_screen_wait(Prompt(f"Note on run {run}", before or ""))
+            if given is None:
+                return None
+            await self.session.source.write(lambda store: store.set_note(run, given or None))
+            return f"The note on run {run} is written."
+
+        self.act(note, f"notes on run {run}")

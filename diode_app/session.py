@@ -1,0 +1,28 @@
+"""What all screens share: the store, the settings, and where they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from diode_app.data.hardware import Here
+from diode_app.data.source import Source
+from diode_app.settings import Settings
+
+
+@dataclass
+class Session:
+    """One dashboard. `here` is None until the hardware was found out."""
+
+    source: Source
+    settings: Settings = field(default_factory=Settings)
+    settings_path: Path | None = None
+    here: Here | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def read_only(self) -> bool:
+        return self.source.read_only

@@ -1,0 +1,114 @@
+"""The user's settings: a TOML file, one typed model, a sentence for each field."""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from diode_app.themes import DEFAULT, NAMES
+from diode_engine.errors import DiodeError
+
+RUN_COLUMNS = ("run", "kind", "state", "progress", "rate", "left", "gpu", "started", "tags", "note")
+
+
+class SettingsError(DiodeError):
+    """The settings file holds something that it cannot."""
+
+
+def _told(sentence: str, **options: Any) -> Any:
+    return field(metadata={"sentence": sentence}, **options)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user can set. Raises SettingsError for a value that a field cannot have."""
+
+    theme: str = _told(f"The colours: one of {', '.join(NAMES)}.", default=DEFAULT)
+    rows: int = _told("Rows on a page of a table, from 10 to 500.", default=100)
+    run_columns: tuple[str, ...] = _told(
+        f"The columns of the list of runs, in this order: some of {', '.join(RUN_COLUMNS)}.",
+        default=RUN_COLUMNS,
+    )
+    keys: Mapping[str, str] = _told(
+        'Other keys for actions, by the names that the help shows, such as "runs.cancel" = "x".',
+        default_factory=dict,
+    )
+
+    def __post_init__(self) -> None:
+        if self.theme not in NAMES:
+            raise SettingsError(f"There is no theme {self.theme!r}; there are {', '.join(NAMES)}.")
+        whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
+        if not whole or not 10 <= self.rows <= 500:
+            raise SettingsError(f"rows is {self.rows!r}; it must be a whole number from 10 to 500.")
+        if not self.run_columns or not set(self.run_columns) <= set(RUN_COLUMNS):
+            raise SettingsError(
+                f"run_columns is {list(self.run_columns)!r}; it must be some of "
+                f"{', '.join(RUN_COLUMNS)}."
+            )
+        for name, key in self.keys.items():
+            if not isinstance(key, str) or not key:
+                raise SettingsError(f"The key of {name} is {key!r}; it must be a text.")
+
+
+def sentence(name: str) -> str:
+    """What the field of this name means."""
+    return next(str(f.metadata["sentence"]) for f in fields(Settings) if f.name == name)
+
+
+def load(path: Path) -> Settings:
+    """The settings in the file, all defaults where there is none. Raises SettingsError, naming
+    the file, where it cannot be read or is not right."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"The settings {path} cannot be read: {error}.") from error
+    known = {f.name for f in fields(Settings)}
+    if unknown := sorted(set(given) - known):
+        raise SettingsError(
+            f"The settings {path} have unknown names: {', '.join(unknown)}; there are "
+            f"{', '.join(sorted(known))}."
+        )
+    try:
+        if "run_columns" in given:
+            given["run_columns"] = tuple(given["run_columns"])
+        if not isinstance(given.get("keys", {}), dict):
+            raise SettingsError("keys must be a table of names and keys.")
+        return replace(Settings(), **given)
+    except (SettingsError, TypeError) as error:
+        raise SettingsError(f"The settings {path} are not right: {error}") from error
+
+
+def save(path: Path, settings: Settings) -> None:
+    """Writes the file whole or not at all, with a sentence above each field; what the user
+    wrote beside them stays. Raises SettingsError where it cannot be written."""
+    import tomlkit
+
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # none yet, or one that could not be read
+        document = tomlkit.document()
+    for item in fields(Settings):
+        value = getattr(settings, item.name)
+        value = list(value) if isinstance(value, tuple) else value
+        value = dict(value) if isinstance(value, Mapping) else value
+        if item.name not in document and not isinstance(value, dict):
+            document.add(tomlkit.comment(sentence(item.name)))
+        if isinstance(value, dict) and not value:
+            document.pop(item.name, None)
+            continue
+        document[item.name] = value
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".unfinished-", delete=False
+        ) as file:
+            file.write(tomlkit.dumps(document))
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise SettingsError(f"The settings {path} cannot be written: {error.strerror}.") from error

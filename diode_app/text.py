@@ -1,0 +1,95 @@
+"""Numbers, times and states as the dashboard writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+
+# A state is told by its sign and its word; colour only repeats it.
+STATE_SIGNS = {
+    "queued": "◌",
+    "running": "▶",
+    "cancelling": "◍",
+    "done": "✓",
+    "failed": "✗",
+    "cancelled": "■",
+    "dead": "†",
+}
+# The theme's colour for each state, as a CSS class has it.
+STATE_COLOURS = {
+    "queued": "text-muted",
+    "running": "text-primary",
+    "cancelling": "text-warning",
+    "done": "text-success",
+    "failed": "text-error",
+    "cancelled": "text-warning",
+    "dead": "text-error",
+}
+NONE = "–"
+
+
+def state(name: str) -> str:
+    """Such as `▶ running`."""
+    return f"{STATE_SIGNS.get(name, '?')} {name}"
+
+
+def count(number: int | None) -> str:
+    """With separators: 98,025."""
+    return NONE if number is None else f"{number:,}"
+
+
+def size(number: int) -> str:
+    """Bytes in the largest unit of 1024 that leaves at least 1, such as 12.3 MiB."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def seconds(value: float | None) -> str:
+    """In the two largest units, such as `3 min 20 s`; a dash where it is not known."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    rest = round(value)
+    words = []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, length)
+        if number:
+            words.append(f"{number} {unit}")
+    return " ".join(words[:2]) or "0 s"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """With so many significant digits; a dash where there is none."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
+
+
+def percent(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def moment(value: datetime | None) -> str:
+    """To the second, in UTC, as in the store."""
+    return NONE if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def bar(fraction: float | None, width: int) -> str:
+    """A meter of so many columns."""
+    if fraction is None:
+        return "·" * width
+    filled = round(max(0.0, min(1.0, fraction)) * width)
+    return "█" * filled + "░" * (width - filled)
+
+
+def pairs(mapping: Mapping[str, object]) -> str:
+    """`name value` of all that has one, by commas."""
+    words = []
+    for name, value in mapping.items():
+        if value is None or value is False or value == "" or isinstance(value, Mapping):
+            continue
+        label = name.replace("_", " ")
+        words.append(label if value is True else f"{label} {value}")
+    return ", ".join(words)

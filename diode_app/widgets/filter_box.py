@@ -1,0 +1,75 @@
+"""A line to filter a table with: completions while one types, the mistake below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import VerticalGroup
+from textual.message import Message
+from textual.suggester import Suggester
+from textual.widgets import Input, Static
+
+Suggest = Callable[[str, int], Sequence[str]]  # (text, cursor) -> whole texts that it may become
+
+
+class _Completions(Suggester):
+    def __init__(self, suggest: Suggest) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._suggest = suggest
+
+    async def get_suggestion(self, value: str) -> str | None:
+        found = self._suggest(value, len(value))
+        return next((text for text in found if text.startswith(value) and text != value), None)
+
+
+class FilterBox(VerticalGroup):
+    """Posts `FilterBox.Submitted` with the text when Enter is pressed; Escape posts it empty and
+    leaves. Right takes the completion."""
+
+    DEFAULT_CSS = """
+    FilterBox {
+        height: auto; display: none;
+        &.-open { display: block; }
+        Input { border: none; height: 1; padding: 0 1; background: $panel; }
+        .error { color: $text-error; display: none; padding: 0 1; }
+        &.-wrong .error { display: block; }
+    }
+    """
+
+    class Submitted(Message):
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, placeholder: str, suggest: Suggest | None = None) -> None:
+        super().__init__()
+        self._placeholder = placeholder
+        self._suggest = suggest
+
+    def compose(self) -> ComposeResult:
+        suggester = None if self._suggest is None else _Completions(self._suggest)
+        yield Input(placeholder=self._placeholder, suggester=suggester)
+        yield Static(classes="error", markup=False)
+
+    def open(self) -> None:
+        self.add_class("-open")
+        self.query_one(Input).focus()
+
+    def complain(self, sentence: str | None) -> None:
+        self.set_class(sentence is not None, "-wrong")
+        self.query_one(".error", Static).update(f"✗ {sentence}" if sentence else "")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.post_message(self.Submitted(event.value.strip()))
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape":
+            event.stop()
+            event.prevent_default()
+            self.query_one(Input).value = ""
+            self.remove_class("-open")
+            self.complain(None)
+            self.post_message(self.Submitted(""))

@@ -1,0 +1,134 @@
+"""Fields of a form: a label, what it means, the value, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.containers import VerticalGroup
+from textual.message import Message
+from textual.widgets import Checkbox, Input, Select, Static
+
+Check = Callable[[str], str | None]  # a sentence where the value will not do
+
+
+class Field(VerticalGroup):
+    """One value, as text. `choices` makes it a selection, `flag` a box to tick ("yes" or "").
+
+    Posts `Field.Changed` with the value and whether it is right.
+    """
+
+    DEFAULT_CSS = """
+    Field {
+        height: auto; margin-bottom: 1;
+        .field--label { text-style: bold; }
+        .field--help { color: $text-muted; }
+        .field--error { color: $text-error; display: none; }
+        &.-wrong .field--error { display: block; }
+    }
+    """
+
+    class Changed(Message):
+        def __init__(self, field: Field, value: str, right: bool) -> None:
+            super().__init__()
+            self.field = field
+            self.value = value
+            self.right = right
+
+        @property
+        def control(self) -> Field:
+            return self.field
+
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        sentence: str = "",
+        value: str = "",
+        *,
+        choices: Sequence[str] = (),
+        flag: bool = False,
+        check: Check = lambda _: None,
+    ) -> None:
+        super().__init__(id=f"field-{name}", name=name)
+        self._label = label
+        self._sentence = sentence
+        self._check = check
+        self._first = value
+        self._choices = tuple(choices)
+        self._flag = flag
+
+    def compose(self) -> ComposeResult:
+        if not self._flag:
+            yield Static(self._label, classes="field--label", markup=False)
+        if self._choices:
+            yield Select(
+                [(choice, choice) for choice in self._choices],
+                value=self._first,
+                allow_blank=False,
+                compact=True,
+            )
+        elif self._flag:
+            yield Checkbox(self._label, value=self._first == "yes", compact=True)
+        else:
+            yield Input(self._first, compact=True)
+        if self._sentence:
+            yield Static(self._sentence, classes="field--help", markup=False)
+        yield Static(classes="field--error", markup=False)
+
+    @property
+    def value(self) -> str:
+        if self._choices:
+            return str(self.query_one(Select).value)
+        if self._flag:
+            return "yes" if self.query_one(Checkbox).value else ""
+        return self.query_one(Input).value
+
+    @value.setter
+    def value(self, value: str) -> None:
+        if self._choices:
+            self.query_one(Select).value = value
+        elif self._flag:
+            self.query_one(Checkbox).value = value == "yes"
+        else:
+            self.query_one(Input).value = value
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with the value, in a sentence."""
+        return self._check(self.value)
+
+    def complain(self, sentence: str | None) -> None:
+        """Shows a sentence about the value, or none; also for what the field cannot see."""
+        self.set_class(sentence is not None, "-wrong")
+        self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
+
+    def _changed(self) -> None:
+        sentence = self.error
+        self.complain(sentence)
+        self.post_message(self.Changed(self, self.value, sentence is None))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._changed()
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        event.stop()
+        self._changed()
+
+    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
+        event.stop()
+        self._changed()
+
+
+def whole_number(least: int, most: int) -> Check:
+    def check(value: str) -> str | None:
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if least <= number <= most:
+            return None
+        return f"It must be a whole number from {least:,} to {most:,}."
+
+    return check

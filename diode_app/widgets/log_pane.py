@@ -1,0 +1,129 @@
+"""A run's log as it grows: it can be stopped, and searched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Input, Log, Static
+
+from diode_app.actions import Action, Actions
+from diode_app.data.runs import LOG_BYTES
+from diode_app.data.threads import in_thread
+from diode_engine.runs import Tail
+
+_MOST_LINES = 5000
+
+
+class LogPane(Actions, Vertical):
+    """The end of a text file, followed. While it is stopped the file is read no further."""
+
+    DEFAULT_CSS = """
+    LogPane {
+        height: 1fr;
+        Log { height: 1fr; background: $surface; }
+        Input { border: none; height: 1; background: $panel; display: none; }
+        Input.-open { display: block; }
+        Static { height: 1; color: $text-muted; padding: 0 1; }
+    }
+    """
+    HELP_TITLE = "In a log"
+    ACTIONS = (
+        Action("log.stop", "space", "Stop/go on", "Stop the log, or let it go on."),
+        Action("log.search", "slash", "Search", "Show only the lines that hold a text."),
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._path: Path | None = None
+        self._tail: Tail | None = None
+        self._text = ""
+        self._wanted = ""
+        self._stopped = False
+        self._reading = False
+
+    def compose(self) -> ComposeResult:
+        yield Input(placeholder="text to look for; Escape shows all lines")
+        yield Log(max_lines=_MOST_LINES, auto_scroll=True)
+        yield Static(markup=False)
+
+    def on_mount(self) -> None:
+        self._tell()
+
+    def follow(self, path: Path | None) -> None:
+        """Reads what has been written to the file since the last time."""
+        if path != self._path:
+            self._path, self._text = path, ""
+            self._tail = None if path is None else Tail(path, last=LOG_BYTES)
+            self.query_one(Log).clear()
+        self._tell()
+        if self._tail is not None and not self._stopped and not self._reading:
+            self.run_worker(
+                self._read(self._tail), group="log", description=f"reads {path}",
+                exit_on_error=False,
+            )  # fmt: skip
+
+    async def _read(self, tail: Tail) -> None:
+        self._reading = True
+        try:
+            new = await in_thread(tail.read, "log")
+        finally:
+            self._reading = False
+        if not new or tail is not self._tail:
+            return
+        # A progress bar returns to the start of its line; the last of it counts.
+        new = "\n".join(line.rpartition("\r")[2] for line in new.split("\n"))
+        self._text = (self._text + new)[-2 * LOG_BYTES :]
+        if self._wanted:
+            self._fill()
+        else:
+            self.query_one(Log).write(new)
+        self._tell()
+
+    def _fill(self) -> None:
+        log = self.query_one(Log)
+        log.clear()
+        lines = self._text.splitlines()
+        if self._wanted:
+            lines = [line for line in lines if self._wanted.lower() in line.lower()]
+        log.write_lines(lines[-_MOST_LINES:])
+
+    def _tell(self) -> None:
+        if self._path is None:
+            says = "This run has no log: it was started in a terminal, which showed it."
+        else:
+            says = f"{'‖ stopped' if self._stopped else '▶ following'} · {self._path}"
+            if self._wanted:
+                says = f"lines with {self._wanted!r} · {says}"
+        self.query_one(Static).update(says)
+
+    def action_stop(self) -> None:
+        self._stopped = not self._stopped
+        self.query_one(Log).auto_scroll = not self._stopped
+        self.follow(self._path)
+
+    def action_search(self) -> None:
+        box = self.query_one(Input)
+        box.add_class("-open")
+        box.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._search(event.value)
+
+    def on_key(self, event: events.Key) -> None:
+        box = self.query_one(Input)
+        if event.key == "escape" and box.has_focus:
+            event.stop()
+            event.prevent_default()
+            box.value = ""
+            box.remove_class("-open")
+            self._search("")
+
+    def _search(self, wanted: str) -> None:
+        self._wanted = wanted
+        self._fill()
+        self._tell()
+        self.query_one(Log).focus()

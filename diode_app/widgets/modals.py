@@ -1,0 +1,195 @@
+"""Questions and errors, in front of a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Grid, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.validation import Function
+from textual.widgets import Button, Input, Label, OptionList, SelectionList, Static
+from textual.widgets.option_list import Option
+
+from diode_app.actions import Action, Actions
+
+_BOX = """
+    align: center middle;
+    .box {
+        width: 76; max-width: 96%; height: auto; max-height: 90%;
+        border: round $primary; background: $surface; padding: 0 1; grid-size: 1;
+        grid-rows: auto; grid-gutter: 1 0;
+    }
+    .buttons { layout: grid; grid-size: 2; grid-columns: auto; grid-gutter: 0 2; height: auto; }
+    .title { text-style: bold; }
+"""
+
+
+class Confirm(Actions, ModalScreen[bool]):
+    """A question before something that cannot be undone. The result is whether to do it."""
+
+    DEFAULT_CSS = f"Confirm {{ {_BOX} }}"
+    ACTIONS = (
+        Action("confirm.yes", "y", "Yes", "Do it."),
+        Action("confirm.no", "n,escape", "No", "Leave it."),
+    )
+    AUTO_FOCUS = "#no"
+
+    def __init__(self, question: str, *, yes: str = "Yes") -> None:
+        super().__init__()
+        self._question = question
+        self._yes = yes
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Static(self._question, markup=False)
+            with Grid(classes="buttons"):
+                yield Button(Content(f"{self._yes} (y)"), variant="error", id="yes", compact=True)
+                yield Button(Content("No (n)"), id="no", compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_yes(self) -> None:
+        self.dismiss(True)
+
+    def action_no(self) -> None:
+        self.dismiss(False)
+
+
+class Problem(Actions, ModalScreen[None]):
+    """What went wrong and what to do about it, in a sentence."""
+
+    DEFAULT_CSS = f"Problem {{ {_BOX} .box {{ border: round $error; }} }}"
+    ACTIONS = (Action("problem.close", "escape,enter,q", "Close", "Back to the screen."),)
+
+    def __init__(self, sentence: str, title: str = "That did not work") -> None:
+        super().__init__()
+        self._sentence = sentence
+        self._title = title
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label(f"✗ {self._title}", classes="title", markup=False)
+            yield Static(self._sentence, markup=False)
+            with Grid(classes="buttons"):
+                yield Button("Close", compact=True)
+
+    def on_button_pressed(self) -> None:
+        self.dismiss()
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+
+class Prompt(Actions, ModalScreen[str | None]):
+    """Asks for one line. `check` gives a sentence where it will not do; the result is None where
+    the person leaves."""
+
+    DEFAULT_CSS = f"Prompt {{ {_BOX} .error {{ color: $text-error; }} }}"
+    ACTIONS = (Action("prompt.leave", "escape", "Leave", "Change nothing."),)
+
+    def __init__(
+        self,
+        question: str,
+        value: str = "",
+        *,
+        check: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        super().__init__()
+        self._question = question
+        self._value = value
+        self._check = check
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label(self._question, classes="title", markup=False)
+            yield Input(
+                self._value,
+                validators=[Function(lambda text: self._check(text) is None)],
+                validate_on=["changed"],
+            )
+            yield Static(classes="error", markup=False)
+            yield Static("Enter takes it, Escape leaves everything as it is.", markup=False)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.query_one(".error", Static).update(self._check(event.value) or "")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if self._check(event.value) is None:
+            self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Twins(Actions, ModalScreen[str | None]):
+    """The headless twins of a screen's actions: the chosen one is copied. `twins` are (what it
+    does, command)."""
+
+    DEFAULT_CSS = f"Twins {{ {_BOX} OptionList {{ height: auto; max-height: 16; }} }}"
+    ACTIONS = (
+        Action("twins.copy", "y", "Copy", "Copy this command."),
+        Action("twins.leave", "escape", "Leave", "Back to the screen."),
+    )
+
+    def __init__(self, twins: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._twins = tuple(twins)
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label("The same without the dashboard", classes="title")
+            yield OptionList(
+                *(
+                    Option(Content.assemble(f"{label}\n", (command, "$primary")))
+                    for label, command in self._twins
+                )
+            )
+            with VerticalScroll(can_focus=False):
+                yield Static("Enter or y copies the command, Escape leaves.", markup=False)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._twins[event.option_index][1])
+
+    def action_copy(self) -> None:
+        chosen = self.query_one(OptionList).highlighted
+        self.dismiss(self._twins[chosen or 0][1])
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
+    """Some of several names, in the order in which they are offered; None where the person
+    leaves."""
+
+    DEFAULT_CSS = f"Choose {{ {_BOX} SelectionList {{ height: auto; max-height: 14; }} }}"
+    ACTIONS = (
+        Action("choose.take", "enter", "Take", "Use these."),
+        Action("choose.leave", "escape", "Leave", "Change nothing."),
+    )
+
+    def __init__(self, title: str, names: Sequence[str], chosen: Sequence[str]) -> None:
+        super().__init__()
+        self._title = title
+        self._names = tuple(names)
+        self._chosen = frozenset(chosen)
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label(self._title, classes="title", markup=False)
+            yield SelectionList[str](*((name, name, name in self._chosen) for name in self._names))
+            yield Static("Space chooses, Tab and Enter takes, Escape leaves.", markup=False)
+            yield Button("Use these", compact=True)
+
+    def on_button_pressed(self) -> None:
+        self.action_take()
+
+    def action_take(self) -> None:
+        chosen = self.query_one(SelectionList).selected
+        self.dismiss(tuple(name for name in self._names if name in chosen))
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

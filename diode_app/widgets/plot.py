@@ -1,0 +1,137 @@
+"""Curves and bars in a terminal; textual-plotext is behind this widget alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Static
+from textual_plotext import PlotextPlot
+
+from diode_app.themes import SERIES
+
+# Told apart without colours as well.
+MARKERS = ("braille", "dot", "x", "sd", "*", "+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve: `xs` and `ys` of one length; what is not finite is left out."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Curves over each other. On a logarithmic axis only what is above zero is shown."""
+
+    lines: Sequence[Line]
+    title: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar for each label, side by side, or one under the other where `flat`."""
+
+    labels: Sequence[str]
+    values: Sequence[float]
+    title: str = ""
+    y_label: str = ""
+    flat: bool = False
+
+
+Chart = Lines | Bars
+
+
+class Plot(Vertical):
+    """Shows a chart, or a sentence where there is nothing to draw."""
+
+    DEFAULT_CSS = """
+    Plot {
+        height: 1fr; min-height: 6;
+        PlotextPlot { height: 1fr; }
+        Static { display: none; padding: 1 2; color: $text-muted; }
+        &.-nothing PlotextPlot { display: none; }
+        &.-nothing Static { display: block; }
+    }
+    """
+
+    def __init__(self, nothing: str = "Nothing to draw yet.", *, id: str | None = None) -> None:
+        super().__init__(id=id, classes="-nothing")
+        self._nothing = nothing
+        self._chart: Chart | None = None
+
+    def compose(self) -> ComposeResult:
+        yield PlotextPlot()
+        yield Static(self._nothing, markup=False)
+
+    def on_mount(self) -> None:
+        if self._chart is not None:
+            self.show(self._chart)
+
+    def show(self, chart: Chart) -> None:
+        self._chart = chart
+        if not self.is_mounted:
+            return
+        widget = self.query_one(PlotextPlot)
+        plt = widget.plt
+        plt.clear_data()
+        plt.clear_figure()
+        drawn = _lines(plt, chart) if isinstance(chart, Lines) else _bars(plt, chart)
+        self.set_class(not drawn, "-nothing")
+        widget.refresh()
+
+
+def _lines(plt: Any, chart: Lines) -> bool:
+    drawn = False
+    for number, line in enumerate(chart.lines):
+        points = [
+            (x, y)
+            for x, y in zip(line.xs, line.ys, strict=True)
+            if math.isfinite(x)
+            and math.isfinite(y)
+            and (x > 0 or not chart.log_x)
+            and (y > 0 or not chart.log_y)
+        ]
+        if not points:
+            continue
+        drawn = True
+        plt.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            label=line.name,
+            color=SERIES[number % len(SERIES)],
+            marker=MARKERS[number % len(MARKERS)],
+        )
+    if drawn:
+        plt.title(chart.title)
+        plt.xlabel(chart.x_label)
+        plt.ylabel(chart.y_label)
+        plt.xscale("log" if chart.log_x else "linear")
+        plt.yscale("log" if chart.log_y else "linear")
+    return drawn
+
+
+def _bars(plt: Any, chart: Bars) -> bool:
+    if not chart.values:
+        return False
+    plt.bar(
+        list(chart.labels),
+        list(chart.values),
+        orientation="horizontal" if chart.flat else "vertical",
+        color=SERIES[0],
+        width=0.6,
+    )
+    plt.title(chart.title)
+    plt.ylabel(chart.y_label)
+    return True

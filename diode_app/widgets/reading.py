@@ -1,0 +1,62 @@
+"""Reads for one place on the screen: off the event loop, one at a time, the last word shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from textual.widget import Widget
+
+from diode_app.data.source import Source
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+T = TypeVar("T")
+
+
+class Reading(Generic[T]):
+    """`ask` reads in a thread and gives the frozen result to `show`, or a sentence to `fail`.
+
+    While one read is under way, further ones wait, and only the last of them is done: a store
+    that changes all the time is shown as fast as it can be read, and no faster.
+    """
+
+    def __init__(
+        self, node: Widget, source: Source, show: Callable[[T], None], fail: Callable[[str], None]
+    ) -> None:
+        self._node = node
+        self._source = source
+        self._show = show
+        self._fail = fail
+        self._busy = False
+        self._next: Callable[[Store], T] | None = None
+
+    def ask(self, work: Callable[[Store], T]) -> None:
+        """`work` runs in a thread: it touches nothing but the store and what is frozen."""
+        self._next = work
+        if not self._busy:
+            self._busy = True
+            self._node.run_worker(
+                self._go(),
+                group="reading",
+                description=f"reads for {self._node!r}",
+                exit_on_error=False,
+            )
+
+    async def _go(self) -> None:
+        try:
+            while (work := self._next) is not None:
+                self._next = None
+                try:
+                    result = await self._source.read(work)
+                except DiodeError as error:
+                    self._fail(str(error))
+                except Exception as error:  # noqa: BLE001  # a read must not end the dashboard
+                    self._fail(f"This could not be read ({error!r}); please report it.")
+                else:
+                    if self._next is None and self._node.is_mounted:
+                        self._show(result)
+        finally:
+            self._busy = False

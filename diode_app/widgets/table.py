@@ -1,0 +1,334 @@
+"""A table in pages, which the store sorts, filters and cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import DataTable, Static
+from textual.widgets.data_table import CellDoesNotExist
+
+from diode_app.actions import Action, Actions
+from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json
+from diode_app.data.threads import in_thread
+from diode_app.session import Session
+from diode_app.widgets.badge import table_badge
+from diode_app.widgets.filter_box import FilterBox, Suggest
+from diode_app.widgets.modals import Confirm, Problem, Prompt
+from diode_app.widgets.reading import Reading
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+Read = Callable[["Store", PageQuery], Page]
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` is the cell's name in a row and, where `sortable`, what the reader sorts by. `state`
+    cells are a run's state as `text.state` writes it."""
+
+    key: str
+    label: str
+    sortable: bool = True
+    right: bool = False
+    state: bool = False
+
+
+class PagedTable(Actions, Vertical):
+    """Shows what `read(store, query)` gives for one page; the reader runs in a thread, raises a
+    DiodeError where it cannot make sense of the filter, and must be quick.
+
+    `reload` reads again and keeps the cursor where it is. Posts `PagedTable.Chosen` (Enter or a
+    click) and `PagedTable.Pointed` (the cursor is on it) with the row's key.
+    """
+
+    DEFAULT_CSS = """
+    PagedTable {
+        height: 1fr;
+        DataTable { height: 1fr; background: $surface; }
+        .table--foot { height: 1; color: $text-muted; padding: 0 1; }
+    }
+    """
+    HELP_TITLE = "In a table"
+    ACTIONS = (
+        Action("table.filter", "slash", "Filter", "Show only the rows that a query matches."),
+        Action("table.sort", "s", "Sort", "Sort by the next column."),
+        Action("table.reverse", "o", "Reverse", "Turn the order round.", footer=False),
+        Action("table.next-page", "right_square_bracket", "Next page", "The next rows.",
+               footer=False),
+        Action("table.previous-page", "left_square_bracket", "Previous page",
+               "The rows before.", footer=False),
+        Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
+               "JSON."),
+    )  # fmt: skip
+
+    class Chosen(Message):
+        def __init__(self, table: PagedTable, key: str) -> None:
+            super().__init__()
+            self.table = table
+            self.key = key
+
+        @property
+        def control(self) -> PagedTable:
+            return self.table
+
+    class Pointed(Chosen):
+        pass
+
+    def __init__(
+        self,
+        session: Session,
+        columns: Sequence[Column],
+        read: Read,
+        *,
+        what: str,
+        sort: str | None = None,
+        descending: bool = False,
+        filter_hint: str = "",
+        suggest: Suggest | None = None,
+        id: str | None = None,
+    ) -> None:
+        """`what` the rows are, in the plural: it names the exported file as well."""
+        super().__init__(id=id)
+        self._session = session
+        self._columns = tuple(columns)
+        self._read = read
+        self._what = what
+        self._filter_hint = filter_hint
+        self._suggest = suggest
+        self._reading: Reading[tuple[PageQuery, Page]] = Reading(
+            self, session.source, self._show, self._fail
+        )
+        self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
+        self.page = Page()
+
+    # What it consists of
+
+    def compose(self) -> ComposeResult:
+        yield FilterBox(self._filter_hint, self._suggest)
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Static(classes="table--foot", markup=False)
+
+    def on_mount(self) -> None:
+        self._make_columns()
+
+    @property
+    def grid(self) -> DataTable[Text]:
+        return self.query_one(DataTable)
+
+    def focus_rows(self) -> None:
+        self.grid.focus()
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self._make_columns()
+        self._fill(self.page)
+
+    def _make_columns(self) -> None:
+        self.grid.clear(columns=True)
+        for column in self._columns:
+            self.grid.add_column(self._heading(column), key=column.key)
+
+    def _heading(self, column: Column) -> Text:
+        mark = ""
+        if column.key == self.query_now.sort:
+            mark = " ▼" if self.query_now.descending else " ▲"
+        return Text(column.label + mark, justify="right" if column.right else "left")
+
+    # Reading
+
+    def reload(self) -> None:
+        query, read = self.query_now, self._read
+        self._reading.ask(lambda store: (query, read(store, query)))
+
+    def ask(self, query: PageQuery) -> None:
+        """Shows this from now on."""
+        self.query_now = replace(query, rows=min(query.rows, MOST_ROWS))
+        self.reload()
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-self.page.total // self.query_now.rows))
+
+    def _show(self, found: tuple[PageQuery, Page]) -> None:
+        query, page = found
+        self.query_one(FilterBox).complain(None)
+        if not page.rows and query.page and page.total:  # rows have gone since
+            self.ask(replace(query, page=0))
+            return
+        for column in self._columns:
+            self.grid.columns[_key(column)].label = self._heading(column)
+        self._fill(page)
+        shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
+        matching = f" · filter: {query.filter}" if query.filter else ""
+        self.query_one(".table--foot", Static).update(
+            f"{shown}{page.total:,} {self._what}{matching}"
+        )
+
+    def _fail(self, sentence: str) -> None:
+        if self.query_now.filter:
+            self.query_one(FilterBox).complain(sentence)
+        else:
+            self.query_one(".table--foot", Static).update(f"✗ {sentence}")
+
+    def _fill(self, page: Page) -> None:
+        grid = self.grid
+        keys = [row.key for row in page.rows]
+        if keys == [key.value for key in grid.rows]:  # only what changed is painted
+            for row in page.rows:
+                for column in self._columns:
+                    cell = self._cell(column, row.cells)
+                    if grid.get_cell(row.key, column.key) != cell:
+                        grid.update_cell(row.key, column.key, cell, update_width=True)
+        else:
+            at, scroll = self.pointed, grid.scroll_y
+            grid.clear()
+            for row in page.rows:
+                grid.add_row(*(self._cell(c, row.cells) for c in self._columns), key=row.key)
+            if at in keys:
+                grid.move_cursor(row=keys.index(at), scroll=False)
+                grid.scroll_to(y=scroll, animate=False)
+        self.page = page
+
+    def _cell(self, column: Column, cells: Mapping[str, str]) -> Text:
+        value = cells.get(column.key, "")
+        if column.state:
+            return table_badge(self.app, value)
+        return Text(value, justify="right" if column.right else "left", no_wrap=True)
+
+    # The cursor
+
+    @property
+    def pointed(self) -> str | None:
+        """The key of the row that the cursor is on."""
+        grid = self.grid
+        if not grid.row_count:
+            return None
+        try:
+            return grid.coordinate_to_cell_key(grid.cursor_coordinate).row_key.value
+        except CellDoesNotExist:
+            return None
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        event.stop()
+        if event.row_key.value is not None:
+            self.post_message(self.Chosen(self, event.row_key.value))
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        event.stop()
+        if event.row_key.value is not None:
+            self.post_message(self.Pointed(self, event.row_key.value))
+
+    # Filter, order, pages
+
+    def action_filter(self) -> None:
+        self.query_one(FilterBox).open()
+
+    def on_filter_box_submitted(self, event: FilterBox.Submitted) -> None:
+        event.stop()
+        self.ask(replace(self.query_now, filter=event.text, page=0))
+        self.focus_rows()
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        event.stop()
+        self._sort_by(str(event.column_key.value))
+
+    def _sort_by(self, key: str) -> None:
+        if key not in {column.key for column in self._columns if column.sortable}:
+            return
+        query = self.query_now
+        turned = query.sort == key and not query.descending
+        self.ask(replace(query, sort=key, descending=turned, page=0))
+
+    def action_sort(self) -> None:
+        keys = [column.key for column in self._columns if column.sortable]
+        if keys:
+            now = self.query_now.sort
+            following = keys.index(now) + 1 if now in keys else 0
+            self.ask(
+                replace(self.query_now, sort=keys[following % len(keys)], descending=False, page=0)
+            )
+
+    def action_reverse(self) -> None:
+        self.ask(replace(self.query_now, descending=not self.query_now.descending, page=0))
+
+    def action_next_page(self) -> None:
+        if self.query_now.page + 1 < self.pages:
+            self.ask(replace(self.query_now, page=self.query_now.page + 1))
+
+    def action_previous_page(self) -> None:
+        if self.query_now.page:
+            self.ask(replace(self.query_now, page=self.query_now.page - 1))
+
+    # Export
+
+    def action_export(self) -> None:
+        self.run_worker(self._export(), group="export", exit_on_error=False)
+
+    async def _export(self) -> None:
+        given = await self.app.push_screen_wait(
+            Prompt(
+                f"Write these {self.page.total:,} {self._what} to (.csv or .json)",
+                str(Path.cwd() / f"{self._what.replace(' ', '-')}.csv"),
+                check=_check_target,
+            )
+        )
+        if given is None:
+            return
+        target = Path(given).expanduser()
+        if target.exists() and not await self.app.push_screen_wait(
+            Confirm(f"{target} exists already. Replace it?", yes="Replace it")
+        ):
+            return
+        try:
+            count = await self._write(target)
+        except (DiodeError, OSError) as error:
+            await self.app.push_screen_wait(Problem(f"{target} was not written: {error}"))
+            return
+        self.notify(f"{count:,} {self._what} are in {target}.", markup=False)
+
+    async def _write(self, target: Path) -> int:
+        query = replace(self.query_now, page=0, rows=MOST_ROWS)
+        read = self._read
+
+        def all_of(store: Store) -> list[Mapping[str, Any]]:
+            records: list[Mapping[str, Any]] = []
+            page = query
+            while rows := read(store, page).rows:
+                records.extend(row.record for row in rows)
+                page = replace(page, page=page.page + 1)
+            return records
+
+        records = await self._session.source.read(all_of)
+        text = as_json(records) if target.suffix == ".json" else as_csv(records)
+        beside = target.with_name(f".unfinished-{target.name}")
+
+        def written() -> None:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(target)
+
+        await in_thread(written, "export")
+        return len(records)
+
+
+def _key(column: Column) -> Any:
+    from textual.widgets.data_table import ColumnKey
+
+    return ColumnKey(column.key)
+
+
+def _check_target(given: str) -> str | None:
+    path = Path(given).expanduser()
+    if path.suffix not in (".csv", ".json"):
+        return "The name must end in .csv or .json."
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent}."
+    return None
