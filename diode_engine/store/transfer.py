@@ -1,4 +1,4 @@
-"""Timings to and from files: JSON and msgpack, plain or compressed with Zstandard.
+"""Timings to and from files: JSON and msgpack, plain, compressed with Zstandard, or packed.
 
 The format is described in docs/dataset-format.md. A file is read whole or not at all:
 whatever is wrong with it is a DatasetError that names the place.
@@ -23,12 +23,16 @@ import numpy.typing as npt
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.hardware import H200, Environment, Hardware
 from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
+from diode_engine.store.packed import FIELDS as PACKED_FIELDS
+from diode_engine.store.packed import pack, unpack
 from diode_engine.store.store import Imported, Store
 from diode_engine.table import FAILURES, TimingTable
 
 FORMAT = "diode-dataset"
 VERSION = 1
-SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst")
+PACKED_VERSION = 2  # the same, but for the timings (see `packed`)
+PACKED = ".packed.zst"
+SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst", PACKED)
 MAX_BYTES = 512 << 20  # of a dataset once decompressed: about 7 million timings as JSON
 KNOWN_HARDWARE = {H200.name: H200}  # what a dataset may name without its facts
 
@@ -55,25 +59,40 @@ class Group:
 
 
 def dataset_key(table: TimingTable) -> str:
-    """32 hex digits that name this table's rows, in this order, whatever file they are in."""
+    """32 hex digits that name this table's rows, whatever file they are in and in whatever order
+    they and their records are."""
     digest = hashlib.sha256()
-    for records in (table.problems, table.candidates, table.environments):
-        digest.update(json.dumps([record.key for record in records]).encode())
-    for field in fields(table)[3:]:
+    columns: list[npt.NDArray[Any]] = []
+    for name in ("problem", "candidate", "environment"):
+        records, index = getattr(table, f"{name}s"), getattr(table, name)
+        keys = {i: records[i].key for i in np.unique(index).tolist()}
+        place = {key: n for n, key in enumerate(sorted(set(keys.values())))}
+        digest.update(json.dumps(list(place)).encode())
+        rank = np.zeros(len(records), dtype="<i8")
+        rank[list(keys)] = [place[key] for key in keys.values()]
+        columns.append(rank[index])
+    for field in fields(table)[6:]:
         column = getattr(table, field.name)
-        digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).tobytes())
+        if column.dtype == np.float64:  # as bits, of which NaN has several forms
+            columns.append(np.where(np.isnan(column), np.nan, column).astype("<f8").view("<i8"))
+        else:
+            columns.append(column.astype("<i8"))
+    order = np.lexsort(columns)
+    for column in columns:
+        digest.update(column[order].tobytes())
     return content_key("dataset", {"sha256": digest.hexdigest()})
 
 
 def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
     """Writes the table, rows in its order, replacing the file at once and only when complete.
 
-    The suffix (one of SUFFIXES) says how. Raises DatasetError where it is another one, the
-    file cannot be written, or it would be larger than what is read.
+    The suffix (one of SUFFIXES) says how; the packed form keeps times to the nanosecond.
+    Raises DatasetError where it is another one, the file cannot be written, or it would be
+    larger than what is read.
     """
     where = Path(path)
     suffix = _suffix(where)
-    document = _document(table)
+    document = _document(table, packed=suffix == PACKED)
     try:
         if suffix.startswith(".json"):
             data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
@@ -91,7 +110,9 @@ def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
     if suffix.endswith(".zst"):
         import zstandard
 
-        data = zstandard.ZstdCompressor(level=12, write_checksum=True).compress(data)
+        # what is packed is small, and more effort takes a few bits off every timing
+        level = 19 if suffix == PACKED else 12
+        data = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(data)
     _replace(where, data)
 
 
@@ -108,6 +129,8 @@ def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> T
 def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ...]]:
     """As `read_dataset` where times are not required, and how the file groups its rows."""
     table, rows = _read(Path(path), times_required=False)
+    if rows is None:
+        raise DatasetError(f"{path} is packed, which keeps no groups; export it in another form.")
     ends = np.cumsum(rows.lengths).tolist()
     return table, tuple(
         Group(table.problems[problem], table.environments[environment], slice(end - n, end))
@@ -118,8 +141,8 @@ def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ..
 
 
 def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
-    """Adds the file's timings as one run of kind import, all or nothing. The run is keyed by
-    the content: what was imported before, from whichever file, is not added again."""
+    """Adds the file's timings as one run of kind import, all or nothing. What the store holds
+    already, from whichever file or run, is not added again (see Store.import_table)."""
     table = read_dataset(path)
     spec = {"file": str(path), "timings": len(table), "version": VERSION}
     return store.import_table(table, key=dataset_key(table), spec=spec)
@@ -154,14 +177,14 @@ def _suffix(path: Path) -> str:
 # Writing
 
 
-def _document(table: TimingTable) -> dict[str, Any]:
+def _document(table: TimingTable, *, packed: bool) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": PACKED_VERSION if packed else VERSION,
         "environments": [environment.to_dict() for environment in table.environments],
         "problems": [problem.to_dict() for problem in table.problems],
         "candidates": [candidate.to_dict() for candidate in table.candidates],
-        "timings": _groups(table),
+        "timings": pack(table) if packed else _groups(table),
     }
 
 
@@ -213,11 +236,13 @@ def _replace(path: Path, data: bytes) -> None:
 # Reading bytes
 
 
-def _read(where: Path, times_required: bool) -> tuple[TimingTable, _Rows]:
+def _read(where: Path, times_required: bool) -> tuple[TimingTable, _Rows | None]:
     suffix = _suffix(where)
     try:
         data = _load(where, compressed=suffix.endswith(".zst"))
         document = _parse_json(data) if suffix.startswith(".json") else _parse_msgpack(data)
+        if _version(document) == PACKED_VERSION:
+            return _packed_table(document), None
         return _table(document, times_required)
     except MemoryError:
         raise DatasetError(f"{where} does not fit in this machine's memory; split it.") from None
@@ -321,15 +346,36 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
 # Reading the document
 
 
-def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
+def _version(document: Any) -> int:
     _mapping(document, "It", _FIELDS, _FIELDS)
     if document["format"] != FORMAT:
         raise _Malformed(f"Its format is {_show(document['format'])}; it must be {FORMAT!r}.")
-    if type(document["version"]) is not int or document["version"] != VERSION:
+    version = document["version"]
+    if type(version) is not int or version not in (VERSION, PACKED_VERSION):
         raise _Malformed(
-            f"Its version is {_show(document['version'])} and this Diode reads {VERSION}; update "
-            "Diode, or write the dataset again."
+            f"Its version is {_show(version)} and this Diode reads {VERSION} and "
+            f"{PACKED_VERSION}; update Diode, or write the dataset again."
         )
+    return version
+
+
+def _packed_table(document: Any) -> TimingTable:
+    environments = _records(document, "environments", _environment)
+    problems = _records(document, "problems", Problem.from_dict)
+    candidates = _records(document, "candidates", Candidate.from_dict)
+    timings = document["timings"]
+    _mapping(timings, "timings", PACKED_FIELDS, PACKED_FIELDS)
+    try:
+        columns = unpack(timings, len(candidates))
+        table = TimingTable(problems, candidates, environments, **columns)
+    except RecordError as error:
+        raise _Malformed(f"timings: {_shortened(str(error))}") from None
+    if np.any(table.failure == _NOT_TIMED):
+        raise _Malformed("timings: Its rows must have a time or a failure.")
+    return table
+
+
+def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
     environments = _records(document, "environments", _environment)
     problems = _records(document, "problems", Problem.from_dict)
     candidates = _records(document, "candidates", Candidate.from_dict)

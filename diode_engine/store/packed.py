@@ -1,0 +1,111 @@
+"""A table's rows as packed columns: what a compact dataset file holds.
+
+A column is the little-endian bytes of whole numbers, all lowest bytes first, then all second
+ones, and so on (the shuffle filter of HDF5): neighbours in a file are then alike, which halves
+what compression leaves. Times are whole nanoseconds, finer than GPUs' clocks tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.errors import RecordError
+from diode_engine.table import FAILURES, TimingTable
+
+FIELDS = {"rows", "failures", "columns"}
+_NS = 1000  # in a microsecond
+_TIMES = ("min_us", "median_us", "spread_us")
+_COLUMNS = ("problem", "candidate", "environment", *_TIMES, "repeats", "failure")
+_SIZES = (1, 2, 4, 8)  # bytes of a number
+
+Numbers = npt.NDArray[np.int64]
+
+
+def pack(table: TimingTable) -> dict[str, Any]:
+    """The rows as {"rows", "failures", "columns"}, in their order; docs/dataset-format.md
+    describes them."""
+    ns = {name: _nanoseconds(getattr(table, name)) for name in _TIMES}
+    both = (ns["min_us"] > 0) & (ns["median_us"] > 0)
+    ns["median_us"] = np.where(both, ns["median_us"] - ns["min_us"] + 1, ns["median_us"])
+    columns: dict[str, Numbers] = {
+        **{name: getattr(table, name).astype(np.int64) for name in _COLUMNS if name not in _TIMES},
+        **ns,
+    }
+    columns["candidate"] = np.diff(columns["candidate"], prepend=0) % max(1, len(table.candidates))
+    return {
+        "rows": len(table),
+        "failures": [str(reason) for reason in FAILURES],
+        "columns": {name: _planes(columns[name]) for name in _COLUMNS},
+    }
+
+
+def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a TimingTable of so many candidates, from what has FIELDS. Raises
+    RecordError where they are malformed; what is out of range in a sound column the table
+    itself refuses."""
+    rows, names, packed = given["rows"], given["failures"], given["columns"]
+    if type(rows) is not int or rows < 0:
+        raise RecordError(f"Its number of rows is {rows!r}; it must be a whole number from 0 up.")
+    if not isinstance(packed, dict) or set(packed) != set(_COLUMNS):
+        raise RecordError(f"Its columns must be {', '.join(_COLUMNS)}.")
+    column = {name: _numbers(name, packed[name], rows) for name in _COLUMNS}
+    column["candidate"] = np.cumsum(column["candidate"]) % max(1, candidates)
+    least = column["min_us"]
+    both = (least > 0) & (column["median_us"] > 0)
+    column["median_us"] = np.where(both, column["median_us"] + least - 1, column["median_us"])
+    for name in ("problem", "environment", "repeats"):
+        if rows and column[name].max() > np.iinfo(np.int32).max:
+            raise RecordError(f"The column {name} holds a number of more than 31 bits.")
+    return {
+        **{n: column[n].astype(np.int32) for n in _COLUMNS if n not in (*_TIMES, "failure")},
+        **{name: _microseconds(column[name]) for name in _TIMES},
+        "failure": _failures(names)[np.minimum(column["failure"], len(names) + 1)],
+    }
+
+
+def _nanoseconds(us: npt.NDArray[np.float64]) -> Numbers:
+    """One more than the nanoseconds; 0 for NaN. What is under half of one is one, so that a
+    time stays a time."""
+    ns = np.rint(us * _NS)
+    ns[(ns == 0) & (us > 0)] = 1
+    return np.where(np.isnan(us), 0, np.nan_to_num(ns) + 1).astype(np.int64)
+
+
+def _microseconds(numbers: Numbers) -> npt.NDArray[np.float64]:
+    return np.where(numbers == 0, np.nan, (numbers - 1) / _NS)
+
+
+def _planes(numbers: Numbers) -> dict[str, Any]:
+    most = int(numbers.max(initial=0))
+    size = next(size for size in _SIZES if most < 1 << (8 * size))
+    flat = numbers.astype(f"<u{size}").view(np.uint8).reshape(-1, size)
+    return {"bytes": size, "data": np.ascontiguousarray(flat.T).tobytes()}
+
+
+def _numbers(name: str, given: Any, rows: int) -> Numbers:
+    if not isinstance(given, dict) or set(given) != {"bytes", "data"}:
+        raise RecordError(f"The column {name} must have bytes and data.")
+    size, data = given["bytes"], given["data"]
+    if type(size) is not int or size not in _SIZES:
+        raise RecordError(f"The column {name} has numbers of {size!r} bytes; it can be 1 to 8.")
+    if not isinstance(data, bytes) or len(data) != rows * size:
+        raise RecordError(f"The column {name} must have {rows} numbers of {size} bytes as data.")
+    planes = np.frombuffer(data, np.uint8).reshape(size, rows)
+    found = np.ascontiguousarray(planes.T).view(f"<u{size}").reshape(rows)
+    if rows and found.max() > np.iinfo(np.int64).max // 4:
+        raise RecordError(f"The column {name} holds a number that is out of range.")
+    return found.astype(np.int64)
+
+
+def _failures(names: Any) -> npt.NDArray[np.uint8]:
+    """Our code for each of the file's; the last one stands for numbers beyond."""
+    known = {str(reason): code for code, reason in enumerate(FAILURES, 1)}
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RecordError("Its failures must be a list of their names.")
+    if unknown := [name for name in names if name not in known]:
+        raise RecordError(f"Its failures name {', '.join(unknown[:3])}, which Diode does not know.")
+    return np.array([0, *(known[name] for name in names), len(FAILURES) + 1], np.uint8)
