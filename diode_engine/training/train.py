@@ -21,11 +21,11 @@ from diode_engine.models.artifact import (
 )
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.protocol import TimingModel
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
 from diode_engine.training import splits
+from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.fit import Report, Settings, fit, learnable, one_environment
 from diode_engine.validation import evaluate
 
@@ -85,7 +85,8 @@ def train(
     """Fits a model of this family for the GPU named `hardware` and registers it as the next
     version of `name` (the family's, if None), with `default` as the one that is taken there.
 
-    Its metrics are those on the held-out problems (`splits.held_out`), which it has not seen.
+    Its metrics are those on the held-out problems (`splits.held_out`), which it has not seen;
+    how sure it is was learned from the others.
     With `everything` a second model is fitted, to all problems, and registered; the metrics
     remain the first one's, and the notes say so. `runs` are the keys of the runs that the
     timings came from. Raises TrainingError where the timings do not suffice.
@@ -102,23 +103,26 @@ def train(
             f"few to judge a model by ({LEAST_HELD_OUT} are needed): collect or import more."
         )
     members = fit(learned, family, seed=seed, settings=settings, report=report)
+    confidence = learn_confidence(learned, family, seed=seed, settings=settings, report=report)
     # Failed candidates take part: whoever chooses one has chosen badly.
     judged = splits.split(one)[1]
     manifest = _manifest(name, family, learned, runs)
-    metrics = _metrics(manifest, members, judged)
+    metrics = _metrics(Artifact(manifest, members, confidence), judged)
     notes = f"The metrics are on {problems} problems that this model has not seen."
     if everything:
         learned = usable
         members = fit(learned, family, seed=seed, settings=settings, report=report)
         manifest = _manifest(name, family, learned, runs)
+        if confidence is not None:  # of the first model: the one that can be judged
+            confidence = replace(confidence, places=places_of(learned))
         notes = (
             "This model has seen all problems. The metrics are those of one made the same way "
             f"without {problems} of them, on these."
         )
-    manifest = replace(manifest, metrics=metrics, notes=notes)
+    manifest = replace(manifest, metrics=metrics, notes=notes, everything=everything)
     with tempfile.TemporaryDirectory(prefix="diode-model-") as folder:
         made = Path(folder) / name
-        save_artifact(made, manifest, members)
+        save_artifact(made, manifest, members, confidence)
         model = registry.register(made, default=default)
     return Trained(
         model=model,
@@ -205,12 +209,10 @@ def _manifest(name: str, family: str, learned: TimingTable, runs: Sequence[str])
     )
 
 
-def _metrics(
-    manifest: Manifest, members: tuple[TimingModel, ...], held_out: TimingTable
-) -> Mapping[str, Any]:
+def _metrics(model: Artifact, held_out: TimingTable) -> Mapping[str, Any]:
     """Efficiencies (see validation.metrics) and errors on these problems, and what others that
     choose reach on them."""
-    report = evaluate(held_out, Predictor(Artifact(manifest, members)), name=manifest.name)
+    report = evaluate(held_out, Predictor(model), name=model.manifest.name)
     row, *others = report.rows
     metrics = {
         "problems": report.problems,

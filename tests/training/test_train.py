@@ -13,6 +13,7 @@ import pytest
 from diode_engine import registry
 from diode_engine.errors import TrainingError
 from diode_engine.hardware import H200, Environment
+from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Progress
@@ -71,7 +72,11 @@ def test_each_family_is_trained_and_registered(
     manifest = trained.model.manifest
     assert manifest.family == family
     assert [member["family"] for member in manifest.members] == members
-    assert list(dict.fromkeys(member for member, _ in steps)) == list(dict.fromkeys(members))
+    names = list(dict.fromkeys(members))
+    seen = list(dict.fromkeys(member for member, _ in steps))
+    assert seen[: len(names)] == names
+    folds = [f"{member}, fold {i} of 3" for i in (1, 2, 3) for member in names]
+    assert seen[len(names) :] == folds  # for the confidence
 
     learned, held_out = split(learnable(timings))
     assert manifest.hardware == H200
@@ -122,6 +127,15 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings: TimingTab
     assert shipped.problems == honest.problems + honest.held_out_problems
     assert shipped.model.manifest.metrics == honest.model.manifest.metrics
     assert shipped.model.manifest.identity != honest.model.manifest.identity
+    # How sure it is was learned with the first: only what lies near its problems is known anew.
+    first, second = (
+        load_artifact(trained.model.folder).confidence for trained in (honest, shipped)
+    )
+    assert first is not None
+    assert second is not None
+    np.testing.assert_array_equal(first.weight, second.weight)
+    assert (first.places.shape[1], second.places.shape[1]) == (honest.problems, shipped.problems)
+    assert (honest.model.manifest.everything, shipped.model.manifest.everything) == (False, True)
     assert "has seen all problems" in shipped.model.manifest.notes
     assert "has not seen" in honest.model.manifest.notes
 

@@ -1,0 +1,90 @@
+"""How sure a model is, learned from its training problems alone.
+
+The problems are parted into folds. Models made in the same way but in fewer steps predict each
+fold without having seen it, and what came of their choices is what the confidence is fitted to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.errors import TrainingError
+from diode_engine.models.confidence import Confidence, distance
+from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
+from diode_engine.models.fitting import Progress
+from diode_engine.models.neighbours import Places, places
+from diode_engine.table import TimingTable
+from diode_engine.training.fit import Report, Settings, examples, fit
+from diode_engine.training.splits import folds
+
+# Three models of half the steps on two thirds of the problems cost as much as the model itself.
+FOLDS = 3
+_STEPS = 2
+
+
+def learn_confidence(
+    table: TimingTable,
+    family: str,
+    *,
+    seed: int = 0,
+    settings: Settings | None = None,
+    report: Report = lambda member, progress: None,
+) -> Confidence | None:
+    """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
+    are too few to say."""
+    if len(np.unique(table.problem)) < LEAST_CASES:
+        return None
+    fewer = _fewer_steps(settings or Settings())
+    unseen: list[Unseen] = []
+    for part in folds(table, FOLDS, seed=seed):
+
+        def told(member: str, progress: Progress, name: str = part.name) -> None:
+            report(f"{member}, {name}", progress)
+
+        try:
+            members = fit(part.learned, family, seed=seed, settings=fewer, report=told)
+        except TrainingError:  # by chance too few problems fell into the other folds
+            return None
+        if not len(part.judged):
+            continue
+        seen = places_of(part.learned)
+        hardware = part.judged.environments[int(part.judged.environment[0])].hardware
+        judged = examples(part.judged, hardware)
+        log_us = np.stack([m.predict(judged.x) for m in members]).astype(np.float64)
+        library = judged.x[:, features.NAMES.index("aten")] > 0
+        for start, count in zip(judged.starts, judged.counts, strict=True):
+            rows = slice(start, start + count)
+            problem = part.judged.problems[int(judged.problem[start])]
+            if count > 1:
+                unseen.append(
+                    Unseen(
+                        log_us[:, rows],
+                        judged.log_us[rows].astype(np.float64),
+                        library[rows],
+                        distance(problem, seen),
+                    )
+                )
+    if len(unseen) < LEAST_CASES:
+        return None
+    return fit_confidence(unseen, places_of(table))
+
+
+def places_of(table: TimingTable) -> Places:
+    """Where the problems with timings are."""
+    return places([table.problems[i] for i in np.unique(table.problem)])
+
+
+def _fewer_steps(settings: Settings) -> Settings:
+    trees, network = settings.trees, settings.network
+    return replace(
+        settings,
+        trees=replace(
+            trees,
+            rounds=max(trees.rounds // _STEPS, 1),
+            learning_rate=min(trees.learning_rate * _STEPS, 1),
+        ),
+        network=replace(network, epochs=max(network.epochs // _STEPS, 1)),
+    )
