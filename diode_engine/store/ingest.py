@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,6 +69,54 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
     return len(table)
 
 
+def rows_there(
+    connection: sa.Connection, table: TimingTable
+) -> tuple[npt.NDArray[np.bool_], int | None]:
+    """[n] which rows the store holds already, to the nanosecond (as a packed dataset keeps
+    them), and the last run that holds one; of rows that are equal, as many as it holds."""
+    there = np.zeros(len(table), dtype=np.bool_)
+    last: int | None = None
+    problems = _known(connection, schema.problems, [p.key for p in table.problems])
+    environments = _known(connection, schema.environments, [e.key for e in table.environments])
+    if not len(table) or not problems or not environments:
+        return there, last
+    candidates = _known(connection, schema.candidates, [c.key for c in table.candidates])
+    reasons = failure_reasons(connection)
+    columns: list[list[Any]] = [
+        [candidates.get(table.candidates[i].key) for i in table.candidate.tolist()],
+        *(_nanoseconds(c.tolist()) for c in (table.min_us, table.median_us, table.spread_us)),
+        table.repeats.tolist(),
+        [reasons.get(FAILURES[code - 1]) if code else None for code in table.failure.tolist()],
+    ]
+    t, s = schema.timings.c, schema.sweeps.c
+    held = sa.select(
+        t.candidate, t.min_us, t.median_us, t.spread_us, t.repeats, t.failure, s.run
+    ).join_from(schema.sweeps, schema.timings)
+    pairs, group = np.unique(
+        (table.problem.astype(np.int64) << 32) | table.environment, return_inverse=True
+    )
+    rows_of = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    for pair, rows in zip(pairs.tolist(), rows_of, strict=True):
+        problem = problems.get(table.problems[pair >> 32].key)
+        environment = environments.get(table.environments[pair & _LOW].key)
+        if problem is None or environment is None:
+            continue
+        runs_of: dict[tuple[Any, ...], list[int]] = {}
+        here = held.where(s.problem == problem, s.environment == environment)
+        for candidate, *times, repeats, failure, run in connection.execute(here):
+            row = (candidate, *_nanoseconds(times), repeats, failure)
+            runs_of.setdefault(row, []).append(run)
+        for i in rows.tolist():
+            if equal := runs_of.get(tuple(column[i] for column in columns)):
+                last = max(equal.pop(), last or 0)
+                there[i] = True
+    return there, last
+
+
+def _nanoseconds(times_us: Iterable[float | None]) -> list[float | None]:
+    return [None if us is None or us != us else round(us, 3) for us in times_us]
+
+
 def failure_reasons(connection: sa.Connection) -> dict[str, int]:
     """The ids of the reasons of failure that the store knows."""
     return pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
@@ -84,10 +132,7 @@ def _ids(
     used, first = np.unique(index, return_index=True)
     used = used[np.argsort(first)]
     keys = [records[i].key for i in used.tolist()]
-    known: dict[str, int] = {}
-    for start in range(0, len(keys), _KEYS_A_QUERY):
-        some = keys[start : start + _KEYS_A_QUERY]
-        known |= pairs_of(connection, table.c.key, table.c.id, table.c.key.in_(some))
+    known = _known(connection, table, keys)
     new = {key: records[i] for key, i in zip(keys, used.tolist(), strict=True) if key not in known}
     if new:
         largest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
@@ -99,6 +144,15 @@ def _ids(
     ids = np.zeros(len(records), dtype=np.int64)
     ids[used] = [known[key] for key in keys]
     return ids[index]
+
+
+def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> dict[str, int]:
+    """The ids of those of these keys that the table has."""
+    known: dict[str, int] = {}
+    for start in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[start : start + _KEYS_A_QUERY]
+        known |= pairs_of(connection, table.c.key, table.c.id, table.c.key.in_(some))
+    return known
 
 
 def _sweep_ids(

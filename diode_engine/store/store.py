@@ -17,7 +17,7 @@ from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment
 from diode_engine.problem import Failure
 from diode_engine.store import schema
-from diode_engine.store.ingest import add_rows, failure_reasons
+from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
 from diode_engine.store.records import (
     candidate_of,
     environment_of,
@@ -46,11 +46,13 @@ _LOW = 2**32 - 1  # the lower half of two integers in one
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did. `timings` is 0 and `new` False where `run` held it all before."""
+    """What an import did: it added `timings`, and `there` more were in the store before. Where
+    all were, `new` is False and `run` the last run that holds some of them."""
 
     run: int
     new: bool
     timings: int
+    there: int
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,20 @@ class Store(RunTable):
             return add_rows(connection, run, table)
 
     def import_table(self, table: TimingTable, *, key: str, spec: Mapping[str, Any]) -> Imported:
-        """Writes a finished run of kind import with these rows, all in one transaction; or
-        nothing, where a run has this key."""
+        """Writes a finished run of kind import with these rows, all in one transaction; but no
+        row that the store holds already, from an import or from a run of its own, and no run
+        where one has this key or no row is left."""
         with self.writes() as connection:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
             if there is not None:
-                return Imported(there, new=False, timings=0)
+                return Imported(there, new=False, timings=0, there=len(table))
+            known, last = rows_there(connection, table)
+            count = int(known.sum())
+            if last is not None and count == len(table):
+                return Imported(last, new=False, timings=0, there=count)
             run = self._start(connection, "import", spec, RunState.DONE, key=key)
-            return Imported(run, new=True, timings=add_rows(connection, run, table))
+            added = add_rows(connection, run, table.take(~known) if count else table)
+            return Imported(run, new=True, timings=added, there=count)
 
     def timed_pairs(self, environment: Environment) -> set[tuple[str, str]]:
         """(problem key, candidate key) of all that was timed, or failed, in this very
