@@ -48,7 +48,9 @@ COMMANDS = {
     "validate": Entry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
     ),
-    "models": Entry("diode_engine.cli.models:models", "List, show and register trained models."),
+    "models": Entry(
+        "diode_engine.cli.models:models", "List, compare, promote and pass on trained models."
+    ),
     "predict": Entry(
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 
 from diode_engine import registry
+from diode_engine.registry import choice
+from diode_engine.store import write_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -20,16 +24,19 @@ def test_register_list_and_show(run: Run, model: Path) -> None:
     assert json.loads(run("models", "list", "--json").out) == []
     assert run("models", "register", model).out == "tripled@1\n"
     assert run("models", "register", model, "--name", "mine", "--default").out == "mine@1\n"
-    assert run("models", "register", model, "--name", "mine").out == "mine@2\n"
-    listed = json.loads(run("models", "list", "--json").out)
-    assert [(m["model"], m["default"]) for m in listed] == [
-        ("mine@1", True),
-        ("mine@2", False),
-        ("tripled@1", False),
+    third = run("models", "register", model, "--name", "mine", "--json")
+    assert json.loads(third.out)["model"] == "mine@2"
+    assert "mine@1 is still the one that is taken" in third.err
+    listed = json.loads(run("models", "list", "--json", "--hardware", "NVIDIA H200").out)
+    assert [(m["model"], m["aliases"], m["taken"]) for m in listed] == [
+        ("mine@1", ["default"], True),
+        ("mine@2", [], False),
+        ("tripled@1", [], False),
     ]
     assert listed[0]["timings"] == 48
+    assert run("models", "list", "--hardware", "A100").out == ""
     text = run("models", "list").out
-    for expected in ("mine@1 (default)", "NVIDIA H200", "network", "0.875", "yours"):
+    for expected in ("mine@1", "default", "NVIDIA H200", "network", "0.875", "yours", "draft"):
         assert expected in text
     shown = run("models", "show", "mine@2").out
     for expected in ("48 timings of 12 problems", "Made by hand.", "2.13.0", "sha256", "a run"):
@@ -37,6 +44,10 @@ def test_register_list_and_show(run: Run, model: Path) -> None:
     details = json.loads(run("models", "show", "tripled", "--json").out)
     assert details["hardware"]["name"] == "NVIDIA H200"
     assert details["identity"] == registry.resolve("tripled").manifest.identity
+    assert details["lineage"]["runs"] == ["a run"]
+    card = run("models", "show", "default", "--card").out
+    assert card.startswith("# mine@1, for NVIDIA H200\n")
+    assert "| efficiency, geometric mean | 0.875 |" in card
 
 
 def test_list_goes_on_after_a_broken_model(run: Run, model: Path) -> None:
@@ -46,24 +57,143 @@ def test_list_goes_on_after_a_broken_model(run: Run, model: Path) -> None:
     ran = run("models", "list")
     assert ran.code == 0
     assert "tripled@1" in ran.out
-    assert "cannot be used" in ran.err
+    assert ran.err.count("cannot be used") == 1
     listed = json.loads(run("models", "list", "--json").out)
     assert [m["error"] is None for m in listed] == [False, True]
+    verified = run("models", "verify", "--json")
+    assert verified.code == 1
+    assert [m["error"] is None for m in json.loads(verified.out)["models"]] == [False, True]
+    assert run("models", "verify", "tripled").out == "tripled@1: whole\n"
 
 
 def test_mistakes_are_sentences(run: Run, model: Path, tmp_path: Path) -> None:
     run("models", "register", model)
     for arguments, code, said in (
         (("show", "nothing"), 3, "registered are: tripled@1"),
+        (("show", "tripled", "--hardware", "A100"), 3, "There is no model tripled"),
+        (("show", "~nobody-of-that-name"), 3, "There is no model"),
+        (("show", "x" * 5000), 3, "There is no model"),
         (("register", tmp_path / "nowhere"), 1, "manifest.json"),
         (("register", model, "--name", "Not A Name"), 1, "cannot name a model"),
+        (("register", model, "--name", "default"), 1, "is an alias"),
+        (("compare", "tripled"), 2, "two models"),
+        (("alias", "default", "tripled"), 2, "promote"),
+        (("alias", "tripled", "tripled"), 1, "a name of its own"),
+        (("alias", "Best", "tripled"), 1, "cannot be an alias"),
+        (("alias", "best"), 3, "There is no model best"),
+        (("tag", "tripled", "two words"), 1, "cannot be a tag"),
+        (("tag", model, "x"), 1, "not registered"),
+        (("promote", "tripled", "--force"), 2, "--reason"),
+        (("promote", "tripled", "--store", tmp_path / "none.db"), 3, "no store"),
+        (("rollback",), 3, "nothing to go back to"),
+        (("remove", "tripled"), 2, "--yes"),
+        (("import", tmp_path / "none.zip"), 1, "cannot be read"),
+        (("import", "tripled", "--index", tmp_path / "none.json"), 1, "cannot be read"),
+        (("export", "tripled", tmp_path / "no" / "a.zip"), 1, "cannot be written"),
     ):
         ran = run("models", *arguments)
-        assert ran.code == code
-        assert ran.out == ""
+        assert (ran.code, ran.out) == (code, ""), arguments
         assert said in ran.err
         assert "Traceback" not in ran.err
     weights = next(model.glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1])
     assert run("models", "register", model).code == 1
     assert len(registry.list_models()) == 1
+
+
+def test_aliases_tags_and_notes(run: Run, model: Path) -> None:
+    run("models", "register", model)
+    assert run("models", "alias", "candidate", "tripled@1").code == 0
+    assert run("models", "alias", "candidate", "tripled@1").code == 3
+    assert "tripled@1" in run("models", "alias", "candidate").out
+    assert run("models", "tag", "candidate", "nightly", "h200").code == 0
+    ran = run("models", "tag", "candidate", "--remove", "h200", "--json")
+    assert json.loads(ran.out)["tags"] == ["nightly"]
+    run("models", "note", "candidate", "Trained over night.")
+    shown = run("models", "show", "candidate").out
+    for expected in ("candidate", "nightly", "Trained over night."):
+        assert expected in shown
+    assert run("models", "remove", "candidate", "--yes").code == 1
+    assert run("models", "alias", "candidate", "--remove").code == 0
+    assert run("models", "remove", "tripled", "--yes").out == "tripled@1\n"
+    assert run("models", "register", model).out == "tripled@2\n"
+
+
+def test_comparing(run: Run, model: Path) -> None:
+    run("models", "register", model)
+    run("models", "register", model)
+    text = run("models", "compare", "tripled@1", "tripled@2")
+    assert text.err == ""
+    assert [line.split() for line in text.out.splitlines() if line.startswith("efficiency")] == [
+        ["efficiency", "0.875", "0.875"]
+    ]
+    compared = json.loads(run("models", "compare", "tripled@1", model, "--json").out)
+    assert [m["trained problems"] for m in compared] == [12, 12]
+
+
+def test_an_archive_goes_from_one_registry_to_another(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("models", "register", model, "--name", "mine")
+    file = tmp_path / "mine.zip"
+    exported = json.loads(run("models", "export", "mine", file, "--json").out)
+    assert exported["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert run("models", "export", "mine", file).code == 1
+    assert run("models", "import", file).code == 3  # it is there
+    offer = {
+        "name": "mine", "version": 1, "hardware": "nvidia-h200", "archive": file.name,
+        "sha256": exported["sha256"], "bytes": exported["bytes"], "about": "An example.",
+    }  # fmt: skip
+    index = tmp_path / "index.json"
+    index.write_text(json.dumps({"format": "diode-model-index", "version": 1, "models": [offer]}))
+    assert "An example." in run("models", "list", "--index", index).out
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "another"))
+    assert run("models", "import", file, "--sha256", "0" * 64).code == 1
+    assert run("models", "import", file, "--sha256", exported["sha256"]).out == "mine@1\n"
+    shutil.rmtree(tmp_path / "another")
+    assert run("models", "import", "mine@1", "--index", index).out == "mine@1\n"
+    assert run("models", "import", "other", "--index", index).code == 3
+    assert str(file) in run("models", "show", "mine").out
+
+
+def test_promoting_and_rolling_back(
+    run: Run,
+    model: Path,
+    tmp_path: Path,
+    make_timings: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        choice, "_installed", lambda *names: "2.13.0" if "torch" in names else "3.7.1"
+    )
+    table = make_timings(200)
+    timings = tmp_path / "many.json"
+    write_dataset(table.take(table.failure == 0), timings)  # the model is right about all of them
+    few = tmp_path / "few.json"
+    write_dataset(make_timings(12), few)
+    run("models", "register", model)
+    refused = run("models", "promote", "tripled", "--dataset", few)
+    assert refused.code == 1
+    assert "REFUSED  problems" in refused.out
+    assert "not promoted" in refused.err
+    assert registry.default_for("nvidia-h200") is None
+    ran = run("models", "promote", "tripled", "--dataset", timings, "--json")
+    verdict = json.loads(ran.out)
+    assert {c["name"]: c["passed"] for c in verdict["checks"]} == {
+        "loads": True, "software": True, "problems": True, "efficiency": True,
+    }  # fmt: skip
+    assert (ran.code, verdict["promoted"], verdict["against"]) == (0, True, "ATen")
+    assert run("models", "promote", "tripled", "--dataset", timings).code == 3
+    run("models", "register", model)
+    forced = run(
+        "models", "promote", "tripled@2", "--dataset", few, "--force", "--reason", "why not"
+    )
+    assert forced.code == 0
+    assert "against the gate" in forced.err
+    assert "forced (why not)" in run("models", "show", "default").out
+    back = run("models", "rollback", "--json")
+    assert json.loads(back.out) == {
+        "hardware": "nvidia-h200", "default": "tripled@1", "before": "tripled@2",
+    }  # fmt: skip
+    listed = json.loads(run("models", "list", "--json").out)
+    assert [(m["status"], m["taken"]) for m in listed] == [("validated", True), ("retired", False)]

@@ -1,0 +1,28 @@
+"""diode-engine models: the trained models, and which of them is taken."""
+
+from __future__ import annotations
+
+import click
+
+from diode_engine.cli.models.changing import alias, note, register, remove, tag
+from diode_engine.cli.models.looking import compare, list_, model_for, show, verify
+from diode_engine.cli.models.moving import export, import_
+from diode_engine.cli.models.promoting import promote, rollback
+
+__all__ = ["model_for", "models"]
+
+
+@click.group()
+def models() -> None:
+    """List, compare, promote and pass on trained models.
+
+    MODEL is NAME@VERSION, NAME (its newest version), an alias such as default, or the path of a
+    model's folder. Exit code 3: there is no such model, or nothing to do.
+    """
+
+
+for _command in (
+    list_, show, compare, register, alias, promote, rollback, verify, export, import_, remove,
+    tag, note,
+):  # fmt: skip
+    models.add_command(_command)

@@ -1,0 +1,157 @@
+"""diode-engine models register, alias, tag, note and remove."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.models.options import (
+    as_json_option,
+    hardware_option,
+    model_argument,
+    reason_option,
+)
+
+if TYPE_CHECKING:
+    from diode_engine.registry import Facts, ModelVersion
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--name", help="Register it as the next version of this name. [default: its own]")
+@click.option(
+    "--default",
+    is_flag=True,
+    help="Make it the one that is taken for its hardware, whatever the gate of `promote` says.",
+)
+@as_json_option
+def register(path: Path, name: str | None, default: bool, as_json: bool) -> None:
+    """Copy the model in the folder PATH into your registry; its name goes to stdout."""
+    from diode_engine import registry
+
+    model = registry.register(path, name, default=default)
+    diagnostics.note(f"Registered in {model.folder}.")
+    taken = registry.best_for(model.manifest.hardware, model.manifest.purpose)
+    if taken is not None and taken.model != model:
+        diagnostics.note(
+            f"{taken.model.reference} is still the one that is taken; `diode-engine models promote "
+            f"{model.reference}` has this one judged, and taken if it is no worse."
+        )
+    line = {"model": model.reference, "folder": str(model.folder)}
+    click.echo(json.dumps(line) if as_json else model.reference)
+
+
+@click.command()
+@click.argument("alias")
+@click.argument("model", required=False)
+@click.option("--remove", is_flag=True, help="Take the alias away.")
+@hardware_option
+@reason_option
+@as_json_option
+def alias(
+    alias: str, model: str | None, remove: bool, hardware: str | None, reason: str, as_json: bool
+) -> int:
+    """Have ALIAS stand for MODEL on its hardware, or show what it stands for.
+
+    The alias default is moved by `models promote` and `models rollback`.
+    """
+    from diode_engine import registry
+
+    if remove and model is not None:
+        raise click.UsageError("--remove takes an alias away; give no model with it.")
+    if model is None and not remove:
+        found = registry.resolve(alias, hardware)
+        _say_alias(alias, found, as_json)
+        return ExitCode.OK
+    if remove:
+        found = registry.resolve(alias, hardware)
+        registry.remove_alias(alias, found.slug)
+        diagnostics.note(f"{alias} no longer stands for {found.reference}.")
+        return ExitCode.OK
+    assert model is not None
+    if alias == registry.DEFAULT:
+        raise click.UsageError(
+            "The default is moved by `diode-engine models promote`, which judges the model first; "
+            "--force overrules it."
+        )
+    found = registry.resolve(model, hardware)
+    new = registry.set_alias(alias, found, reason=reason)
+    _say_alias(alias, found, as_json)
+    if not new:
+        diagnostics.note("It did already.")
+    return ExitCode.OK if new else ExitCode.NOTHING
+
+
+def _say_alias(alias: str, model: ModelVersion, as_json: bool) -> None:
+    line = {"alias": alias, "hardware": model.slug, "model": model.reference}
+    click.echo(json.dumps(line) if as_json else f"{alias}: {model.reference} ({model.slug})")
+
+
+@click.command()
+@model_argument
+@click.argument("tags", metavar="[TAG]...", nargs=-1)
+@click.option("--remove", metavar="TAG", multiple=True, help="Take this tag away; may be repeated.")
+@hardware_option
+@as_json_option
+def tag(
+    model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: str | None, as_json: bool
+) -> None:
+    """Tag MODEL with words of yours; without any, show its tags."""
+    from diode_engine import registry
+
+    found = registry.resolve(model, hardware)
+    changed = tags or remove
+    _say(found, registry.tag(found, tags, remove) if changed else registry.facts_of(found), as_json)
+
+
+@click.command()
+@model_argument
+@click.argument("text")
+@hardware_option
+@as_json_option
+def note(model: str, text: str, hardware: str | None, as_json: bool) -> None:
+    """Note TEXT about MODEL, in place of what was noted before."""
+    from diode_engine import registry
+
+    found = registry.resolve(model, hardware)
+    _say(found, registry.set_note(found, text), as_json)
+
+
+def _say(model: ModelVersion, facts: Facts, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"model": model.reference, **asdict(facts)}))
+    else:
+        click.echo(" ".join([f"{model.reference}:", *facts.tags, facts.note]).rstrip())
+
+
+@click.command()
+@model_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--with-aliases", is_flag=True, help="Take its aliases away too.")
+@hardware_option
+@reason_option
+@as_json_option
+def remove(
+    model: str, yes: bool, with_aliases: bool, hardware: str | None, reason: str, as_json: bool
+) -> int:
+    """Delete MODEL from your registry. Its number is not given again."""
+    from diode_engine import registry
+
+    found = registry.resolve(model, hardware)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("Nobody can be asked here; give --yes to remove it.")
+        if not click.confirm(f"Delete {found.reference} in {found.folder}?", err=True):
+            diagnostics.note("It stays.")
+            return ExitCode.NOTHING
+    registry.remove(found, aliases=with_aliases, reason=reason)
+    diagnostics.note(f"{found.reference} is removed.")
+    click.echo(json.dumps({"removed": found.reference}) if as_json else found.reference)
+    return ExitCode.OK

@@ -1,0 +1,291 @@
+"""diode-engine models list, show, compare and verify: nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.models.options import as_json_option, hardware_option, model_argument
+
+if TYPE_CHECKING:
+    from diode_engine.hardware import Hardware
+    from diode_engine.registry import Entry, ModelVersion
+
+_NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
+
+
+@click.command("list")
+@as_json_option
+@click.option("--hardware", metavar="NAME", help="Only the models for this GPU.")
+@click.option(
+    "--index",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What this index offers for `models import`, instead.",
+)
+def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
+    """List the registered models: yours, those that Diode ships, and those of installed packages.
+
+    The column `taken` shows what is taken for a GPU: its default, or the newest model.
+    """
+    from diode_engine import registry
+    from diode_engine.hardware import slug_of
+    from diode_engine.validation.text import aligned
+
+    if index is not None:
+        _list_index(index, hardware, as_json)
+        return
+    seen = registry.overview()
+    entries = [e for e in seen.entries if hardware is None or e.model.slug == slug_of(hardware)]
+    here = _taken_here()
+    if as_json:
+        lines = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
+        click.echo(json.dumps(lines, allow_nan=False))
+    elif not entries:
+        diagnostics.note(
+            "There are no models; `diode-engine train` makes one, `diode-engine models register` "
+            "takes one from a folder, `models import` from an archive."
+        )
+    elif rows := [_row(e) for e in entries if e.manifest is not None]:
+        header = ["model", "hardware", "family", "status", "aliases", "taken", "timings",
+                  "efficiency", "created", "from"]  # fmt: skip
+        click.echo(aligned(header, rows, left=6))
+    if here is not None:
+        diagnostics.note(f"On this machine's GPU {here.reference} is taken.")
+    for e in entries:
+        if e.error is not None:
+            diagnostics.warn(f"{e.model.folder} cannot be used: {e.error}")
+    for problem in seen.problems:
+        diagnostics.warn(problem)
+
+
+def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
+    from diode_engine.hardware import slug_of
+    from diode_engine.registry.index import read_index
+    from diode_engine.validation.text import aligned
+
+    offers = [o for o in read_index(index) if hardware is None or o.hardware == slug_of(hardware)]
+    if as_json:
+        click.echo(json.dumps([asdict(offer) for offer in offers]))
+    elif offers:
+        rows = [[o.reference, o.hardware, o.about, f"{o.bytes:,}"] for o in offers]
+        click.echo(aligned(["model", "hardware", "about", "bytes"], rows, left=3))
+    else:
+        diagnostics.note(f"{index} offers nothing.")
+
+
+def _row(e: Entry) -> list[str]:
+    d = e.to_dict()
+    taken = "" if e.taken is None else "default" if e.taken.default_of else "newest"
+    return [
+        d["model"],
+        d["hardware"],
+        d["family"],
+        d["status"],
+        ", ".join(d["aliases"]),
+        taken,
+        f"{d['timings']:,}",
+        "" if d["efficiency"] is None else f"{d['efficiency']:.3f}",
+        d["created"][:10],
+        d["from"],
+    ]
+
+
+def _taken_here() -> ModelVersion | None:
+    """What is taken on this machine's GPU; torch, which takes seconds to import, is only asked
+    where there is one."""
+    if not _NVIDIA.exists():
+        return None
+    from diode_engine import registry
+    from diode_engine.hardware import detect
+
+    match = registry.best_for(detect())
+    return None if match is None else match.model
+
+
+@click.command()
+@model_argument
+@hardware_option
+@as_json_option
+@click.option("--card", "as_card", is_flag=True, help="Write its model card, as Markdown.")
+def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None:
+    """Show what MODEL is: what it was trained on, its metrics, its files, and what was done with
+    it."""
+    from diode_engine import registry
+
+    found = registry.resolve(model, hardware)
+    known = registry.facts_of(found)
+    if as_card:
+        click.echo(registry.card(found, known), nl=False)
+        return
+    manifest = found.manifest
+    aliases = [a for a, r in registry.aliases_for(found.slug).items() if r == found.reference]
+    history = [e for e in registry.history(found.slug) if found.reference in (e.model, e.before)]
+    if as_json:
+        described = {
+            "model": found.reference,
+            "folder": str(found.folder),
+            "source": None if found.source is None else str(found.source.kind),
+            "status": str(registry.status_of(found, known)),
+            "aliases": aliases,
+            "tags": list(known.tags),
+            "note": known.note,
+            "gate": known.gate,
+            "differences": list(registry.differences(manifest)),
+            "history": [asdict(event) for event in history],
+            "lineage": registry.lineage(found, known),
+            **manifest.to_dict(),
+            "identity": manifest.identity,
+        }
+        click.echo(json.dumps(described, allow_nan=False))
+        return
+    m = manifest
+    lines = {
+        "model": found.reference,
+        "status": str(registry.status_of(found, known)),
+        "aliases": ", ".join(aliases),
+        "tags": ", ".join(known.tags),
+        "note": known.note,
+        "folder": str(found.folder),
+        "identity": m.identity,
+        "family": m.family,
+        "purpose": m.purpose,
+        "hardware": f"{m.hardware.name} ({m.hardware.backend} {m.hardware.arch})",
+        "torch": ", ".join(m.torch),
+        "triton": ", ".join(m.triton),
+        "here": ", ".join(f"other {text}" for text in registry.differences(m)),
+        "types": ", ".join(m.coverage.types),
+        "kernels": ", ".join(m.coverage.kernels),
+        "trained on": f"{m.data.timings} timings of {m.data.problems} problems",
+        "datasets": ", ".join(m.data.datasets),
+        "runs": ", ".join(m.data.runs),
+        "imported from": "" if known.origin is None else str(known.origin.get("archive", "")),
+        "features": f"version {m.feature_version} ({m.feature_names})",
+        "created": f"{m.created} by Diode {m.diode}",
+        "notes": m.notes,
+        **{f"metric {key}": _value(value) for key, value in m.metrics.items()},
+        **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
+        **{f"{e.at[:16]}": _said(asdict(e)) for e in history},
+    }
+    width = max(map(len, lines))
+    click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in lines.items() if value))
+
+
+def _said(event: Mapping[str, Any]) -> str:
+    parts = [event["event"], event["alias"], event["before"] and f"from {event['before']}",
+             event["model"] and f"to {event['model']}", event["forced"] and "forced",
+             event["reason"] and f"({event['reason']})"]  # fmt: skip
+    return " ".join(part for part in parts if part)
+
+
+@click.command()
+@click.argument("models", metavar="MODEL MODEL...", nargs=-1, required=True)
+@hardware_option
+@as_json_option
+def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> None:
+    """Show models side by side: what each was made of, and its own metrics.
+
+    Metrics of models that were judged on other problems do not compare; `diode-engine validate`
+    judges a model on yours.
+    """
+    from diode_engine import registry
+    from diode_engine.validation.text import aligned
+
+    if len(models) < 2:
+        raise click.UsageError("Name two models or more to compare.")
+    found = [registry.resolve(model, hardware) for model in models]
+    columns = [_compared(model) for model in found]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    if as_json:
+        lines = [
+            {"model": model.reference, **{name: column.get(name) for name in names}}
+            for model, column in zip(found, columns, strict=True)
+        ]
+        click.echo(json.dumps(lines, allow_nan=False))
+    else:
+        rows = [[name, *(_value(c[name]) if name in c else "" for c in columns)] for name in names]
+        click.echo(aligned(["", *(model.reference for model in found)], rows))
+    if len({column.get("problems") for column in columns}) > 1:
+        diagnostics.warn("The models were judged on different problems.")
+
+
+def _compared(model: ModelVersion) -> dict[str, Any]:
+    m = model.manifest
+    flat: dict[str, Any] = {}
+    for name, value in m.metrics.items():
+        if isinstance(value, dict):
+            flat.update({f"{name} {k}": v for k, v in value.items() if not isinstance(v, dict)})
+        elif not isinstance(value, list):
+            flat[name] = value
+    return {
+        "hardware": m.hardware.name,
+        "family": m.family,
+        "torch": ", ".join(m.torch),
+        "triton": ", ".join(m.triton),
+        "trained problems": m.data.problems,
+        "trained timings": m.data.timings,
+        "bytes": sum(entry["bytes"] for entry in m.files),
+        **flat,
+    }
+
+
+@click.command()
+@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@hardware_option
+@as_json_option
+def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
+    """Load each MODEL (all that are registered, if none is named), check the hashes of its files,
+    and that aliases stand for something."""
+    from diode_engine import registry
+    from diode_engine.errors import ModelError
+
+    found = [registry.resolve(model, hardware) for model in models] or registry.list_models()
+    problems = () if models else registry.overview().problems
+    lines = []
+    for model in found:
+        error = None
+        try:
+            registry.verify(model)
+        except ModelError as refused:
+            error = str(refused)
+        lines.append({"model": model.reference, "folder": str(model.folder), "error": error})
+    if as_json:
+        click.echo(json.dumps({"models": lines, "problems": list(problems)}))
+    else:
+        for line in lines:
+            click.echo(f"{line['model']}: {line['error'] or 'whole'}")
+        for problem in problems:
+            click.echo(problem)
+    broken = bool(problems) or any(line["error"] for line in lines)
+    return ExitCode.FAILURE if broken else ExitCode.OK
+
+
+def model_for(hardware: Hardware) -> ModelVersion | None:
+    """The registry's model for this hardware, or None; says so where it is another one's."""
+    from diode_engine import registry
+
+    match = registry.best_for(hardware)
+    if match is None:
+        return None
+    trained_on = match.model.manifest.hardware.name
+    if trained_on != hardware.name:  # devices of one name may differ in a clock
+        diagnostics.warn(
+            f"There is no model for {hardware.name}: {match.model.reference}, trained on "
+            f"{trained_on}, is taken (likeness {match.likeness:.2f})."
+        )
+    return match.model
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(item)}" for key, item in value.items())
+    return "" if value is None else str(value)

@@ -1,0 +1,15 @@
+"""What the commands on models share."""
+
+from __future__ import annotations
+
+import click
+
+model_argument = click.argument("model", metavar="MODEL")
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
+hardware_option = click.option(
+    "--hardware",
+    metavar="NAME",
+    help='The model for this GPU, where there are several of the name; as "NVIDIA H200" or '
+    "nvidia-h200.",
+)
+reason_option = click.option("--reason", default="", help="Why; the registry's history keeps it.")

@@ -1,0 +1,133 @@
+"""diode-engine models promote and rollback: which model is taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.data import existing
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.models.options import (
+    as_json_option,
+    hardware_option,
+    model_argument,
+    reason_option,
+)
+from diode_engine.cli.options import store_option
+
+if TYPE_CHECKING:
+    from diode_engine.validation.gate import Verdict
+
+
+@click.command()
+@model_argument
+@store_option
+@click.option(
+    "--dataset",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Judge it on the held-out problems of this file, not of the store.",
+)
+@click.option("--force", is_flag=True, help="Take it even if the gate refuses; say why.")
+@reason_option
+@hardware_option
+@as_json_option
+def promote(
+    model: str,
+    store: Path,
+    dataset: Path | None,
+    force: bool,
+    reason: str,
+    hardware: str | None,
+    as_json: bool,
+) -> int:
+    """Make MODEL the one that is taken for its hardware, if it passes the gate.
+
+    It must load, fit the installed torch and Triton, and choose no worse on the held-out problems
+    than the present default, or than ATen where there is none. What was found goes to stdout.
+    `models rollback` undoes it.
+    """
+    from diode_engine import registry
+    from diode_engine.store import read_dataset
+    from diode_engine.validation.gate import present_default
+    from diode_engine.validation.gate import promote as judge
+
+    if force and not reason.strip():
+        raise click.UsageError("--force needs a --reason, which the registry keeps.")
+    found = registry.resolve(model, hardware)
+    if present_default(found) == found:
+        diagnostics.note(f"{found.reference} is the default of {found.slug} already.")
+        return ExitCode.NOTHING
+    if dataset is not None:
+        table = read_dataset(dataset)
+    else:
+        with existing(store) as opened:
+            table = opened.read()
+    verdict = judge(found, table, force=force, reason=reason)
+    promoted = verdict.passed or force
+    if as_json:
+        click.echo(json.dumps({**verdict.to_dict(), "promoted": promoted, "forced": force}))
+    else:
+        click.echo(_text(verdict))
+    if promoted:
+        diagnostics.note(
+            f"{verdict.model} is now the default of {found.slug}"
+            + (", against the gate." if not verdict.passed else ".")
+        )
+        return ExitCode.OK
+    diagnostics.error(
+        f"{verdict.model} is not promoted: {' '.join(verdict.reasons)} (--force --reason TEXT "
+        "overrules this.)"
+    )
+    return ExitCode.FAILURE
+
+
+def _text(verdict: Verdict) -> str:
+    marks = {True: "passed ", False: "REFUSED"}
+    width = max(len(check.name) for check in verdict.checks)
+    return "\n".join(
+        f"{marks[check.passed]}  {check.name:<{width}}  {check.found}" for check in verdict.checks
+    )
+
+
+@click.command()
+@hardware_option
+@reason_option
+@as_json_option
+def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
+    """Take again what was taken before the last promotion; the history keeps both."""
+    from diode_engine import registry
+    from diode_engine.hardware import slug_of
+
+    slug = _changed() if hardware is None else slug_of(hardware)
+    now = registry.rollback(slug, reason=reason)
+    before = registry.history(slug)[-1].before
+    if now is None:
+        now = registry.default_for(slug)  # what Diode, or a package, ships
+    name = None if now is None else now.reference
+    diagnostics.note(
+        f"{slug}: {name or 'no model by an alias, so the newest,'} is taken in place of {before}."
+    )
+    line = {"hardware": slug, "default": name, "before": before}
+    click.echo(json.dumps(line) if as_json else name or "")
+
+
+def _changed() -> str:
+    """The hardware whose default was changed. Raises where there are several, or none."""
+    from diode_engine import registry
+    from diode_engine.errors import NoSuchModelError
+
+    slugs = dict.fromkeys(m.slug for m in registry.list_models())
+    changed = [s for s in slugs if any(e.alias == registry.DEFAULT for e in registry.history(s))]
+    if not changed:
+        raise NoSuchModelError("No default has been changed here; there is nothing to go back to.")
+    if len(changed) > 1:
+        raise click.UsageError(
+            "Defaults of several GPUs were changed; name one with --hardware: "
+            f"{', '.join(changed)}."
+        )
+    return changed[0]

@@ -1,0 +1,203 @@
+"""The gate: what a model must be to become the one that is taken for its hardware.
+
+It must load, have been made with the installed torch and Triton, choose no worse than the model
+that is taken now (or ATen, where there is none) on problems that neither has seen, and mean what
+it says of how sure it is. A person may overrule all of these but the first, and say why.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from diode_engine import registry
+from diode_engine.errors import ModelError, RegistryError
+from diode_engine.models.artifact import Manifest
+from diode_engine.models.predictor import Predictor
+from diode_engine.registry import Action, ModelVersion, Status
+from diode_engine.table import TimingTable
+from diode_engine.training.splits import split
+from diode_engine.validation.choosers import ATEN
+from diode_engine.validation.report import Report, evaluate
+
+LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
+# How far below the present default counts as no worse: two models that differ in their seed alone
+# differ by more (docs/models.md, Results).
+TOLERANCE = 0.003
+TOLERANCE_P10 = 0.01
+# The checks that tell something about the model itself, not about the day.
+_JUDGED = ("efficiency", "calibration")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that the gate looked at, and a sentence on what it found."""
+
+    name: str
+    passed: bool
+    found: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate says of a model. `against` is what it was compared with: a model's
+    reference, or ATen; `at` is UTC."""
+
+    model: str
+    against: str
+    checks: tuple[Check, ...]
+    at: str
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it was refused."""
+        return tuple(check.found for check in self.checks if not check.passed)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "checks": [asdict(c) for c in self.checks], "passed": self.passed}
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """How well something chooses: geometric mean and 10th percentile of its efficiency."""
+
+    geomean: float
+    p10: float
+    told: bool = False  # by the model's manifest, and not measured now
+
+    def __str__(self) -> str:
+        source = ", by its manifest" if self.told else ""
+        return f"{self.geomean:.3f} (10th percentile {self.p10:.3f}{source})"
+
+
+def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None) -> Verdict:
+    """The gate's verdict on a model. Of the table, the held-out problems of the model's hardware
+    count; `against` is the present default, None for ATen.
+
+    A model that has seen the held-out problems is taken at its manifest's word, which is that
+    of a model made the same way without them. Raises ModelError where the model cannot be
+    loaded.
+    """
+    predictor = Predictor.load(model.folder)
+    manifest = model.manifest
+    checks = [Check("loads", True, "Its files are whole and of formats that this Diode knows.")]
+    different = registry.differences(manifest)
+    checks.append(
+        Check(
+            "software",
+            not different,
+            f"It was made with other software than is installed ({', '.join(different)})."
+            if different
+            else "It was made with the torch and Triton that are installed, as far as they are.",
+        )
+    )
+    rows = gate_problems(table, manifest)
+    problems = len(set(rows.problem[rows.failure == 0].tolist()))
+    checks.append(
+        Check(
+            "problems",
+            problems >= LEAST_PROBLEMS,
+            f"There are timings of {problems} held-out problems of {manifest.hardware.name}"
+            + (
+                "."
+                if problems >= LEAST_PROBLEMS
+                else f"; to judge a model takes {LEAST_PROBLEMS} or more: collect or import some."
+            ),
+        )
+    )
+    other = ATEN if against is None else against.reference
+    if problems >= LEAST_PROBLEMS:
+        report = evaluate(rows, predictor, name=model.reference)
+        other, check = _no_worse(manifest, report, rows, against)
+        checks.append(check)
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    return Verdict(model.reference, other, tuple(checks), now)
+
+
+def gate_problems(table: TimingTable, manifest: Manifest) -> TimingTable:
+    """The rows that a model of this manifest is judged on: of held-out problems, on its
+    hardware, with its Triton where there are any such."""
+    device = [e.hardware.slug == manifest.hardware.slug for e in table.environments]
+    compiled = [e.triton in manifest.triton for e in table.environments]
+    rows = np.array(device, np.bool_)[table.environment]
+    same = rows & np.array(compiled, np.bool_)[table.environment]
+    return split(table.take(same if same.any() else rows))[1]
+
+
+def _no_worse(
+    manifest: Manifest, report: Report, rows: TimingTable, against: ModelVersion | None
+) -> tuple[str, Check]:
+    """What the model was compared with, and the result."""
+    ours = _figures(manifest, report)
+    name, theirs = ATEN, None
+    if against is not None:
+        try:
+            predictor = Predictor.load(against.folder)
+            theirs = _figures(against.manifest, evaluate(rows, predictor, name=against.reference))
+            name = against.reference
+        except ModelError:
+            pass  # a default that cannot be loaded is not taken either
+    if theirs is None and (aten := report.row(ATEN)) is not None:
+        theirs = _Figures(aten.top[1].geomean, aten.top[1].p10)
+    if ours is None:
+        found = (
+            "It has seen the problems that models are judged on, and its manifest does not tell "
+            "how well one without them chooses."
+        )
+        return name, Check("efficiency", False, found)
+    if theirs is None:
+        return name, Check("efficiency", True, f"Its efficiency is {ours}; there is no other.")
+    worse = ours.geomean < theirs.geomean - TOLERANCE or ours.p10 < theirs.p10 - TOLERANCE_P10
+    found = f"Its efficiency is {ours}, that of {name} {theirs}."
+    return name, Check("efficiency", not worse, found)
+
+
+def _figures(manifest: Manifest, report: Report) -> _Figures | None:
+    if manifest.everything:
+        mean, p10 = (manifest.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
+        if not isinstance(mean, float) or not isinstance(p10, float):
+            return None
+        return _Figures(mean, p10, told=True)
+    return _Figures(report.rows[0].top[1].geomean, report.rows[0].top[1].p10)
+
+
+def promote(
+    model: ModelVersion, table: TimingTable, *, force: bool = False, reason: str = ""
+) -> Verdict:
+    """Makes the model the default of its hardware where the gate passes it, or with `force`, and
+    returns the verdict, which the registry keeps, as it does the reason.
+
+    Raises ModelError where the model cannot be loaded, RegistryError where it is not registered
+    or is the default already, or the registry cannot be written.
+    """
+    now = present_default(model)
+    if now == model:
+        raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
+    verdict = judge(model, table, now)
+    refused = any(c.name in _JUDGED and not c.passed for c in verdict.checks)
+    if verdict.passed or refused:
+        status = Status.VALIDATED if verdict.passed else Status.REJECTED
+        registry.set_verdict(model, status, verdict.to_dict())
+    if verdict.passed or force:
+        registry.set_alias(
+            registry.DEFAULT, model, action=Action.PROMOTE, reason=reason,
+            forced=not verdict.passed,
+        )  # fmt: skip
+    return verdict
+
+
+def present_default(model: ModelVersion) -> ModelVersion | None:
+    """The model that an alias makes the default of this one's hardware; None where none does.
+    Raises ModelError where the given model's manifest cannot be read."""
+    manifest = model.manifest
+    for match in registry.matches(manifest.hardware, manifest.purpose):
+        if match.default_of is not None and match.model.slug == model.slug:
+            return match.model
+    return None
