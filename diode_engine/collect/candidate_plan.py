@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -56,12 +57,13 @@ class CandidatePlan:
         hardware: Hardware,
         *,
         selection: Selection = ALL,
-        done: Collection[str] = (),
+        done: Mapping[str, float | None] = MappingProxyType({}),
         seed: int = 0,
         advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,
         at_hand: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
-        """`done` holds keys of candidates that have been timed before; they count. `advise` is
+        """`done` is what was timed before: microseconds by candidate key, None for what failed.
+        They count, and neighbours of the fastest are looked for around them too. `advise` is
         asked once, and only where there is a budget; `at_hand`, whether a candidate's kernel
         is compiled already, for each batch, and only where there is a limit on compiles."""
         self._random = random.Random(f"{seed}/{problem.key}")
@@ -76,7 +78,8 @@ class CandidatePlan:
             rest = [c for c in rest if plausible(problem, c)]
             rest = list(itertools.compress(rest, fits(problem, rest, hardware)))
             self._random.shuffle(rest)
-        done = set(done)
+        for candidate in offered:
+            self.record(candidate, done.get(candidate.key))
         known = sum(c.key in done for c in offered)
         self._first = [c for c in first if c.key not in done]
         self._rest = [c for c in rest if c.key not in done]

@@ -4,7 +4,7 @@ It takes the binaries out of a folder, where compilers (see `farm`) have put the
 asked. What is not one Triton kernel, or has no binary through no fault of its own, it times as
 the other worker does.
 
-    python -m diode_engine.collect.direct_worker BINARIES FD LOCKFILE
+    python -m diode_engine.collect.direct_worker BINARIES FD
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.driver import Driver, DriverError, Loaded
+from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.operands import Operands, Pools
 from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, within
@@ -224,9 +225,10 @@ class Bench:
 
 
 def main() -> None:
-    root, connection, lock = Path(sys.argv[1]), Connection(int(sys.argv[2])), Path(sys.argv[3])
+    root, connection = Path(sys.argv[1]), Connection(int(sys.argv[2]))
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
+    lock = lock_of(name_of(device.index))
     with held(lock):
         torch.cuda.synchronize(device)
         driver = Driver(device=device.index)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.scratch import Scratch
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.kernel_class import KernelClass
 from diode_engine.problem import Failure
@@ -117,7 +117,8 @@ class Farm:
         self._count = workers
         self._command = tuple(command)
         self._deadline = deadline
-        self._folder = Path(tempfile.mkdtemp(prefix="diode-compile-"))
+        self._scratch = Scratch("diode-compile-")
+        self._folder = self._scratch.path
         self._compilers: list[_Compiler] = []
         self._started = self._failed_starts = 0
         self._jobs: deque[list[KernelClass]] = deque()
@@ -145,7 +146,7 @@ class Farm:
             compiler.kill()
         for order in self._orders:
             order.finish(CollectionError("The compilers were ended."))
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     def has(self, cls: KernelClass | None) -> bool:
         """Whether nothing has to be compiled for this; None stands for what needs no binary."""

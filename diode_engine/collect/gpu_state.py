@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -40,25 +39,31 @@ class GpuState:
 
 
 class GpuWatch:
-    """Asks NVML about GPUs, by their number in the order of their PCI addresses."""
+    """Asks NVML about GPUs. A GPU's number is this process's; NVML, which heeds neither
+    CUDA_VISIBLE_DEVICES nor the order in which CUDA numbers them, is asked by its name."""
 
-    def __init__(self, library: Any, gpus: Sequence[int]) -> None:
+    def __init__(self, library: Any) -> None:
         """`library` is NVML as ctypes loads it, already initialised."""
         self._library = library
         self._handles: dict[int, ctypes.c_void_p] = {}
-        for gpu in gpus:
-            handle = ctypes.c_void_p()
-            if not library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(gpu), ctypes.byref(handle)):
-                self._handles[gpu] = handle
 
     @classmethod
-    def open(cls, gpus: Sequence[int]) -> Self | None:
+    def open(cls) -> Self | None:
         """None where there is no NVML."""
         with contextlib.suppress(OSError, AttributeError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0:
-                return cls(library, gpus)
+                return cls(library)
         return None
+
+    def add(self, gpu: int, name: str) -> None:
+        """Watches the GPU of this name (see `gpus.name_of`), if NVML knows it."""
+        handle = ctypes.c_void_p()
+        for prefix in ("GPU-", "MIG-"):
+            full = ctypes.c_char_p(f"{prefix}{name}".encode())
+            if not self._library.nvmlDeviceGetHandleByUUID(full, ctypes.byref(handle)):
+                self._handles[gpu] = handle
+                return
 
     def state(self, gpu: int) -> GpuState | None:
         """How the GPU is now; None where NVML does not know it."""

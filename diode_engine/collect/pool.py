@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from diode_engine.collect import protocol
+from diode_engine.collect.gpus import visible_to_a_child
+from diode_engine.collect.scratch import Scratch
 from diode_engine.errors import CollectionError
 from diode_engine.hardware import Environment
 
@@ -40,6 +41,17 @@ class WorkerDied:
     """What a conversation is sent in place of an answer."""
 
     timed_out: bool
+    gpu: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a worker works on: a GPU by its number in this process and by its own name (see
+    `gpus.name_of`), and the software around it."""
+
+    gpu: int
+    name: str
+    environment: Environment
 
 
 class Pending(Protocol):
@@ -50,12 +62,13 @@ class Pending(Protocol):
 
 Message = protocol.Message
 Request = Message | Pending | None
-# Yields requests, or None to read on, and is sent the worker's messages. Or yields what it
-# waits for, and is sent READY; meanwhile its worker has no deadline.
+# Yields requests, or None to read on, and is sent the worker's messages, each with the number of
+# its GPU as "gpu" (another one's, where the worker had to be replaced). Or yields what it waits
+# for, and is sent READY; meanwhile its worker has no deadline.
 Conversation = Generator[Request, Message | WorkerDied, None]
 READY: Message = {"ready": True}
-# Gives the next conversation with a worker of this environment, or None if there is none left.
-Conversations = Callable[[Environment], Conversation | None]
+# Gives the next conversation with such a worker, or None if there is none left.
+Conversations = Callable[[Host], Conversation | None]
 
 
 @dataclass
@@ -67,7 +80,7 @@ class _Worker:
     connection: Connection
     caches: Path
     deadline: float
-    environment: Environment | None = None
+    host: Host | None = None
     conversation: Conversation | None = field(default=None)
     pending: Pending | None = None
 
@@ -83,9 +96,8 @@ class _Worker:
 class Pool:
     """`per_device` workers on each of the devices.
 
-    `command` starts a worker, given the number of its connection's file descriptor and the
-    path of its GPU's lock; `deadline` is in seconds. A context manager: leaving it ends all
-    workers at once.
+    `command` starts a worker, given the number of its connection's file descriptor;
+    `deadline` is in seconds. A context manager: leaving it ends all workers at once.
     """
 
     def __init__(
@@ -100,7 +112,9 @@ class Pool:
         self._per_device = per_device
         self._command = tuple(command)
         self._deadline = deadline
-        self._folder = Path(tempfile.mkdtemp(prefix="diode-collect-"))
+        self._visible = {device: visible_to_a_child(device) for device in devices}
+        self._scratch = Scratch("diode-collect-")
+        self._folder = self._scratch.path
         self._workers: list[_Worker] = []
         self._failed_starts = 0
         self._started = 0
@@ -115,7 +129,7 @@ class Pool:
         for worker in self._workers:
             worker.kill()
         self._workers.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     def _start(self, device: int) -> None:
         ours, theirs = Pipe()
@@ -123,7 +137,7 @@ class Pool:
         caches = self._folder / f"worker-{self._started}"
         environment = {
             **os.environ,
-            "CUDA_VISIBLE_DEVICES": str(device),
+            "CUDA_VISIBLE_DEVICES": self._visible[device],
             "TORCHINDUCTOR_CACHE_DIR": str(caches),
             "TRITON_CACHE_DIR": str(caches / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -132,7 +146,7 @@ class Pool:
         }
         with (self._folder / f"worker-{device}.log").open("ab") as log:
             process = subprocess.Popen(
-                [*self._command, str(theirs.fileno()), str(self._folder / f"gpu-{device}.lock")],
+                [*self._command, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -151,9 +165,9 @@ class Pool:
 
         def begin(worker: _Worker) -> bool:
             """Gives the worker something to do; False if there is nothing left."""
-            assert worker.environment is not None
+            assert worker.host is not None
             while True:
-                conversation = orphans.pop() if orphans else conversations(worker.environment)
+                conversation = orphans.pop() if orphans else conversations(worker.host)
                 worker.conversation = conversation
                 if conversation is None:
                     return False
@@ -165,11 +179,13 @@ class Pool:
         def hear(worker: _Worker, message: Message) -> bool:
             """Passes a message on; False if the worker has nothing left to do."""
             if worker.conversation is None:
-                worker.environment = Environment.from_dict(message["environment"])
+                worker.host = Host(
+                    worker.device, message["gpu"], Environment.from_dict(message["environment"])
+                )
                 self._failed_starts = 0
                 return begin(worker)
             try:
-                request = worker.conversation.send(message)
+                request = worker.conversation.send({**message, "gpu": worker.device})
             except StopIteration:
                 return begin(worker)
             if request is not None:
@@ -215,7 +231,7 @@ class Pool:
     def _replace(self, worker: _Worker, orphans: list[Conversation], *, timed_out: bool) -> None:
         self._workers.remove(worker)
         worker.kill()
-        if worker.environment is None:
+        if worker.host is None:
             self._failed_starts += 1
             if self._failed_starts >= MOST_FAILED_STARTS:
                 raise CollectionError(
@@ -225,7 +241,7 @@ class Pool:
         if worker.conversation is not None:
             with contextlib.suppress(StopIteration):
                 # It yields what it would ask next; a fresh worker is asked that.
-                request = worker.conversation.send(WorkerDied(timed_out))
+                request = worker.conversation.send(WorkerDied(timed_out, worker.device))
                 orphans.append(_resumed(worker.conversation, request))
         self._start(worker.device)
 

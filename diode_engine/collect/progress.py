@@ -68,6 +68,7 @@ class Progress:
         self.problems = problems
         self.problems_done = 0
         self.problems_refused = 0
+        self.problems_elsewhere = 0  # left to another collection, which is at them
         self.candidates = candidates
         self.timings = 0
         self.failures: Counter[Failure] = Counter()
@@ -116,6 +117,7 @@ class Progress:
             "problems": self.problems,
             "problems_done": self.problems_done,
             "problems_refused": self.problems_refused,
+            "problems_elsewhere": self.problems_elsewhere,
             "candidates": self.candidates,
             "timings": self.timings,
             "failures": {str(reason): count for reason, count in self.failures.items()},

@@ -1,6 +1,6 @@
 """What a run and its workers say to each other: msgpack maps, one a message.
 
-worker → run   {"environment": …}              once, when it is ready
+worker → run   {"environment": …, "gpu": name} once, when it is ready
 run → worker   {"problem": …}                  what would Inductor offer?
 worker → run   {"offered": […], "default": […]}
 run → worker   {"problem": …, "candidates": […]}

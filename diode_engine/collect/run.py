@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diode_engine.collect.adviser import Adviser, adviser_for
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.candidate_plan import CandidatePlan
+from diode_engine.collect.claims import Claims
 from diode_engine.collect.farm import COMPILER, Farm
 from diode_engine.collect.gpu_state import GpuWatch
 from diode_engine.collect.plan import Entry, Plan
@@ -22,6 +24,7 @@ from diode_engine.collect.pool import (
     DEADLINE_SECONDS,
     WORKER,
     Conversation,
+    Host,
     Message,
     Pool,
     Request,
@@ -94,7 +97,7 @@ def collect(
     command: Sequence[str] = WORKER,
     deadline: float = DEADLINE_SECONDS,
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
-    watch: Callable[[Sequence[int]], GpuWatch | None] = GpuWatch.open,
+    watch: Callable[[], GpuWatch | None] = GpuWatch.open,
 ) -> Progress:
     """Times the candidates of the plan and adds them to the store, batch by batch.
 
@@ -103,8 +106,9 @@ def collect(
     GPUs and workers; `adviser` gives the model that budgets are spent by, `watch` what knows
     the GPUs' clocks. With `direct` kernels are launched directly (see Direct), else each is
     compiled and timed as Inductor does it. Timings taken while a GPU was throttled are in a
-    run of their own, whose spec names this one as throttled_of. An interrupt keeps what is
-    there and is raised again.
+    run of their own, whose spec names this one as throttled_of. A problem that another
+    collection is at is left to that one (see Claims). An interrupt keeps what is there and is
+    raised again.
     """
     if workers_per_gpu is None:
         # A worker spends most of its time compiling, so there is one a core, less the run's.
@@ -112,6 +116,7 @@ def collect(
         workers_per_gpu = most if direct is None else min(most, DIRECT_WORKERS)
     if direct is not None:
         command = (*direct.worker, str(direct.binaries))
+    claims = Claims(store.path)
     run = begin(
         store,
         "collect",
@@ -122,7 +127,7 @@ def collect(
             **({} if direct is None else {"direct": True}),
         },
     )
-    collection = _Collection(store, run, plan, gpus, seed, adviser, watch(gpus))
+    collection = _Collection(store, run, plan, gpus, seed, adviser, watch(), claims)
     compilers = contextlib.ExitStack()
     if direct is not None:
         spare = cores() - len(gpus) * workers_per_gpu - 1
@@ -140,11 +145,9 @@ def collect(
         with (
             compilers,
             Heartbeat(store, run) as heartbeat,
-            _Pool(
-                gpus, workers_per_gpu, command=command, deadline=deadline, sent=collection.sent
-            ) as pool,
+            contextlib.closing(claims),
+            Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool,
         ):
-            collection.look()
             for _ in pool.run(collection.next_conversation):
                 heartbeat.check()
                 if time.monotonic() - beat >= HEARTBEAT_SECONDS:
@@ -165,22 +168,6 @@ def collect(
     return progress
 
 
-class _Pool(Pool):
-    """A pool that tells on which GPU each request is worked at."""
-
-    def __init__(
-        self, devices: Sequence[int], per_device: int, *, command: Sequence[str], deadline: float,
-        sent: Callable[[Message, int], None],
-    ) -> None:  # fmt: skip
-        super().__init__(devices, per_device, command=command, deadline=deadline)
-        self._sent = sent
-
-    def _send(self, worker: Any, request: Any) -> None:
-        if isinstance(request, dict):
-            self._sent(request, worker.device)
-        super()._send(worker, request)
-
-
 # Timings, and the GPU that the last of them was taken on.
 _Batch = Generator[Request, Message | WorkerDied, tuple[list[tuple[Candidate, Timing]], int]]
 
@@ -197,30 +184,26 @@ class _Collection:
         seed: int,
         adviser: Callable[[Hardware], Adviser | None],
         watch: GpuWatch | None,
+        claims: Claims,
     ) -> None:
         self.progress = Progress(len(plan), sum(e.size.candidates for e in plan.entries))
         self.progress.gpus = {gpu: GpuProgress() for gpu in gpus}
         self._store = store
         self._run = run
         self._throttled_run: int | None = None
-        self._todo = iter(plan.entries)
+        self._todo = deque(plan.entries)
+        self._claims = claims
         self._seed = seed
         self._adviser = adviser
         self._advisers: dict[Hardware, Adviser | None] = {}
         self._watch = watch
         self._looked: dict[int, float] = {}
         self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
-        self._gpu_of: dict[int, int] = {}  # a request that is worked at, by identity
-        self._done: dict[Environment, dict[str, set[str]]] = {}
+        self._known: set[int] = set()  # GPUs that the watch was told of
         self.start_compilers: Callable[[Environment], Farm] | None = None
         self._farms: dict[Environment, Farm] = {}
 
     # The GPUs
-
-    def sent(self, request: Message, gpu: int) -> None:
-        """Takes note of where a request is worked at."""
-        if "candidates" in request:
-            self._gpu_of[id(request)] = gpu
 
     def look(self, gpu: int | None = None) -> None:
         """Takes note of how the GPU is, or all of them, unless it has just been looked at."""
@@ -253,15 +236,26 @@ class _Collection:
 
     # The conversations
 
-    def next_conversation(self, environment: Environment) -> Conversation | None:
-        """The next problem's; None when all have been begun."""
-        if environment not in self._done:
-            known: dict[str, set[str]] = {}
-            for problem_key, candidate_key in self._store.timed_pairs(environment):
-                known.setdefault(problem_key, set()).add(candidate_key)
-            self._done[environment] = known
-        entry = next(self._todo, None)
-        return None if entry is None else self._conversation(entry, environment)
+    def next_conversation(self, host: Host) -> Conversation | None:
+        """The next problem's that no other collection is at; None when all have been begun."""
+        if host.gpu not in self._known:
+            self._known.add(host.gpu)
+            if self._watch is not None:
+                self._watch.add(host.gpu, host.name)
+                self.look(host.gpu)
+        for _ in range(len(self._todo)):
+            entry = self._todo.popleft()
+            if self._claims.take(entry.problem, host.environment):
+                return self._claimed(entry, host.environment)
+            self._todo.append(entry)  # the other may be done with it later
+        self.progress.problems_elsewhere = len(self._todo)
+        return None
+
+    def _claimed(self, entry: Entry, environment: Environment) -> Conversation:
+        try:
+            yield from self._conversation(entry, environment)
+        finally:
+            self._claims.give_back(entry.problem, environment)
 
     def _conversation(self, entry: Entry, environment: Environment) -> Conversation:
         progress, problem = self.progress, entry.problem
@@ -281,7 +275,7 @@ class _Collection:
             [Candidate.from_dict(c) for c in answer["default"]],
             environment.hardware,
             selection=entry.selection,
-            done=self._done[environment].get(problem.key, ()),
+            done=self._store.timed(problem, environment),
             seed=self._seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
             at_hand=lambda c: farm is not None and farm.has(shared_class(problem, c)),
@@ -353,8 +347,8 @@ class _Collection:
         begun: int | None = None
         request = {"problem": problem.to_dict(), "candidates": [c.to_dict() for c in batch]}
         answer = yield request
-        gpu = self._gpu_of.pop(id(request))
         while True:
+            gpu: int = answer.gpu if isinstance(answer, WorkerDied) else answer["gpu"]
             if isinstance(answer, WorkerDied):
                 self.progress.workers_lost += 1
                 if begun is None and not timings:

@@ -3,7 +3,7 @@
 It is asked over a connection (see `protocol`) and may die at any moment: whoever asks knows
 from the last `begin` which candidate it was.
 
-    python -m diode_engine.collect.worker FD LOCKFILE
+    python -m diode_engine.collect.worker FD
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from diode_engine.collect import protocol
+from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.timer import Timer, failure_of, is_right
 from diode_engine.hardware import Environment, detect
 from diode_engine.inductor import kernels
@@ -112,7 +113,8 @@ Answers = Callable[[ProblemAtWork, list[Candidate]], Iterator[protocol.Message]]
 
 def serve(connection: Connection, lock: Path, device: torch.device, answers: Answers) -> None:
     """Answers until the connection closes; `answers` times candidates."""
-    connection.send_bytes(protocol.pack({"environment": environment().to_dict()}))
+    hello = {"environment": environment().to_dict(), "gpu": name_of(device.index)}
+    connection.send_bytes(protocol.pack(hello))
     work: ProblemAtWork | None = None
     while True:
         try:
@@ -185,9 +187,10 @@ def quiet() -> None:
 
 
 def main() -> None:
-    connection, lock = Connection(int(sys.argv[1])), Path(sys.argv[2])
+    connection = Connection(int(sys.argv[1]))
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
+    lock = lock_of(name_of(device.index))
     with held(lock):
         timer = Timer(device)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):

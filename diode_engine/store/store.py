@@ -15,13 +15,12 @@ import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment
-from diode_engine.problem import Failure
+from diode_engine.problem import Failure, Problem
 from diode_engine.store import schema
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
 from diode_engine.store.records import (
     candidate_of,
     environment_of,
-    pairs_of,
     problem_of,
     records_with,
 )
@@ -105,19 +104,27 @@ class Store(RunTable):
             added = add_rows(connection, run, table.take(~known) if count else table)
             return Imported(run, new=True, timings=added, there=count)
 
-    def timed_pairs(self, environment: Environment) -> set[tuple[str, str]]:
-        """(problem key, candidate key) of all that was timed, or failed, in this very
-        environment: what a collection that resumes need not do again."""
-        pairs = (
-            sa.select(schema.sweeps.c.problem, schema.timings.c.candidate)
-            .join_from(schema.timings, schema.sweeps)
+    def timed(self, problem: Problem, environment: Environment) -> dict[str, float | None]:
+        """By candidate key what was timed on the problem in this very environment: the least
+        microseconds (see Timing.time_us), None where it failed each time. What a collection
+        that goes on need not do again."""
+        t = schema.timings.c
+        least = sa.func.min(sa.func.coalesce(t.min_us, t.median_us)).label("us")
+        times = (
+            sa.select(schema.candidates.c.key, least)
+            .select_from(schema.problems)
+            .join(schema.sweeps, schema.sweeps.c.problem == schema.problems.c.id)
             .join(schema.environments)
-            .where(schema.environments.c.key == environment.key)
+            .join(schema.timings, t.sweep == schema.sweeps.c.id)
+            .join(schema.candidates)
+            .where(
+                schema.problems.c.key == problem.key,
+                schema.environments.c.key == environment.key,
+            )
+            .group_by(schema.candidates.c.key)
         )
         with self.reads() as connection:
-            problems = pairs_of(connection, schema.problems.c.id, schema.problems.c.key)
-            candidates = pairs_of(connection, schema.candidates.c.id, schema.candidates.c.key)
-            return {(problems[p], candidates[c]) for p, c in connection.execute(pairs)}
+            return {row.key: row.us for row in connection.execute(times)}
 
     def read(
         self, *, hardware: str | None = None, run: int | None = None, ok_only: bool = False

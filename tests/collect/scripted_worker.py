@@ -21,7 +21,7 @@ from diode_engine.problem import Candidate, Failure, Problem, Timing
 
 
 def main() -> None:
-    *direct, number, _ = sys.argv[1:]
+    *direct, number = sys.argv[1:]
     connection = Connection(int(number))
     script = json.loads(os.environ["DIODE_SCRIPT"])
     if script.get("log"):
@@ -31,7 +31,8 @@ def main() -> None:
         sys.exit("no GPU today")
     environment = Environment(H200, "", "test", "test")
     binaries = Binaries(Path(direct[0]), environment) if direct else None
-    connection.send_bytes(protocol.pack({"environment": environment.to_dict()}))
+    gpu = f"uuid-{os.environ['CUDA_VISIBLE_DEVICES']}"
+    connection.send_bytes(protocol.pack({"environment": environment.to_dict(), "gpu": gpu}))
     while True:
         try:
             request = protocol.unpack(connection.recv_bytes())

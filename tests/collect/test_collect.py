@@ -17,10 +17,12 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.plan import Plan
 from diode_engine.collect.run import BATCH, Direct, collect
 from diode_engine.errors import CollectionError
-from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.hardware import H200, Environment
+from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.runs import Heartbeat
 from diode_engine.runs.process import current
 from diode_engine.store import Store
+from diode_engine.table import TimingTable
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
@@ -49,13 +51,14 @@ def script(monkeypatch):
         }
         monkeypatch.setenv("DIODE_SCRIPT", json.dumps(value))
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return write
 
 
 def run(store, problems=PROBLEMS, **more):
     chosen = {name: more.pop(name) for name in ("budget", "whole", "fixed") if name in more}
     plan = Plan.of(problems, **chosen)
-    usual = {"gpus": [0], "workers_per_gpu": 2, "adviser": lambda _: None, "watch": lambda _: None}
+    usual = {"gpus": [0], "workers_per_gpu": 2, "adviser": lambda _: None, "watch": lambda: None}
     return collect(store, plan, command=COMMAND, **usual | more)
 
 
@@ -151,6 +154,10 @@ class Watch:
 
     def __init__(self, *throttled):
         self.throttled = throttled
+        self.names = {}
+
+    def add(self, gpu, name):
+        self.names[gpu] = name
 
     def state(self, gpu):
         reasons = ("hw_thermal_slowdown",) if gpu in self.throttled else ("sw_power_cap",)
@@ -160,7 +167,7 @@ class Watch:
 def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(tmp_path, script):
     script()
     with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, gpus=[1], watch=lambda _: Watch(1))
+        progress = run(store, gpus=[1], watch=lambda: Watch(1))
         plain, throttled = store.runs()
         assert throttled.spec == {"throttled_of": plain.id}
         assert throttled.state == "done"
@@ -173,7 +180,7 @@ def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(tmp_path, scri
 def test_the_run_s_progress_is_what_the_documentation_says(tmp_path, script):
     script({config(32, 2): "out_of_resources"})
     with Store.open(tmp_path / "s.db") as store:
-        run(store, watch=lambda _: Watch())
+        run(store, watch=lambda: Watch())
         (recorded,) = store.runs()
     example = re.search(r"```json\n(.*?)```", (ROOT / "docs/collection.md").read_text(), re.DOTALL)
     documented = json.loads(example[1])
@@ -183,6 +190,76 @@ def test_the_run_s_progress_is_what_the_documentation_says(tmp_path, script):
     gpu = recorded.progress["gpus"]["0"]
     assert (gpu["clock_mhz"], gpu["failures"], gpu["name"]) == (1200, 3, "NVIDIA H200")
     assert gpu["samples"][0][1:] == [1200, 80, 600]
+
+
+def test_workers_see_the_gpus_that_this_process_sees(tmp_path, script, monkeypatch):
+    script()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a, MIG-b")
+    watch = Watch(1)
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, gpus=[0, 1], watch=lambda: watch)
+        assert watch.names == {0: "uuid-GPU-a", 1: "uuid-MIG-b"}
+        assert progress.gpus[0].throttled == 0
+        assert progress.gpus[1].throttled == progress.gpus[1].timings
+        with pytest.raises(CollectionError, match="no GPU 2 here: CUDA_VISIBLE_DEVICES is"):
+            run(store, gpus=[2])
+        assert store.runs()[-1].state == "failed"
+
+
+CLAIMS_THE_SECOND = """
+import sys
+from pathlib import Path
+from diode_engine.collect.claims import Claims
+from diode_engine.hardware import H200, Environment
+from tests.collect.test_collect import PROBLEMS
+claims = Claims(Path(sys.argv[1]))
+assert claims.take(PROBLEMS[1], Environment(H200, "", "test", "test"))
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_problem_that_another_collection_is_at_is_left_to_it(tmp_path, script):
+    script()
+    path = tmp_path / "s.db"
+    other = subprocess.Popen(
+        [sys.executable, "-c", CLAIMS_THE_SECOND, str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    with Store.open(path) as store:
+        assert other.stdout.readline() == "claimed\n"
+        progress = run(store)
+        assert (progress.problems_done, progress.problems_elsewhere) == (2, 1)
+        assert PROBLEMS[1] not in store.read().problems
+        other.kill()  # and its claims with it
+        other.communicate()
+        progress = run(store)
+        assert (progress.problems_elsewhere, progress.timings) == (0, len(OFFERED))
+
+
+def test_a_budget_goes_on_around_the_fastest_that_is_known(tmp_path, script):
+    def block_k(k, stages=3):
+        return Candidate.make(
+            "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=k, num_stages=stages, num_warps=4
+        )
+
+    fast, near = block_k(16), block_k(16, 4)
+    far = [block_k(128, stages) for stages in (1, 2, 3, 4, 5)]
+    offered = [Candidate.make("aten::mm"), fast, near, *far]
+    script(offered=[c.to_dict() for c in offered], default=1)
+    with Store.open(tmp_path / "s.db") as store:
+        problem = PROBLEMS[0]
+        earlier = store.start_run("collect", {})
+        environment = Environment(H200, "", "test", "test")
+        rows = [
+            (problem, c, environment, Timing(min_us=t)) for c, t in ((fast, 1.0), (far[0], 9.0))
+        ]
+        store.add(earlier, TimingTable.from_records(rows))
+        run(store, [problem], budget=5)  # ATen, one at random, and one near
+        timed = store.timed(problem, environment)
+    assert len(timed) == 5
+    assert near.key in timed
 
 
 def test_a_problem_that_inductor_refuses_is_counted(tmp_path, script):

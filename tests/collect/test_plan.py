@@ -55,7 +55,12 @@ def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
     def out(done: Sequence[Candidate] = ()) -> list[Candidate]:
         return handed_out(
             CandidatePlan(
-                PROBLEM, OFFERED, DEFAULT, H200, selection=Selection(60), done=[c.key for c in done]
+                PROBLEM,
+                OFFERED,
+                DEFAULT,
+                H200,
+                selection=Selection(60),
+                done=dict.fromkeys((c.key for c in done), None),
             )
         )
 

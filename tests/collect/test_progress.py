@@ -64,16 +64,15 @@ def test_samples_stay_few_and_cover_the_whole_run() -> None:
 
 
 class Nvml:
-    """Two GPUs: one tells all, the other does not know its power."""
+    """Two GPUs: one tells all, the other, a part of one, does not know its power."""
 
     def __init__(self, reasons: int = 0) -> None:
         self.reasons = reasons
 
-    def nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, out) -> int:
-        if index.value > 1:
-            return 2
-        out._obj.value = index.value + 1
-        return 0
+    def nvmlDeviceGetHandleByUUID(self, name: ctypes.c_char_p, out) -> int:
+        handles = {b"GPU-a": 1, b"MIG-b": 2}
+        out._obj.value = handles.get(name.value, 0)
+        return 0 if name.value in handles else 6
 
     def nvmlDeviceGetClockInfo(self, handle, kind: ctypes.c_int, out) -> int:
         assert kind.value == 1
@@ -95,9 +94,11 @@ class Nvml:
 
 
 def test_a_gpu_tells_how_it_is() -> None:
-    watch = GpuWatch(Nvml(0x01 | 0x04), [0, 1, 7])
-    assert watch.state(0) == GpuState(1000, 40, 345, ("sw_power_cap",))
-    assert watch.state(1) == GpuState(2000, 40, None, ("sw_power_cap",))
+    watch = GpuWatch(Nvml(0x01 | 0x04))
+    for gpu, name in ((1, "a"), (0, "b"), (7, "c")):
+        watch.add(gpu, name)
+    assert watch.state(1) == GpuState(1000, 40, 345, ("sw_power_cap",))
+    assert watch.state(0) == GpuState(2000, 40, None, ("sw_power_cap",))
     assert watch.state(7) is None
 
 
@@ -106,7 +107,9 @@ def test_a_gpu_tells_how_it_is() -> None:
     [(0x0, False), (0x1, False), (0x4, False), (0x8, True), (0x20, True), (0x44, True)],
 )
 def test_a_power_cap_is_not_throttling_but_heat_is(reasons: int, throttled: bool) -> None:
-    state = GpuWatch(Nvml(reasons), [0]).state(0)
+    watch = GpuWatch(Nvml(reasons))
+    watch.add(0, "a")
+    state = watch.state(0)
     assert state is not None
     assert state.throttled == throttled
 
@@ -115,7 +118,9 @@ def test_a_driver_without_a_function_says_the_rest() -> None:
     class Older(Nvml):
         nvmlDeviceGetCurrentClocksThrottleReasons = property()  # raises AttributeError
 
-    assert GpuWatch(Older(), [0]).state(0) == GpuState(1000, 40, 345, ())
+    watch = GpuWatch(Older())
+    watch.add(0, "a")
+    assert watch.state(0) == GpuState(1000, 40, 345, ())
 
 
 def test_without_nvml_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,4 +128,4 @@ def test_without_nvml_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert GpuWatch.open([0]) is None
+    assert GpuWatch.open() is None

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,13 +104,17 @@ _COLUMNS = (
 )
 
 
-def test_timed_pairs_are_those_of_this_very_environment(store, make_table):
+def test_what_was_timed_on_a_problem_in_this_very_environment(store, make_table):
     table = make_table(2, 4)
     store.add(store.start_run("collect", {}), table)
-    assert store.timed_pairs(table.environments[0]) == {
-        (problem.key, candidate.key) for problem in table.problems for candidate in table.candidates
+    slower = replace(table, min_us=table.min_us * 2, median_us=table.min_us * 3)
+    store.add(store.start_run("collect", {}), slower)
+    rows = np.flatnonzero(table.problem == 1)
+    assert store.timed(table.problems[1], table.environments[0]) == {
+        table.candidates[table.candidate[row]].key: table.timing(int(row)).time_us for row in rows
     }
-    assert store.timed_pairs(Environment(H200, "570.1", "2.13.0", "3.9.0")) == set()
+    assert store.timed(table.problems[1], Environment(H200, "570.1", "2.13.0", "3.9.0")) == {}
+    assert store.timed(Problem.make("mm", 9, 9, 9, "float16"), table.environments[0]) == {}
 
 
 def test_stats_count_what_is_there(store, make_table):
@@ -258,7 +263,8 @@ def test_a_killed_ingest_leaves_whole_batches_and_goes_on(tmp_path, make_table, 
         assert as_rows(store.read()) == as_rows(whole[0]) + as_rows(whole[1])
         (run,) = store.runs()
         assert run.state is RunState.RUNNING
-        assert len(store.timed_pairs(whole[0].environments[0])) == 2000
+        there = whole[0].environments[0], [p for table in whole for p in table.problems]
+        assert sum(len(store.timed(problem, there[0])) for problem in there[1]) == 2000
         again = make_table(1000, 100, first=20)
         if how == "add":
             store.add(run.id, again)

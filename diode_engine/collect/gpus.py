@@ -1,0 +1,57 @@
+"""A GPU's number in this process, its own name, and the lock by which it is timed on alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from diode_engine.errors import CollectionError
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+# One place for all of a user's processes, whatever their TMPDIR and DIODE_HOME; local, since
+# the lock is taken for every timing.
+_LOCKS = Path("/tmp")
+
+
+def visible_to_a_child(number: int) -> str:
+    """CUDA_VISIBLE_DEVICES for a child that is to see this process's GPU `number` only: its
+    entry, a number, UUID or MIG name, where this process itself sees a selection. Raises
+    CollectionError where it does not see so many."""
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        return str(number)
+    entries = [entry.strip() for entry in given.split(",")]
+    if number >= len(entries) or not entries[number]:
+        raise CollectionError(
+            f"There is no GPU {number} here: {VARIABLE} is {given!r}, and GPUs are numbered from 0 "
+            "in its order."
+        )
+    return entries[number]
+
+
+def name_of(number: int) -> str:
+    """The UUID of this process's GPU, which is the same in every process and on no other
+    machine; its address where it has none. Imports torch."""
+    import torch
+
+    p: Any = torch.cuda.get_device_properties(number)
+    uuid = getattr(p, "uuid", None)
+    if uuid is not None:
+        return str(uuid)
+    return f"{p.pci_domain_id:04x}:{p.pci_bus_id:02x}:{p.pci_device_id:02x}"
+
+
+def lock_of(name: str) -> Path:
+    """The file that this user's processes lock while they time on the GPU of this name. Raises
+    CollectionError where its folder cannot be made, or is somebody else's."""
+    folder = _LOCKS / f"diode-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            raise PermissionError("it is another user's")
+    except OSError as error:
+        raise CollectionError(
+            f"{folder}, where GPUs are locked, cannot be used: {error.strerror or error}."
+        ) from error
+    return folder / f"gpu-{name}.lock"
