@@ -21,6 +21,7 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
+from diode_engine.models.members import Ensemble
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import Matrix
 from diode_engine.models.tensors import Tensors
@@ -30,6 +31,7 @@ INPUT_LEVELS = 2047  # of a feature, over the range seen in training
 LEVELS = 1023  # of an activation, over what it reached on the calibration rows
 _BLOCK = 1024  # rows at once: a layer's activations stay in the processor's cache
 _MAX_LAYERS = 16
+_MAX_OUTPUTS = 64
 _LN2 = np.float32(math.log(2))
 
 
@@ -45,8 +47,11 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class DistilledNetwork:
-    """The network; `low` and `step` [F, 1] take a feature to its level, (x − low) · step. It
-    predicts the logarithm of the time over the features' base time.
+    """The network; `low` and `step` [F, 1] take a feature to its level, (x − low) · step. Its
+    outputs are logarithms of the time over the features' base time, one for each member of the
+    model that it learned from; how far they differ tells how little is known. The prediction is
+    their mean. After Tran et al., "Hydra: Preserving Ensemble Diversity for Model Distillation",
+    2020.
 
     Raises ModelError where a layer's sums could be too large to be exact.
     """
@@ -68,31 +73,37 @@ class DistilledNetwork:
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict, and the same bits for a row whatever rows are around it."""
-        out = np.empty(len(x), np.float32)
+        return Ensemble.mean(list(self.answers(x)))
+
+    def answers(self, x: Matrix) -> Matrix:
+        """[outputs, n] log times of the feature rows [n, F]."""
         first = self.layers[0]
+        out = np.empty((len(self.layers[-1].weight), len(x)), np.float32)
         for start in range(0, len(x), _BLOCK):
             rows = np.ascontiguousarray(x[start : start + _BLOCK].T)
-            base = rows[features.BASE] * _LN2
             sums = first.weight @ self._levels(rows, slice(None))
             sums += first.bias
-            out[start : start + _BLOCK] = self._after_first(sums) + base
+            answers = self._after_first(sums)
+            answers += rows[features.BASE] * _LN2
+            out[:, start : start + _BLOCK] = answers
         return out
 
-    def predict_space(self, space: features.Space) -> Matrix:
-        """[n] the same bits as `predict` of the same rows."""
+    def space_answers(self, space: features.Space) -> Matrix:
+        """[outputs, n] the same bits as `answers` to the same rows."""
         first = self.layers[0]
         own = slice(None, features.OF_PROBLEM)
         common = first.weight[:, own] @ self._levels(space.problem[:, None], own)
         common += first.bias
         n = space.rest.shape[1]
-        out = np.empty(n, np.float32)
+        out = np.empty((len(self.layers[-1].weight), n), np.float32)
         weight = first.weight[:, features.OF_PROBLEM :]
         for start in range(0, n, _BLOCK):
             rest = space.rest[:, start : start + _BLOCK]
             sums = weight @ self._levels(rest, slice(features.OF_PROBLEM, None))
             sums += common
-            base = rest[features.BASE - features.OF_PROBLEM] * _LN2
-            out[start : start + _BLOCK] = self._after_first(sums) + base
+            answers = self._after_first(sums)
+            answers += rest[features.BASE - features.OF_PROBLEM] * _LN2
+            out[:, start : start + _BLOCK] = answers
         return out
 
     def _levels(self, columns: Matrix, which: slice) -> Matrix:
@@ -102,15 +113,15 @@ class DistilledNetwork:
         return np.clip(levels, 0, INPUT_LEVELS, out=levels)
 
     def _after_first(self, sums: Matrix) -> Matrix:
-        """[n] what is left to do with the first layer's sums, [outputs, n], which are lost."""
+        """[outputs, n] what follows from the first layer's sums, which are lost."""
         for before, layer in zip(self.layers, self.layers[1:], strict=False):
             sums *= before.scale
             np.rint(sums, out=sums)
             np.clip(sums, 0, LEVELS, out=sums)
             sums = layer.weight @ sums
             sums += layer.bias
-        out: Matrix = sums[0] * self.layers[-1].scale[0]
-        return out
+        sums *= self.layers[-1].scale
+        return sums
 
     def to_bytes(self) -> bytes:
         """As TimingModel.to_bytes: the safetensors format."""
@@ -139,8 +150,8 @@ class DistilledNetwork:
             if not all(np.array_equal(np.rint(values), values) for values in (weight, bias)):
                 raise ModelError("The network's weights must be whole numbers.")
             layers.append(Layer(weight, bias, tensors.take(f"scale.{place}", width, 1)))
-        if not layers or width != 1:
-            raise ModelError("The network's last layer must have one output.")
+        if not layers or not 1 <= width <= _MAX_OUTPUTS:
+            raise ModelError(f"The network's last layer must have 1 to {_MAX_OUTPUTS} outputs.")
         tensors.end()
         return cls(low, step, tuple(layers))
 

@@ -35,6 +35,19 @@ class Ensemble:
         return total / np.float32(len(answers))
 
 
+def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
+    """[m, n] log times of the feature rows [n, F] by each member; a distilled network answers
+    for every member of the model that it learned from."""
+    from diode_engine.models.distilled import DistilledNetwork
+
+    return np.concatenate(
+        [
+            member.answers(x) if isinstance(member, DistilledNetwork) else member.predict(x)[None]
+            for member in members
+        ]
+    )
+
+
 def family_of(members: Sequence[TimingModel]) -> str:
     """The members' common family, or "ensemble" where they have none."""
     families = {member.family for member in members}

@@ -13,7 +13,7 @@ from diode_engine.encoding import Family, encode
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
 from diode_engine.models.distilled import DistilledNetwork
-from diode_engine.models.members import Ensemble
+from diode_engine.models.members import Ensemble, answers_of
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
@@ -86,13 +86,13 @@ class Predictor:
         first = self._members[0]
         if len(self._members) == 1 and isinstance(first, DistilledNetwork):
             space = features.space(problem, candidates, self.hardware)
-            answers = [first.predict_space(space)[known]]
+            answers = first.space_answers(space)[:, known]
         else:
             p, c = index[0][known], index[1][known]
             x = features.matrix((problem,), candidates, p, c, self.hardware)
-            answers = [member.predict(x) for member in self._members]
-        predicted[known] = np.exp(Ensemble.mean(answers).astype(np.float64))
-        return predicted, np.stack(answers).astype(np.float64)
+            answers = answers_of(self._members, x)
+        predicted[known] = np.exp(Ensemble.mean(list(answers)).astype(np.float64))
+        return predicted, answers.astype(np.float64)
 
     def _predict(
         self,
