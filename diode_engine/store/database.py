@@ -56,6 +56,17 @@ def sentences(path: Path) -> Iterator[None]:
                 f"The store {path} stayed locked by another process for {BUSY_SECONDS:.0f} s; "
                 "try again when that process is done."
             )
+        elif "unable to open" in text:
+            sentence = (
+                f"The store {path} cannot be opened: it, its folder, or what SQLite keeps there "
+                f"({path.name}-wal, {path.name}-shm), may not be read here; get the rights to, or "
+                "copy these files into a folder of your own."
+            )
+        elif "readonly" in text:
+            sentence = (
+                f"The store {path} may not be written to from here; get the rights to, or give the "
+                "path of another store."
+            )
         else:
             sentence = f"The store {path} could not be read or written: {text}."
         raise kind(sentence) from error

@@ -131,6 +131,24 @@ def test_a_reader_in_a_folder_it_may_not_write_to(path, make_table, monkeypatch)
         assert list(path.parent.glob("diode.db*")) == [path]
 
 
+def test_a_file_that_may_not_be_opened_or_written_is_a_sentence(path):
+    with pytest.raises(StoreError, match=r"cannot be opened: it, its folder, .*-wal"):
+        Store.open(path.parent)
+    with (
+        Store.open(path, read_only=True) as store,
+        pytest.raises(StoreError, match="may not be written to from here"),
+        store.reads() as connection,
+    ):
+        connection.execute(sa.delete(schema.timings))
+
+
+def test_a_store_that_is_cut_short_is_damaged(path):
+    path.write_bytes(path.read_bytes()[:8192])
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match=r"damaged .*; give another path, or put a backup"):
+            Store.open(path, read_only=read_only)
+
+
 def test_a_reader_holds_nobody_up(path, make_table):
     with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
         with reader.reads() as connection:
