@@ -1,0 +1,353 @@
+"""The dashboard as a person meets it: over stores in every state, by keys."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from textual.widgets import DataTable, Input
+
+from diode_app.app import APP_ACTIONS, DiodeApp
+from diode_app.data.source import Condition
+from diode_app.screens.places import PLACES, sections
+from diode_app.widgets.modals import Problem, Prompt, Twins
+from diode_engine.runs.process import current
+from diode_engine.store import RunState, Store
+from tests.app.waiting import looked, settled, started, text_of, toasts
+
+pytestmark = pytest.mark.asyncio
+
+
+# The store's states
+
+
+async def test_a_missing_store_is_told_and_can_be_made(make_app, path):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        assert "There is no store yet" in text_of(app)
+        assert not path.exists()  # looking makes none
+        await app.run_action("app.create_store")
+        await settled(pilot)
+        assert path.exists()
+        assert app.session.source.last.ready
+        assert "What to do next" in text_of(app)
+
+
+async def test_it_recovers_when_the_store_comes_and_goes(make_app, path):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        Store.open(path).close()
+        await looked(pilot)
+        assert app.session.source.last.ready
+        away = path.rename(path.with_name("away"))
+        await looked(pilot)
+        assert "There is no store yet" in text_of(app)
+        away.rename(path)
+        await looked(pilot)
+        assert "● ready" in text_of(app)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_read_only_dashboard_changes_nothing(make_app, path, read_only):
+    app = make_app(read_only=read_only)
+    async with app.run_test() as pilot:
+        await started(pilot)
+        assert ("Make an empty store" in text_of(app)) is not read_only
+        await app.run_action("app.create_store")
+        await settled(pilot)
+        assert path.exists() is not read_only
+        assert isinstance(app.screen, Problem) is read_only
+        assert ("read-only" in text_of(app)) is read_only
+
+
+async def test_a_file_that_is_no_store(make_app, path):
+    path.write_bytes(b"This is not a database. " * 100)
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        assert app.session.source.last.condition is Condition.BROKEN
+        assert "not a Diode store" in text_of(app)
+    assert path.read_bytes() == b"This is not a database. " * 100
+
+
+async def test_a_newer_and_an_older_store(make_app, path):
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        assert app.session.source.last.condition is Condition.NEW
+        assert "update Diode" in text_of(app)
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("UPDATE alembic_version SET version_num = '0002'")
+        await looked(pilot)
+        assert app.session.source.last.condition is Condition.OLD
+        assert "Update the store" in text_of(app)
+
+
+async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
+    store.start_run("train", {}, process=current())
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        store.close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            # Nobody gets an exclusive lock while we are connected, but after that.
+            app.session.source._forget()
+            app.session.source._watch.close()
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+            other.execute("BEGIN EXCLUSIVE")
+            await looked(pilot)
+            assert app.session.source.last.condition is Condition.LOCKED
+            assert "locked" in text_of(app)
+            assert "train" in text_of(app)
+        await looked(pilot)
+        assert app.session.source.last.ready
+
+
+# Going about
+
+
+async def test_every_place_has_its_key(make_app, store):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        for place in (*PLACES[1:], PLACES[0]):
+            await pilot.press(place.key)
+            await settled(pilot)
+            assert app.current_mode == place.mode
+            assert "Diode" in text_of(app)
+
+
+async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
+    from diode_app.actions import clashes
+
+    actions = [action for _, part in sections() for action in part]
+    assert clashes({a.id: a for a in (*APP_ACTIONS, *actions)}.values(), {}) == []
+    for place in PLACES:
+        for action in place.load().ACTIONS:
+            assert action.does or hasattr(place.load(), f"action_{action.name}"), action.id
+    for action in APP_ACTIONS:
+        assert action.does or hasattr(DiodeApp, f"action_{action.name}"), action.id
+
+
+async def test_the_palette_knows_the_screens_actions_and_their_commands(make_app, store, path):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        found = {command.title: command.help for command in app.get_system_commands(app.screen)}
+        assert f"$ diode-engine runs cancel RUN --store={path}" in found["Cancel"]
+        assert "Filter" in found  # of the table that has the focus
+        assert "Quit" in found
+
+
+async def test_a_command_is_shown_and_copied(make_app, store, path):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("y")
+        await settled(pilot)
+        assert isinstance(app.screen, Twins)
+        await pilot.press("y")
+        await settled(pilot)
+        assert app.clipboard.startswith("diode-engine data import")
+        assert app.clipboard.endswith(f"--store={path}")
+
+
+async def test_the_tour_has_five_steps_and_an_end(make_app, store):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("O")
+        for step in range(1, 6):
+            await settled(pilot)
+            assert f"{step} of 5" in text_of(app)
+            await pilot.press("enter")
+        await settled(pilot)
+        assert not app.screen.is_modal
+
+
+# Settings
+
+
+async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
+    app = make_app()
+    async with app.run_test(size=(80, 50)) as pilot:
+        await started(pilot)
+        await pilot.press("S")
+        await settled(pilot)
+        keys = app.screen.query_one("#field-keys Input", Input)
+        keys.value = "runs.cancel=R"
+        await settled(pilot)
+        assert "would do both" in text_of(app)
+        assert not (tmp_path / "dashboard.toml").exists()
+        keys.value = "runs.cancel=x"
+        await settled(pilot)
+        rows = app.screen.query_one("#field-rows Input", Input)
+        rows.value = "9"
+        await settled(pilot)
+        assert "from 10 to 500" in text_of(app)
+        rows.value = "20"
+        await settled(pilot)
+    again = make_app()
+    assert dict(again.session.settings.keys) == {"runs.cancel": "x"}
+    assert again.session.settings.rows == 20
+    text = (tmp_path / "dashboard.toml").read_text()
+    assert "# Rows on a page of a table, from 10 to 500." in text
+    async with again.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert "x Cancel" in text_of(again)
+
+
+async def test_settings_that_cannot_be_read_are_told_and_left_alone(make_app, store, tmp_path):
+    file = tmp_path / "dashboard.toml"
+    file.write_text("rows = 3\n")
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        (toast,) = toasts(app)
+        assert "must be a whole number from 10 to 500" in toast
+        await pilot.press("comma")
+        await settled(pilot)
+    assert file.read_text() == "rows = 3\n"
+
+
+async def test_themes_go_round(make_app, store):
+    app = make_app(theme="okabe-ito-light")
+    async with app.run_test() as pilot:
+        await started(pilot)
+        assert app.theme == "okabe-ito-light"
+        await pilot.press("comma")
+        assert app.theme == "diode-dark"
+
+
+# Runs
+
+
+async def test_runs_are_shown_as_what_they_are(make_app, store):
+    store.start_run("collect", {}, process=current())
+    failed = store.start_run("train", {})
+    store.finish_run(failed, RunState.FAILED, "There is too little data.")
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        shown = text_of(app)
+        assert "▶ running" in shown
+        assert "✗ failed" in shown
+        assert "There is too little data." in shown
+        store.finish_run(1, RunState.DONE)
+        await looked(pilot)
+        assert "✓ done" in text_of(app)
+        assert "▶ running" not in text_of(app)
+
+
+async def test_a_filter_and_its_mistake(make_app, store):
+    for kind in ("train", "collect", "collect"):
+        store.start_run(kind, {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        await pilot.press("slash", *"kind:collect", "enter")
+        await settled(pilot)
+        assert app.screen.query_one(DataTable).row_count == 2
+        await pilot.press("slash", *" wings:2", "enter")
+        await settled(pilot)
+        assert "There is no field wings" in text_of(app)
+        assert app.screen.query_one(DataTable).row_count == 2  # what was there stays
+        await pilot.press("slash", "escape")
+        await settled(pilot)
+        assert app.screen.query_one(DataTable).row_count == 3
+
+
+async def test_tags_and_notes(make_app, store):
+    run = store.start_run("train", {}, process=current())
+    store.tag(run, "old")
+    app = make_app()
+    async with app.run_test(size=(160, 30)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        await pilot.press("g")
+        await settled(pilot)
+        assert isinstance(app.screen, Prompt)
+        app.screen.query_one(Input).value = "best night"
+        await pilot.press("enter")
+        await settled(pilot)
+        assert store.run(run).tags == ("best", "night")
+        await pilot.press("n")
+        await settled(pilot)
+        await pilot.press(*"slow", "enter")
+        await settled(pilot)
+        assert store.run(run).note == "slow"
+        await looked(pilot)
+        assert "slow" in text_of(app)
+
+
+async def test_a_table_is_exported_whole(make_app, store, tmp_path):
+    for _ in range(12):
+        store.start_run("train", {"seed": 1}, process=current())
+    (tmp_path / "dashboard.toml").write_text("rows = 10\n")
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert "page 1 of 2 · 12 runs" in text_of(app)
+        await pilot.press("right_square_bracket")
+        await settled(pilot)
+        assert app.screen.query_one(DataTable).row_count == 2
+        await pilot.press("e")
+        await settled(pilot)
+        box = app.screen.query_one(Input)
+        box.value = str(tmp_path / "runs.txt")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "must end in .csv or .json" in text_of(app)
+        box.value = str(tmp_path / "runs.json")
+        await pilot.press("enter")
+        await settled(pilot)
+    records = json.loads((tmp_path / "runs.json").read_text())
+    assert [record["id"] for record in records] == list(range(12, 0, -1))
+
+
+# What it brings along
+
+
+async def test_no_torch_and_quick_to_quit(path):
+    """In a process of its own: neither torch nor the database until the store is looked at, and
+    no thread that holds it up, though one waits for ever."""
+    program = f"""
+import asyncio, sys, threading
+from pathlib import Path
+import diode_app.app as app
+from diode_app.data.threads import in_thread
+assert not {{"torch", "sqlalchemy", "xgboost"}} & set(sys.modules), "at import"
+made = app.create_app(Path({str(path)!r}), settings_path=Path({str(path) + ".toml"!r}))
+async def main():
+    async with made.run_test() as pilot:
+        await pilot.press("R", "S", "question_mark", "A", "H")
+        made.run_worker(in_thread(threading.Event().wait))
+        await pilot.pause()
+asyncio.run(main())
+assert not {{"torch", "triton"}} & set(sys.modules), "afterwards"
+print("left")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "left\n", done.stderr
