@@ -151,6 +151,11 @@ def _stretch(value: str) -> tuple[float, float]:
 # Problems: rows of `summaries` with their problems and environments
 
 _P, _E, _S = schema.problems.c, schema.environments.c, schema.summaries.c
+# What PROBLEMS' conditions are about. SQLite leaves out an outer join that nothing is asked of; by
+# the foreign keys it is an inner one.
+SUMMARIES = schema.summaries.outerjoin(schema.problems, _S.problem == _P.id).outerjoin(
+    schema.environments, _S.environment == _E.id
+)
 
 _SHORT = {
     "bf16": (DType.BFLOAT16,),
@@ -301,3 +306,14 @@ RUNS = Language(
         "host": _Text("a part of the name of the machine it ran on", match=_contains(_R.host)),
     }
 )  # fmt: skip
+
+
+def sweeps_found(query: str) -> Condition:
+    """Of a row of `sweeps`: that PROBLEMS' query finds its problem in its environment. Raises
+    QueryError."""
+    found = (
+        sa.select(_S.problem, _S.environment)
+        .select_from(SUMMARIES)
+        .where(*PROBLEMS.parse(query).conditions)
+    )
+    return sa.tuple_(schema.sweeps.c.problem, schema.sweeps.c.environment).in_(found)

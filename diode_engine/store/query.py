@@ -21,7 +21,7 @@ from diode_engine.errors import QueryError
 from diode_engine.hardware import Environment
 from diode_engine.problem import Candidate, Problem
 from diode_engine.store import schema
-from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS
+from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
 from diode_engine.store.ingest import failure_reasons
 from diode_engine.store.records import (
     candidate_of,
@@ -37,10 +37,6 @@ from diode_engine.store.summaries import medians
 MOST_ROWS = 500  # a page; what is asked for beyond is left out
 
 _S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
-# SQLite leaves out an outer join that nothing is asked of; by the foreign keys it is an inner one.
-_SUMMARIES = schema.summaries.outerjoin(schema.problems, _S.problem == _P.id).outerjoin(
-    schema.environments, _S.environment == _E.id
-)
 _DTYPE = _P.dtype.concat(sa.case((_P.allow_tf32 == 1, " tf32"), else_=""))
 
 SORTS: Mapping[str, sa.ColumnElement[Any]] = {
@@ -163,7 +159,7 @@ def problems(
     order = _one_of(SORTS, sort, "sort by")
     page = (
         sa.select(_S.problem, _S.environment)
-        .select_from(_SUMMARIES)
+        .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
         .order_by((order.desc() if descending else order).nulls_last(), _S.problem, _S.environment)
         .limit(min(limit, MOST_ROWS))
@@ -176,7 +172,7 @@ def problems(
 
 def count_problems(store: Session, query: str = "") -> int:
     """How many rows all pages of `problems` have."""
-    count = sa.select(sa.func.count()).select_from(_SUMMARIES)
+    count = sa.select(sa.func.count()).select_from(SUMMARIES)
     with store.reads() as connection:
         return int(connection.scalar(count.where(*PROBLEMS.parse(query).conditions)) or 0)
 
@@ -264,7 +260,7 @@ def space_map(store: Session, query: str = "", *, x: str = "n", y: str = "m") ->
     sizes = (
         sa.select(_S.problem, across.bitwise_lshift(32).bitwise_or(down))
         .distinct()
-        .select_from(_SUMMARIES)
+        .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
     )
     with store.reads() as connection:
@@ -298,7 +294,7 @@ def statistics(
             sa.func.count(_S.aten_us),
             total(sa.case((_S.best_us >= NEAR * _S.aten_us, 1), else_=0)),
         )
-        .select_from(_SUMMARIES)
+        .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
         .group_by(*groups)
         .order_by(n.desc(), *groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment
 from diode_engine.problem import Failure, Problem
 from diode_engine.store import schema
+from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
 from diode_engine.store.records import (
     candidate_of,
@@ -127,19 +128,27 @@ class Store(RunTable):
             return {row.key: row.us for row in connection.execute(times)}
 
     def read(
-        self, *, hardware: str | None = None, run: int | None = None, ok_only: bool = False
+        self,
+        query: str = "",
+        *,
+        hardware: str | None = None,
+        run: int | None = None,
+        ok_only: bool = False,
     ) -> TimingTable:
         """The timings, by problem and then by candidate, over the problems, candidates and
         environments that occur; all in the order in which the store met them first.
 
-        `hardware` keeps those of the GPU of this name, `run` those of one run, `ok_only`
-        leaves out failures.
+        `query` keeps those of the problems that a filter query (see `filter`) finds, `hardware`
+        those of the GPU of this name, `run` those of one run, `ok_only` leaves out failures.
+        Raises QueryError where the query has a mistake.
         """
         wanted = sa.select(schema.sweeps.c.id, schema.sweeps.c.problem, schema.sweeps.c.environment)
         if hardware is not None:
             wanted = wanted.join(schema.environments).where(schema.environments.c.name == hardware)
         if run is not None:
             wanted = wanted.where(schema.sweeps.c.run == run)
+        if query:
+            wanted = wanted.where(sweeps_found(query))
         t = schema.timings.c
         rows = sa.select(
             t.sweep.bitwise_lshift(32).bitwise_or(t.candidate),
@@ -148,7 +157,7 @@ class Store(RunTable):
             t.spread_us,
             t.repeats.bitwise_lshift(32).bitwise_or(sa.func.coalesce(t.failure, 0)),
         ).order_by(t.sweep, t.candidate, t.seq)
-        if hardware is not None or run is not None:
+        if query or hardware is not None or run is not None:
             rows = rows.where(t.sweep.in_(wanted.with_only_columns(schema.sweeps.c.id)))
         if ok_only:
             rows = rows.where(t.failure.is_(None))
@@ -184,6 +193,20 @@ class Store(RunTable):
                 repeats=(data["repeats_failure"] >> 32).astype(np.int32),
                 failure=self._failure_codes(connection)[data["repeats_failure"] & _LOW],
             )
+
+    def contributors(self, environments: Iterable[Environment], query: str = "") -> list[Run]:
+        """The runs that timings come from which were taken in one of these environments, of the
+        problems that `query` finds; the oldest first."""
+        ids = (
+            sa.select(schema.sweeps.c.run)
+            .join(schema.environments)
+            .where(schema.environments.c.key.in_([e.key for e in environments]))
+        )
+        if query:
+            ids = ids.where(sweeps_found(query))
+        with self.reads() as connection:
+            known = set(connection.scalars(ids.distinct()))
+            return [run for run in self._runs(connection) if run.id in known]
 
     def stats(self) -> Stats:
         t = schema.tallies.c
