@@ -32,6 +32,7 @@ from diode_engine.registry.overview import Entry, Overview, overview
 from diode_engine.registry.references import resolve
 from diode_engine.registry.sources import Kind, ModelVersion, Source, list_models, sources
 from diode_engine.registry.versions import (
+    check_registrable,
     facts_of,
     register,
     remove,
@@ -59,6 +60,7 @@ __all__ = [
     "aliases_for",
     "best_for",
     "card",
+    "check_registrable",
     "default_for",
     "differences",
     "export_model",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
+from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import (
     MANIFEST,
     Artifact,
@@ -45,6 +46,19 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
     return model
 
 
+def check_registrable(name: str, hardware: Hardware) -> None:
+    """Asked before a model is made, which takes long: raises ModelError or RegistryError where
+    `register` would not take it under this name."""
+    check_name(name)
+    with facts.changing(hardware.slug) as document:
+        _check_free(name, document)
+
+
+def _check_free(name: str, document: Document) -> None:
+    if name == DEFAULT or name in document.aliases:
+        raise RegistryError(f"{name} is an alias; register the model under another name.")
+
+
 def add(
     manifest: Manifest,
     contents: Mapping[str, bytes],
@@ -60,8 +74,7 @@ def add(
     slug = manifest.hardware.slug
     source = user_source()
     with facts.changing(slug) as document:
-        if name == DEFAULT or name in document.aliases:
-            raise RegistryError(f"{name} is an alias; register the model under another name.")
+        _check_free(name, document)
         version = _next(slug, name, document)
         while True:
             target = source.root / slug / name / str(version)
