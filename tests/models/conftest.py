@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine import features
+from diode_engine import features, paths
 from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
 from diode_engine.models.confidence import Confidence
@@ -104,3 +104,24 @@ def save(tmp_path: Path, table: TimingTable) -> Save:
         )
 
     return _save
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place of shipped models."""
+    place = tmp_path / "shipped"
+    monkeypatch.setattr(paths, "shipped_dir", lambda: place)
+    return place / "trained_models"
+
+
+@pytest.fixture
+def ship(save: Save, shipped: Path) -> Callable[..., Path]:
+    """Puts a model among the shipped ones; its folder."""
+
+    def _ship(name: str, version: int = 1, **changes: object) -> Path:
+        hardware = changes.get("hardware", H200)
+        folder = shipped / hardware.slug / name / str(version)  # type: ignore[attr-defined]
+        save(folder, name=name, **changes)
+        return folder
+
+    return _ship

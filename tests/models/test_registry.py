@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,36 +12,24 @@ from pathlib import Path
 import pytest
 
 from diode_engine import paths, registry
-from diode_engine.errors import ModelError, RegistryError
-from diode_engine.hardware import H200
+from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
+from diode_engine.hardware import H200, Hardware
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.network import Network
-from diode_engine.registry import versions
+from diode_engine.registry import choice, versions
+
+pytestmark = pytest.mark.usefixtures("shipped")
 
 Save = Callable[..., Artifact]
+Ship = Callable[..., Path]
 H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
 A100 = replace(H200, name="NVIDIA A100", arch="8.0", multiprocessors=108)
-
-
-@pytest.fixture(autouse=True)
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place of shipped models."""
-    place = tmp_path / "shipped"
-    monkeypatch.setattr(paths, "shipped_dir", lambda: place)
-    return place / "trained_models"
 
 
 @pytest.fixture
 def model(save: Save, tmp_path: Path) -> Path:
     save(tmp_path / "model")
     return tmp_path / "model"
-
-
-def ship(save: Save, root: Path, name: str, version: int, **changes: object) -> Path:
-    hardware = changes.get("hardware", H200)
-    folder = root / hardware.slug / name / str(version)  # type: ignore[attr-defined]
-    save(folder, name=name, **changes)
-    return folder
 
 
 def test_versions_count_up_and_are_never_written_over(model: Path) -> None:
@@ -56,8 +45,8 @@ def test_versions_count_up_and_are_never_written_over(model: Path) -> None:
     assert second.manifest.data.timings > 0
 
 
-def test_versions_go_on_after_shipped_ones(save: Save, shipped: Path, model: Path) -> None:
-    ship(save, shipped, "mine", 3)
+def test_versions_go_on_after_shipped_ones(ship: Ship, shipped: Path, model: Path) -> None:
+    ship("mine", 3)
     assert registry.register(model, "mine").version == 4
 
 
@@ -81,8 +70,8 @@ def test_what_is_no_model_is_not_registered(model: Path, tmp_path: Path) -> None
     assert registry.list_models() == []
 
 
-def test_resolving(save: Save, shipped: Path, model: Path) -> None:
-    ship(save, shipped, "large", 1)
+def test_resolving(ship: Ship, shipped: Path, model: Path) -> None:
+    ship("large", 1)
     registry.register(model, "mine")
     registry.register(model, "mine")
     assert registry.resolve("mine@1").version == 1
@@ -96,9 +85,9 @@ def test_resolving(save: Save, shipped: Path, model: Path) -> None:
     assert registry.resolve("default").reference == "mine@1"
 
 
-def test_the_same_name_for_two_devices_is_ambiguous(save: Save, shipped: Path) -> None:
-    ship(save, shipped, "mine", 1)
-    ship(save, shipped, "mine", 1, hardware=A100)
+def test_the_same_name_for_two_devices_is_ambiguous(ship: Ship, shipped: Path) -> None:
+    ship("mine", 1)
+    ship("mine", 1, hardware=A100)
     with pytest.raises(RegistryError, match="more than one"):
         registry.resolve("mine@1")
 
@@ -109,15 +98,15 @@ def test_without_models_there_is_none() -> None:
     assert registry.load_predictor(H200) is None
 
 
-def test_the_best_is_the_default_else_the_newest(save: Save, shipped: Path, model: Path) -> None:
+def test_the_best_is_the_default_else_the_newest(ship: Ship, shipped: Path, model: Path) -> None:
     def best() -> str:
         match = registry.best_for(H200)
         assert match is not None
         assert match.likeness == 1
         return match.model.reference
 
-    ship(save, shipped, "a", 1)
-    ship(save, shipped, "b", 1)
+    ship("a", 1)
+    ship("b", 1)
     (shipped / "nvidia-h200" / "aliases.json").write_text(json.dumps({"default": "a@1"}))
     assert best() == "a@1"
     mine = registry.register(model, "mine")
@@ -131,14 +120,14 @@ def test_the_best_is_the_default_else_the_newest(save: Save, shipped: Path, mode
 
 
 def test_the_nearest_device_serves_and_says_so(
-    save: Save, shipped: Path, caplog: pytest.LogCaptureFixture
+    ship: Ship, shipped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ship(save, shipped, "far", 1, hardware=A100)
+    ship("far", 1, hardware=A100)
     slow = replace(H100, name="NVIDIA H100 PCIe", clock_mhz=1755, memory_gb_s=2039)
     assert 0 < H200.likeness(slow) < registry.LEAST_LIKENESS
-    ship(save, shipped, "slow", 1, hardware=slow)
+    ship("slow", 1, hardware=slow)
     assert registry.load_predictor(H200) is None
-    ship(save, shipped, "near", 1, hardware=H100)
+    ship("near", 1, hardware=H100)
     match = registry.best_for(H200)
     assert match is not None
     assert match.model.name == "near"
@@ -146,24 +135,24 @@ def test_the_nearest_device_serves_and_says_so(
     with caplog.at_level(logging.INFO, logger="diode_engine.registry"):
         registry.load_predictor(H200)
     assert "There is no model for NVIDIA H200; near@1, trained on NVIDIA H100" in caplog.text
-    ship(save, shipped, "own", 1)
+    ship("own", 1)
     match = registry.best_for(H200)
     assert match is not None
     assert match.model.name == "own"
     assert match.likeness == 1
 
 
-def test_another_purpose_is_another_model(save: Save, shipped: Path) -> None:
-    ship(save, shipped, "conv", 1, purpose="convolution")
+def test_another_purpose_is_another_model(ship: Ship, shipped: Path) -> None:
+    ship("conv", 1, purpose="convolution")
     assert registry.best_for(H200) is None
     assert registry.best_for(H200, "convolution") is not None
 
 
 def test_a_broken_model_is_passed_over(
-    save: Save, shipped: Path, caplog: pytest.LogCaptureFixture
+    ship: Ship, shipped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ship(save, shipped, "whole", 1)
-    broken = ship(save, shipped, "broken", 1)
+    ship("whole", 1)
+    broken = ship("broken", 1)
     (broken / "manifest.json").write_text("{")
     match = registry.best_for(H200)
     assert match is not None
@@ -172,23 +161,23 @@ def test_a_broken_model_is_passed_over(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"default": 3}', "[" * 99_999])
-def test_a_broken_alias_file_is_refused(save: Save, shipped: Path, text: str) -> None:
-    ship(save, shipped, "a", 1)
+def test_a_broken_alias_file_is_refused(ship: Ship, shipped: Path, text: str) -> None:
+    ship("a", 1)
     path = shipped / "nvidia-h200" / "aliases.json"
     path.write_text(text)
     with pytest.raises(RegistryError, match="alias file"):
         registry.resolve("default")
 
 
-def test_a_default_that_is_gone_is_said(save: Save, shipped: Path) -> None:
-    ship(save, shipped, "a", 1)
+def test_a_default_that_is_gone_is_said(ship: Ship, shipped: Path) -> None:
+    ship("a", 1)
     (shipped / "nvidia-h200" / "aliases.json").write_text(json.dumps({"default": "b@1"}))
     with pytest.raises(RegistryError, match="b@1, which does not exist"):
         registry.resolve("default")
 
 
-def test_other_folders_are_no_versions(save: Save, shipped: Path) -> None:
-    folder = ship(save, shipped, "a", 1)
+def test_other_folders_are_no_versions(ship: Ship, shipped: Path) -> None:
+    folder = ship("a", 1)
     for name in ("latest", ".unfinished-x"):
         (folder.parent / name).mkdir()
         (folder.parent / name / "manifest.json").write_text("{}")
@@ -196,11 +185,127 @@ def test_other_folders_are_no_versions(save: Save, shipped: Path) -> None:
     assert [m.reference for m in registry.list_models()] == ["a@1"]
 
 
-def test_the_weights_are_told_apart(
-    save: Save, network: Callable[..., Network], shipped: Path
-) -> None:
-    one = ship(save, shipped, "a", 1)
-    two = ship(save, shipped, "a", 2, members=(network(9),))
+def test_the_weights_are_told_apart(ship: Ship, network: Callable[..., Network]) -> None:
+    one = ship("a", 1)
+    two = ship("a", 2, members=(network(9),))
     assert registry.resolve(str(one)).manifest.identity != (
         registry.resolve(str(two)).manifest.identity
     )
+
+
+def reference_for(hardware: Hardware = H200) -> str:
+    match = registry.best_for(hardware)
+    assert match is not None
+    return match.model.reference
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "diode-registry", "version": 9}'])
+def test_a_broken_registry_leaves_the_shipped_default(
+    ship: Ship, shipped: Path, model: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    ship("gemm")
+    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
+    mine = registry.register(model, "mine", default=True)
+    assert reference_for() == "mine@1"
+    path = mine.folder.parent.parent / "registry.json"
+    path.write_text(text)
+    assert reference_for() == "gemm@1"
+    assert "registry.json" in caplog.text
+    for change in (
+        lambda: registry.set_default(mine),
+        lambda: registry.tag(mine, ["x"]),
+        lambda: registry.register(model, "mine"),
+    ):
+        with pytest.raises(RegistryError, match=r"registry\.json"):
+            change()
+    assert path.read_text() == text  # nothing is lost of what may be repaired
+    assert any("registry.json" in problem for problem in registry.overview().problems)
+
+
+def test_a_default_that_is_gone_leaves_the_shipped_one(
+    ship: Ship, shipped: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ship("gemm")
+    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
+    mine = registry.register(model, "mine", default=True)
+    shutil.rmtree(mine.folder)
+    assert reference_for() == "gemm@1"
+    assert "mine@1, which does not exist" in caplog.text
+    assert any("mine@1" in problem for problem in registry.overview().problems)
+
+
+def test_the_next_model_is_taken_where_weights_are_corrupt(
+    ship: Ship, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = ship("whole")
+    mine = registry.register(model, "mine", default=True)
+    weights = next(mine.folder.glob("*.safetensors"))
+    weights.write_bytes(bytes(weights.stat().st_size))
+    predictor = registry.load_predictor(H200)
+    assert predictor is not None
+    assert predictor.manifest.name == "whole"
+    assert "its hash differs" in caplog.text
+    shutil.rmtree(whole)
+    with pytest.raises(ModelError, match="its hash differs"):
+        registry.load_predictor(H200)
+
+
+def test_a_model_of_the_installed_software_goes_first(
+    ship: Ship, shipped: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(
+        choice, "_installed", lambda *names: "2.13.0+cu130" if "torch" in names else "3.7.1"
+    )
+    ship("fits", torch=("2.13.1",), triton=("3.7.0",))
+    ship("older", 2, torch=("2.11.0",), triton=("3.6.0",))  # and with the higher number
+    ship("unsaid")
+    caplog.set_level(logging.INFO, logger="diode_engine.registry")
+    assert reference_for() in ("fits@1", "unsaid@1")
+    registry.load_predictor(H200)
+    assert "other software" not in caplog.text
+    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "older@2"}')
+    assert reference_for() == "older@2"
+    registry.load_predictor(H200)
+    assert "torch 2.11.0, here 2.13.0+cu130, Triton 3.6.0, here 3.7.1" in caplog.text
+
+
+def test_software_that_is_not_installed_says_nothing(
+    ship: Ship, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "_installed", lambda *names: None)
+    ship("older", torch=("2.11.0",), triton=("3.6.0",))
+    assert registry.differences(registry.resolve("older").manifest) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["~", "~x", "~nobody/there", "", "\0", "a\0b", "x" * 9999, "@", "a@b"]
+)
+def test_what_is_no_name_is_no_model(ship: Ship, name: str) -> None:
+    ship("a")
+    with pytest.raises(NoSuchModelError, match="There is no model"):
+        registry.resolve(name)
+
+
+def test_hardware_is_named_as_people_do(ship: Ship) -> None:
+    ship("mine")
+    ship("mine", hardware=A100)
+    for name in ("NVIDIA A100", "nvidia-a100", "nvidia a100"):
+        assert registry.resolve("mine", name).manifest.hardware == A100
+    with pytest.raises(NoSuchModelError):
+        registry.resolve("mine", "NVIDIA B200")
+
+
+def test_two_models_of_one_number_are_ambiguous(
+    ship: Ship, save: Save, network: Callable[..., Network]
+) -> None:
+    """Diode ships later what a user has registered: nothing, if it is the same model."""
+    for members, ambiguous in ((), False), ((network(9),), True):
+        mine = paths.data_dir() / "models" / "nvidia-h200" / "gemm" / "1"
+        shutil.rmtree(mine, ignore_errors=True)
+        save(mine, name="gemm", members=members)
+        if not ambiguous:
+            ship("gemm")
+            assert registry.resolve("gemm@1").folder == mine
+        else:
+            with pytest.raises(RegistryError, match="give the folder"):
+                registry.resolve("gemm@1")
