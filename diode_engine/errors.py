@@ -3,8 +3,10 @@
     DiodeError
     ├── RecordError        a problem, candidate, timing or environment has an impossible value
     ├── DatasetError       a dataset file is malformed or of an unknown version
+    │   └── NoSuchDatasetError
     ├── StoreError         the database cannot be opened, migrated or written
     │   ├── StoreMissingError
+    │   ├── NoSuchRunError
     │   ├── StoreLockedError
     │   ├── SchemaTooOldError
     │   └── SchemaTooNewError
@@ -14,8 +16,11 @@
     │   └── NoSuchModelError
     ├── CollectionError    a collection cannot start or go on
     ├── RunError           a run cannot be started, cancelled or resumed
+    │   └── RunOverError
     ├── TrainingError      there is too little data, or none that fits
     └── IntegrationError   this torch cannot carry Diode's choices
+
+Those that say that something does not exist, or that there is nothing to do, are NothingError too.
 
 Each message is a sentence that says what is wrong and what to do about it.
 """
@@ -27,6 +32,10 @@ class DiodeError(Exception):
     """The root of the tree: catch this to catch everything Diode raises on purpose."""
 
 
+class NothingError(DiodeError):
+    """What was named does not exist, or there is nothing to do: a command exits with 3."""
+
+
 class RecordError(DiodeError, ValueError):
     """A record was given a value that it cannot have."""
 
@@ -35,12 +44,20 @@ class DatasetError(DiodeError):
     """A dataset file is malformed, truncated or of a version that this Diode cannot read."""
 
 
+class NoSuchDatasetError(DatasetError, NothingError):
+    """There is no file at the path."""
+
+
 class StoreError(DiodeError):
     """The store cannot be opened, migrated, read or written."""
 
 
-class StoreMissingError(StoreError):
+class StoreMissingError(StoreError, NothingError):
     """There is no store at the path."""
+
+
+class NoSuchRunError(StoreError, NothingError):
+    """The store has no run of this number."""
 
 
 class StoreLockedError(StoreError):
@@ -72,7 +89,7 @@ class RegistryError(DiodeError):
     """A name in the registry is ambiguous or impossible, or the registry cannot be changed."""
 
 
-class NoSuchModelError(RegistryError):
+class NoSuchModelError(RegistryError, NothingError):
     """The registry has no such model, version or alias."""
 
 
@@ -82,6 +99,10 @@ class CollectionError(DiodeError):
 
 class RunError(DiodeError):
     """A run cannot be started, cancelled or resumed."""
+
+
+class RunOverError(RunError, NothingError):
+    """A run has ended, so there is nothing to cancel or to go on with."""
 
 
 class TrainingError(DiodeError):

@@ -110,7 +110,7 @@ def collect(
     """
     from diode_engine.collect.plan import Plan, read_candidates
     from diode_engine.collect.sources import mixed, problems_in
-    from diode_engine.errors import CollectionError
+    from diode_engine.errors import NothingError
 
     if candidates is not None and budget is not None:
         raise click.UsageError("Give --budget or --candidates, not both.")
@@ -122,9 +122,9 @@ def collect(
     fixed = None if candidates is None else read_candidates(candidates)
     plan = Plan.of(todo, budget=budget, whole=whole, fixed=fixed, compiles=compiles)
     if not len(plan):
-        raise CollectionError("There are no problems in what was given; name a source or a file.")
+        raise NothingError("There are no problems in what was given; name a source or a file.")
     if plan_only:
-        summary = plan.summary(_expected_rate(store, len(gpus) or _count_gpus()))
+        summary = plan.summary(_expected_rate(store, len(gpus) or _count_gpus(), direct))
         diagnostics.note(_table(summary))
         click.echo(json.dumps(summary))
         return
@@ -135,7 +135,7 @@ def collect(
     from diode_engine.store import Store
 
     used = gpus or devices()
-    diagnostics.note(_table(plan.summary(_expected_rate(store, len(used)))))
+    diagnostics.note(_table(plan.summary(_expected_rate(store, len(used), direct))))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
             f"Timing on {len(used)} GPU(s) into {store}; Ctrl-C stops, the same command goes on."
@@ -149,6 +149,11 @@ def collect(
             opened, plan, gpus=used, workers_per_gpu=workers, seed=seed, spec=spec,
             direct=Direct(binaries_dir()) if direct else None, report=_reporter(display, len(plan)),
         )  # fmt: skip
+    if progress.problems_elsewhere:
+        diagnostics.warn(
+            f"Another collection into {store} is at {progress.problems_elsewhere} of the problems; "
+            "the same command times what it leaves."
+        )
     click.echo(json.dumps(progress.to_dict()))
 
 
@@ -182,7 +187,7 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     return report
 
 
-def _expected_rate(store: Path, gpus: int) -> Rate:
+def _expected_rate(store: Path, gpus: int, direct: bool) -> Rate:
     from diode_engine.collect.plan import expected_rate
     from diode_engine.collect.run import cores
     from diode_engine.errors import StoreError
@@ -191,6 +196,7 @@ def _expected_rate(store: Path, gpus: int) -> Rate:
     earlier = []
     with contextlib.suppress(StoreError), Store.open(store, read_only=True) as opened:
         earlier = [(r.spec, r.progress or {}) for r in opened.runs() if r.kind == "collect"]
+    earlier = [(spec, done) for spec, done in earlier if bool(spec.get("direct")) == direct]
     return expected_rate(earlier, gpus=gpus, cores=cores())
 
 
@@ -218,7 +224,7 @@ def _table(summary: Mapping[str, Any]) -> str:
     rows.append(["total", f"{summary['problems']:,}", f"{summary['candidates']:,}"])
     return (
         f"{aligned(['', 'problems', 'candidates'], rows)}\n"
-        f"{summary['compiles']:,} kernels to compile, about {_duration(summary['seconds'])} "
+        f"Up to {summary['compiles']:,} kernels to compile, about {_duration(summary['seconds'])} "
         f"(from {summary['known_from']}); what the store has is not timed again."
     )
 

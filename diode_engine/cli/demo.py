@@ -40,10 +40,17 @@ def demo(store: Path) -> None:
     tables go to stdout. Without a GPU the real Inductor is asked which kernels it would take;
     with one it also compiles them, and times them beside eager's and stock max-autotune's.
     """
+    from diode_engine.errors import StoreError
     from diode_engine.store import Store
 
     for folder in (FOLDER, store.parent):
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"The demonstration keeps what it makes in {folder}, which cannot be made here: "
+                f"{error.strerror}; run it in a folder that you can write to."
+            ) from error
     with _home(FOLDER.resolve()), Store.open(store) as opened:
         _import(opened)
         model = _train(opened)

@@ -30,8 +30,8 @@ class ExitCode(IntEnum):
     """How a command ended."""
 
     OK = 0
-    FAILURE = 1
-    USAGE = 2
+    FAILURE = 1  # it could not do its work
+    USAGE = 2  # it was called wrongly
     NOTHING = 3  # there is nothing to do, or what was named does not exist
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -86,8 +86,12 @@ def error(message: str) -> None:
 
 
 def progress() -> Progress:
-    """A progress display on stderr, with the elapsed and the remaining time; hidden under --quiet
-    and, as it would be lines of noise, where stderr is no terminal."""
+    """A progress display on stderr, with the elapsed and the remaining time; a line every half a
+    minute where stderr is no terminal; hidden under --quiet."""
+    if not _quiet() and not console().is_terminal:
+        from diode_engine.cli.plain_progress import PlainProgress
+
+        return PlainProgress(note)
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -104,7 +108,7 @@ def progress() -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console(),
-        disable=_quiet() or not console().is_terminal,
+        disable=_quiet(),
     )
 
 

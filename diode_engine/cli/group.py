@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import signal
+import io
 import sys
-import threading
+import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import click
 
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, interrupts
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.errors import DiodeError, NoSuchModelError, StoreMissingError
+from diode_engine.errors import DiodeError, NothingError
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ COMMANDS = {
     "capture": Entry(
         "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
     ),
-    "data": Entry("diode_engine.cli.data:data", "Import, export and count timings."),
+    "data": Entry("diode_engine.cli.problems:data", "Import, export, list and count timings."),
     "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
     "validate": Entry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
@@ -136,9 +136,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exit code. A command's own return value, where it has one, is its exit code.
 
     Raises SystemExit(1), silently, where the reader of stdout has gone (`| head`)."""
-    # `kill` ends a command as Ctrl-C does: in order, keeping what is there.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts.install()
+    if sys.stdout is None:  # the next file to be opened would have its number
+        diagnostics.error("There is no stdout; send it to /dev/null where it is not wanted.")
+        return ExitCode.FAILURE
+    if isinstance(sys.stdout, io.TextIOWrapper):  # "?" for what a terminal has no letter for
+        sys.stdout.reconfigure(errors="replace")
     args = list(sys.argv[1:] if arguments is None else arguments)
     state = {"debug": False}
     diagnostics.configure()
@@ -154,9 +157,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if state["debug"]:
             diagnostics.console().print_exception()
         diagnostics.error(str(exc))
-        missing = isinstance(exc, NoSuchModelError | StoreMissingError)
-        return ExitCode.NOTHING if missing else ExitCode.FAILURE
+        return ExitCode.NOTHING if isinstance(exc, NothingError) else ExitCode.FAILURE
+    except OSError as exc:
+        if _is_of_stdout(exc):
+            diagnostics.error(f"The output cannot be written: {exc.strerror}.")
+        else:
+            diagnostics.crash(exc, args, debug=state["debug"])
+        return ExitCode.FAILURE
     except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
         diagnostics.crash(exc, args, debug=state["debug"])
         return ExitCode.FAILURE
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether it came of writing the command's output, not of a file that the command reads."""
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    return last.f_code in (click.echo.__code__, _LazyGroup.invoke.__code__)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models import model_for
-from diode_engine.errors import RegistryError
+from diode_engine.errors import NoSuchModelError
 
 if TYPE_CHECKING:
     from diode_engine.hardware import Hardware
@@ -31,7 +32,7 @@ _ROWS = 1 << 15  # predicted at once, so that the first lines come while the res
     help="NAME, NAME@VERSION or a model's folder. [default: for each environment's GPU its own]",
 )
 @click.option("--hardware", metavar="NAME", help="Take the model for this GPU instead.")
-def predict(dataset: Path, reference: str | None, hardware: str | None) -> None:
+def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     """Predict the time of every candidate in the file DATASET.
 
     Its rows may have times or not. To stdout goes one JSON line for each group of the file, in
@@ -42,7 +43,8 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> None:
 
     predicted_us has one number of microseconds for each candidate of the group, in its order,
     null where the model cannot say: a template, type or op that it was not trained on. Where
-    there is no model for the group's GPU all are null, and so is model.
+    there is no model for the group's GPU all are null, and so is model; if that is so of all
+    groups, the exit code is 3.
     """
     from diode_engine.store import read_groups
 
@@ -53,6 +55,10 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> None:
     for group, predicted, model in _predicted(table, groups, models):
         line = {"problem": group.problem.to_dict(), "predicted_us": predicted, "model": model}
         click.echo(json.dumps(line, allow_nan=False))
+    if models and not any(models.values()):
+        diagnostics.warn("Nothing was predicted; train or register a model, or name one (--model).")
+        return ExitCode.NOTHING
+    return ExitCode.OK
 
 
 Loaded = tuple[str, "Predictor"]
@@ -86,10 +92,6 @@ def _models(
         )
         if model is None:
             diagnostics.warn(f"There is no model for {device.name} or a GPU much like it.")
-    if loaded and not any(loaded.values()):
-        raise RegistryError(
-            "There is no model to predict with; train or register one, or name one with --model."
-        )
     if only is not None:
         return dict.fromkeys(there, loaded[only.key])
     return loaded
@@ -109,10 +111,10 @@ def _named(name: str, there: Sequence[Hardware]) -> Hardware:
         except ModelError as error:
             diagnostics.warn(f"{model.folder} cannot be used: {error}")
     for hardware in known:
-        if name in (hardware.name, hardware.slug):
+        if hardware.is_called(name):
             return hardware
     names = ", ".join(sorted({hardware.name for hardware in known}))
-    raise RegistryError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
+    raise NoSuchModelError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
 
 
 def _predicted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from diode_engine.errors import RunError
+from diode_engine.errors import RunOverError
 from diode_engine.runs.process import is_alive, kill, terminate
 from diode_engine.runs.status import Status, look
 from diode_engine.store import RunState, Store
@@ -33,7 +33,7 @@ def cancel(
     """
     status = look(store, run)
     if status.state.ended:
-        raise RunError(f"Run {run} is {status.state} already; there is nothing to cancel.")
+        raise RunOverError(f"Run {run} is {status.state} already; there is nothing to cancel.")
     store.ask_to_cancel(run)
     tell(f"Run {run} was asked to stop ...")
 

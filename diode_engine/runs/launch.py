@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from diode_engine.errors import DiodeError, RunError
+from diode_engine.errors import DiodeError, RunError, RunOverError
 from diode_engine.runs.job import VARIABLE, claimed
 from diode_engine.runs.process import process
 from diode_engine.runs.status import look, look_at_all
@@ -63,7 +63,7 @@ def resume(store: Store, run: int) -> Run:
     command.
     """
     if store.run(run).state is RunState.DONE:
-        raise RunError(f"Run {run} is done; there is nothing left of it to go on with.")
+        raise RunOverError(f"Run {run} is done; there is nothing left of it to go on with.")
     earlier, command, directory = _again(store, run)
     for other in look_at_all(store):
         if other.run.resumes == run and not other.state.ended:

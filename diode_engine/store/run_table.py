@@ -16,7 +16,7 @@ import sqlalchemy as sa
 import zstandard
 from sqlalchemy.dialects import sqlite
 
-from diode_engine.errors import StoreError
+from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.store import schema
 from diode_engine.store.runs import ENDED, Process, Run, RunState
 from diode_engine.store.session import Session
@@ -255,8 +255,8 @@ class RunTable(Session):
         if connection.execute(update).rowcount != 1:
             raise self._no_run(run)
 
-    def _no_run(self, run: int) -> StoreError:
-        return StoreError(
+    def _no_run(self, run: int) -> NoSuchRunError:
+        return NoSuchRunError(
             f"The store {self.path} has no run {run}; `diode-engine runs list` shows its runs."
         )
 

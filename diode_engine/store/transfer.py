@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.errors import DatasetError, RecordError
+from diode_engine.errors import DatasetError, NoSuchDatasetError, RecordError
 from diode_engine.hardware import H200, Environment, Hardware
 from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
 from diode_engine.store.packed import FIELDS as PACKED_FIELDS
@@ -254,7 +254,7 @@ def _read(where: Path, times_required: bool) -> tuple[TimingTable, _Rows | None]
 
 def _load(path: Path, *, compressed: bool) -> bytes:
     if not path.exists():
-        raise DatasetError(f"There is no file {path}; check its name.")
+        raise NoSuchDatasetError(f"There is no file {path}; check its name.")
     with path.open("rb") as file:
         if compressed:
             return _decompress(iter(lambda: file.read(1024), b""))

@@ -48,7 +48,7 @@ def test_a_file_alone_is_timed_alone(tmp_path: Path, capsys) -> None:
     ("arguments", "code", "says"),
     [
         (["--source", "dreams"], 1, "no source 'dreams'"),
-        (["--file", "EMPTY"], 1, "There are no problems"),
+        (["--file", "EMPTY"], 3, "There are no problems"),
         (["--file", "BROKEN"], 1, "not valid JSON"),
         (["--file", "missing.json"], 2, "does not exist"),
         (["--candidates", "BROKEN"], 1, "not valid JSON"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,16 @@ def test_the_whole_of_it(
     with Store.open(Path(".demo", "diode.db")) as store:
         assert [run.kind for run in store.runs()] == ["import", "train"]
         assert all(run.state is RunState.DONE for run in store.runs())
+
+
+def test_where_it_cannot_make_its_folder_it_says_so(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".demo").write_text("no folder")
+    ran = run("demo")
+    assert (ran.code, ran.out) == (1, "")
+    assert "in .demo, which cannot be made here" in ran.err
 
 
 def test_without_shipped_timings_it_says_so(

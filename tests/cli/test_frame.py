@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 import pytest
 
-from diode_engine.cli import ExitCode, diagnostics, main
+from diode_engine.cli import ExitCode, diagnostics, main, plain_progress
 from diode_engine.cli.group import COMMANDS, Entry
 from diode_engine.cli.options import store_option
-from diode_engine.errors import StoreError
+from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.version import __version__
 
 Register = Callable[[Callable[..., object]], None]
@@ -185,26 +185,38 @@ def test_an_interrupt_is_130_without_a_traceback(
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+TRIED = (
+    "import signal, sys, types, click\n"
+    "from diode_engine.cli import main\n"
+    "from diode_engine.cli.group import COMMANDS, Entry\n"
+    "def wait():\n"
+    "    try:\n"
+    "        print('ready', flush=True)\n"
+    "        signal.pause()\n"
+    "    finally:\n"
+    "        print('kept', flush=True)\n"
+    "def wait_and_put_in_order():\n"
+    "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n"
+    "    try:\n"
+    "        wait()\n"
+    "    finally:\n"
+    "        signal.sigwait({signal.SIGUSR1})\n"
+    "        print('in order', flush=True)\n"
+    "def put(text):\n"
+    "    return lambda: click.echo(text)\n"
+    "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
+    "module.tried = click.command('tried')(HERE)\n"
+    "COMMANDS['tried'] = Entry('tried_command:tried', '')\n"
+    "sys.exit(main(['tried']))\n"
+)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_in_order(sent: signal.Signals) -> None:
-    code = (
-        "import signal, sys, types, click\n"
-        "from diode_engine.cli import main\n"
-        "from diode_engine.cli.group import COMMANDS, Entry\n"
-        "def wait():\n"
-        "    try:\n"
-        "        print('ready', flush=True)\n"
-        "        signal.pause()\n"
-        "    finally:\n"
-        "        print('kept', flush=True)\n"
-        "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
-        "module.tried = click.command('tried')(wait)\n"
-        "COMMANDS['tried'] = Entry('tried_command:tried', '')\n"
-        "sys.exit(main(['tried']))\n"
-    )
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+        [sys.executable, "-c", TRIED.replace("HERE", "wait")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(sent)
@@ -212,6 +224,68 @@ def test_a_signal_ends_a_command_in_order(sent: signal.Signals) -> None:
     assert process.returncode == ExitCode.INTERRUPTED
     assert out == "kept\n"
     assert "Traceback" not in err
+
+
+def test_impatient_signals_do_not_disturb_what_puts_things_in_order() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TRIED.replace("HERE", "wait_and_put_in_order")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "kept\n"
+        for impatient in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(impatient)
+        process.send_signal(signal.SIGUSR1)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (ExitCode.INTERRUPTED, "in order\n")
+    assert "Traceback" not in err
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.signal(1, signal.SIG_IGN)\n"
+         + TRIED.replace("HERE", "wait")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        ignored = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:\t")[2][:16]
+        assert int(ignored, 16) & 1 << (signal.SIGHUP - 1)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize("length", [1, 100_000])  # met at the end, and in the middle
+def test_a_full_disk_is_a_sentence(length: int) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", TRIED.replace("HERE", f"put('x' * {length})")],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ran.stderr == "Error: The output cannot be written: No space left on device.\n"
+    assert ran.returncode == ExitCode.FAILURE
+
+
+def test_without_a_stdout_nothing_is_begun() -> None:
+    program = [sys.executable, "-c", TRIED.replace("HERE", "wait")]
+    ran = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *program], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.startswith("Error: There is no stdout;")
+    assert ran.returncode == ExitCode.FAILURE
+
+
+def test_a_terminal_without_the_letters_is_no_error() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", TRIED.replace("HERE", "put('2 × 3 … 漢 é')")],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "2 × 3 ? ? é\n".encode("latin-1"))
 
 
 @pytest.mark.parametrize("lines", [1, 100_000])
@@ -243,6 +317,34 @@ def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) 
         process.stdin.close()  # only now it writes
         assert process.stderr.read() == ""
     assert process.returncode == ExitCode.FAILURE
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    command: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    timer = types.SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr(plain_progress, "time", timer)
+
+    def tried() -> None:
+        with diagnostics.progress() as display:
+            task = display.add_task("reading", total=8)
+            for _ in range(3):
+                display.advance(task)
+            display.update(task, completed=7, description="writing")
+
+    command(tried)
+    assert main(["tried"]) == ExitCode.OK
+    assert capsys.readouterr() == ("", "reading: 2 of 8\nwriting: 7 of 8\n")
+
+
+def test_what_is_not_there_is_3(command: Register, capsys: pytest.CaptureFixture[str]) -> None:
+    def tried() -> None:
+        raise NoSuchRunError("There is no run 7.")
+
+    command(tried)
+    assert main(["tried"]) == ExitCode.NOTHING == 3
+    assert capsys.readouterr().err == "Error: There is no run 7.\n"
 
 
 def test_quiet_leaves_only_errors(command: Register, capsys: pytest.CaptureFixture[str]) -> None:

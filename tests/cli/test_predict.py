@@ -92,8 +92,11 @@ def test_the_registrys_model_for_each_gpu(run: Run, model: Path, tmp_path: Path)
     groups = [{"problem": 0, "environment": i, "candidate": [0, 1]} for i in (1, 0)]
     file = write(tmp_path / "a.json", *groups, environments=[H200, {"hardware": unlike}])
     nothing = run("predict", file)
-    assert (nothing.code, nothing.out) == (1, "")
-    assert "There is no model to predict with" in nothing.err
+    assert nothing.code == 3
+    assert [(at["model"], at["predicted_us"]) for at in lines(nothing.out)] == [
+        (None, [None, None])
+    ] * 2
+    assert "Warning: Nothing was predicted" in nothing.err
     run("models", "register", model)
     ran = run("predict", file)
     assert ran.code == 0
@@ -106,7 +109,7 @@ def test_the_registrys_model_for_each_gpu(run: Run, model: Path, tmp_path: Path)
         for line in lines(run("predict", file, "--hardware", name).out):
             assert line["predicted_us"] == second["predicted_us"]
     wrong = run("predict", file, "--hardware", "GTX 1080")
-    assert wrong.code == 1
+    assert wrong.code == 3
     assert "it knows: NVIDIA H200, Old GPU" in wrong.err
     assert run("predict", file, "--hardware", "NVIDIA H200", "--model", "tripled").code == 2
 
