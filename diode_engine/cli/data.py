@@ -1,9 +1,11 @@
-"""diode-engine data: timings into the store, out of it, and how many there are."""
+"""diode-engine data: timings into the store, out of it, and how many there are. What was measured
+on each problem is shown by `problems`."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +13,27 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.options import store_option
+from diode_engine.cli.queries import (
+    Column,
+    QueryCommand,
+    form_options,
+    query_argument,
+    table_text,
+    write,
+)
 from diode_engine.errors import StoreError
 
 if TYPE_CHECKING:
     from diode_engine.store import Stats, Store
+    from diode_engine.store.query import Statistic
+
+GROUPS = ("gpu", "torch", "op", "dtype", "layout", "bias")
+_LAST_RUNS = 10  # in `stats`
 
 
 @click.group()
 def data() -> None:
-    """Import, export and count timings."""
+    """Import, export, list and count timings."""
 
 
 @data.command("import")
@@ -28,21 +42,28 @@ def data() -> None:
 def import_(files: tuple[str, ...], store: Path) -> None:
     """Import dataset files into the store.
 
-    Each file is read whole or not at all, and one that was imported before adds nothing. To
-    stdout goes one JSON line a file: its name, the run, whether it is new, and the timings
-    added. The first bad file ends it; what was imported before stays.
+    Each file is read whole or not at all, and of what the store holds already, from another
+    file or from a run of its own, nothing is added. To stdout goes one JSON line a file: its
+    name, the run, whether it is new, the timings added, and how many were there before. The
+    first bad file ends it; what was imported before stays.
     """
     from diode_engine.store import Store, import_dataset
 
     with Store.open(store) as opened:
         for file in files:
             done = import_dataset(opened, file)
-            diagnostics.note(
-                f"{file}: {done.timings} timings imported into {store}."
-                if done.new
-                else f"{file}: its timings were imported before, by run {done.run}."
-            )
-            line = {"file": file, "run": done.run, "new": done.new, "timings": done.timings}
+            if done.new:
+                before = f"; {done.there} were there before" if done.there else ""
+                diagnostics.note(f"{file}: {done.timings} timings imported into {store}{before}.")
+            else:
+                diagnostics.note(f"{file}: its timings were there before, by run {done.run}.")
+            line = {
+                "file": file,
+                "run": done.run,
+                "new": done.new,
+                "timings": done.timings,
+                "there": done.there,
+            }
             click.echo(json.dumps(line))
 
 
@@ -59,25 +80,59 @@ def export(file: str, store: Path, hardware: str | None) -> None:
     from diode_engine.store import export_dataset
 
     with existing(store) as opened:
-        names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
-        if hardware is not None and hardware not in names:
+        there = {e.hardware for e, _ in opened.stats().by_environment}
+        named = {h.name for h in there if hardware is not None and h.is_called(hardware)}
+        if hardware is not None and not named:
+            names = sorted({h.name for h in there})
             raise StoreError(
                 f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
                 f"{', '.join(names) or 'none'}."
             )
+        hardware = next(iter(named), None)
         timings = export_dataset(opened, file, hardware=hardware)
     diagnostics.note(f"{file}: {timings} timings exported.")
     click.echo(json.dumps({"file": file, "timings": timings}))
 
 
-@data.command()
+@data.command(cls=QueryCommand)
+@query_argument
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
-def stats(store: Path, as_json: bool) -> None:
-    """Count what the store holds."""
+@click.option(
+    "--by",
+    type=click.Choice(GROUPS),
+    multiple=True,
+    help="Count the problems in groups; may be repeated.",
+)
+@form_options
+def stats(query: str, store: Path, by: tuple[str, ...], form: str) -> None:
+    """Count what the store holds.
+
+    With --by or a QUERY, as in `data problems`, its problems are counted in groups (by GPU, op
+    and type, if not said otherwise), with the share of them where ATen is within 5 % of the
+    best candidate.
+    """
+    from diode_engine.runs import look_at_all
+    from diode_engine.store.query import statistics
+
+    if by or query or form == "csv":
+        by = by or ("gpu", "op", "dtype")
+        with existing(store) as opened:
+            groups = statistics(opened, query, by=by)
+        if form != "text":
+            rows = [{**dict(zip(by, g.values, strict=True)), **_counts(g)} for g in groups]
+            write(form, rows, (*by, *_COUNTS))
+        elif groups:
+            click.echo(_groups_text(by, groups))
+        else:
+            diagnostics.note("There are no such problems.")
+        return
     with existing(store) as opened:
         counted = opened.stats()
-    click.echo(json.dumps(_dict(counted)) if as_json else _text(store, counted))
+        states = {status.run.id: str(status.state) for status in look_at_all(opened)}
+    if form == "json":
+        click.echo(json.dumps(_dict(counted, states)))
+    else:
+        click.echo(_text(store, counted, states))
 
 
 def existing(path: Path) -> Store:
@@ -88,7 +143,26 @@ def existing(path: Path) -> Store:
     return Store.open(path, read_only=not os.access(path, os.W_OK))
 
 
-def _dict(s: Stats) -> dict[str, Any]:
+_COUNTS = ("problems", "candidates", "failed", "timings", "aten", "aten_near_best")
+
+
+def _counts(g: Statistic) -> dict[str, int]:
+    return dict(
+        zip(_COUNTS, (g.problems, g.candidates, g.failed, g.timings, g.aten, g.near), strict=True)
+    )
+
+
+def _groups_text(by: tuple[str, ...], groups: list[Statistic]) -> str:
+    numbers = [
+        Column(name, [f"{getattr(g, name):,}" for g in groups], right=True)
+        for name in ("problems", "candidates", "failed", "timings")
+    ]
+    near = [f"{100 * g.near / g.aten:.0f} %" if g.aten else "" for g in groups]
+    names = [Column(name, [g.values[i] for g in groups]) for i, name in enumerate(by)]
+    return table_text([*names, *numbers, Column("ATen near best", near, right=True)])
+
+
+def _dict(s: Stats, states: Mapping[int, str]) -> dict[str, Any]:
     return {
         "size_bytes": s.size_bytes,
         "problems": s.problems,
@@ -105,7 +179,7 @@ def _dict(s: Stats) -> dict[str, Any]:
             {
                 "id": run.id,
                 "kind": run.kind,
-                "state": str(run.state),
+                "state": states.get(run.id, str(run.state)),
                 "started": run.started.isoformat(),
                 "timings": s.by_run.get(run.id, 0),
                 "message": run.message,
@@ -115,39 +189,47 @@ def _dict(s: Stats) -> dict[str, Any]:
     }
 
 
-def _text(store: Path, s: Stats) -> str:
-    from diode_engine.validation.text import aligned
-
+def _text(store: Path, s: Stats, states: Mapping[int, str]) -> str:
     failed = sum(s.failures.values())
     parts = [
         f"{store}: {s.timings:,} timings ({failed:,} failed) of {s.candidates:,} candidates on "
         f"{s.problems:,} problems, {s.size_bytes / 1e6:.1f} MB"
     ]
     counts = [
-        [what, name, f"{n:,}"]
+        (what, name, f"{n:,}")
         for what, by in (("op", s.by_op), ("type", s.by_dtype), ("failure", s.failures))
         for name, n in by.items()
     ]
     if counts:
-        parts.append(aligned(["by", "", "timings"], counts, left=2))
+        what, names, numbers = zip(*counts, strict=True)
+        parts.append(
+            table_text(
+                [Column("by", what), Column("", names), Column("timings", numbers, right=True)]
+            )
+        )
     if s.by_environment:
-        rows = [
-            [e.hardware.name, e.driver or "?", e.torch or "?", e.triton or "?", f"{n:,}"]
-            for e, n in s.by_environment
+        there = [environment for environment, _ in s.by_environment]
+        software = [
+            Column(name, [getattr(e, name) or "?" for e in there], spare=i)
+            for i, name in enumerate(("torch", "triton", "driver"))
         ]
-        parts.append(aligned(["hardware", "driver", "torch", "triton", "timings"], rows, left=4))
+        timings = [f"{n:,}" for _, n in s.by_environment]
+        hardware = Column("hardware", [e.hardware.name for e in there], cut=True)
+        parts.append(table_text([hardware, *software, Column("timings", timings, right=True)]))
     if s.runs:
-        rows = [
-            [
-                str(run.id),
-                run.kind,
-                str(run.state),
-                f"{run.started:%Y-%m-%d %H:%M}",
-                run.message or "",
-                f"{s.by_run.get(run.id, 0):,}",
-            ]
-            for run in s.runs
-        ]
-        header = ["run", "kind", "state", "started (UTC)", "message", "timings"]
-        parts.append(aligned(header, rows, left=5))
+        last = s.runs[: -_LAST_RUNS - 1 : -1]
+        parts.append(
+            table_text(
+                [
+                    Column("run", [str(run.id) for run in last], right=True),
+                    Column("kind", [run.kind for run in last]),
+                    Column("state", [states.get(run.id, str(run.state)) for run in last]),
+                    Column("started (UTC)", [f"{run.started:%Y-%m-%d %H:%M}" for run in last]),
+                    Column("timings", [f"{s.by_run.get(run.id, 0):,}" for run in last], right=True),
+                    Column("message", [run.message or "" for run in last], cut=True),
+                ]
+            )
+        )
+    if len(s.runs) > _LAST_RUNS:
+        parts.append(f"{len(s.runs)} runs in all; `diode-engine runs list` shows them.")
     return "\n\n".join(parts)

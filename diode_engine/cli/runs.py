@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,18 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import store_option
+from diode_engine.cli.queries import (
+    Column,
+    QueryCommand,
+    form_options,
+    query_argument,
+    table_text,
+    write,
+)
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
+    from diode_engine.store import Store
 
 STATES = ("queued", "running", "cancelling", "done", "failed", "cancelled", "dead")
 _LAST_LINES = 10  # of the log, in `show`
@@ -27,15 +36,16 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it 
 
 @click.group()
 def runs() -> None:
-    """List, follow, cancel and resume collections, trainings and validations.
+    """List, follow, cancel, resume and tag collections, trainings and validations.
 
     RUN is a run's number, as `runs list` shows it.
     """
 
 
-@runs.command("list")
+@runs.command("list", cls=QueryCommand)
+@query_argument
 @store_option
-@as_json_option
+@form_options
 @click.option(
     "--state",
     "states",
@@ -43,22 +53,61 @@ def runs() -> None:
     multiple=True,
     help="Only the runs in this state; may be repeated.",
 )
-def list_(store: Path, as_json: bool, states: tuple[str, ...]) -> None:
-    """List the runs, the last one first."""
-    from diode_engine.runs import look_at_all
-    from diode_engine.validation.text import aligned
+@click.option(
+    "--rows", type=click.IntRange(1, 500), default=500, show_default=True, help="At most so many."
+)
+@click.option(
+    "--before", metavar="RUN", type=click.IntRange(1), help="Only earlier runs than this."
+)
+def list_(
+    query: str, store: Path, form: str, states: tuple[str, ...], rows: int, before: int | None
+) -> None:
+    """List the runs, the last one first.
 
+    QUERY is terms that must all hold, such as: state:failed,dead kind:train tag:paper
+    'problems>100' 'started>2026-11-01' -gpu:a100. A mistake in it is answered with the fields
+    that there are. Quote what has < or > for the shell.
+    """
+    from diode_engine.runs import find
+
+    if states:
+        query = f"{query} state:{','.join(states)}"
     with existing(store) as opened:
-        found = look_at_all(opened)[::-1]
-    found = [status for status in found if not states or status.state in states]
-    if as_json:
-        click.echo(json.dumps([status.to_dict() for status in found]))
-        return
-    if not found:
-        diagnostics.note("There are no such runs." if states else "There are no runs.")
-        return
-    header = ["run", "kind", "state", "started (UTC)", "for", "message"]
-    click.echo(aligned(header, [_row(status) for status in found], left=len(header)))
+        found = find(opened, query, before=before, limit=rows)
+    if form == "json":
+        write("json", (status.to_dict() for status in found), ())
+    elif form == "csv":
+        write("csv", map(_cells, found), _CSV)
+    elif found:
+        click.echo(table_text(_columns(found)))
+        if len(found) == rows and (last := found[-1].run.id) > 1:
+            diagnostics.note(f"--before {last} shows earlier ones.")
+    else:
+        diagnostics.note("There are no such runs." if query.strip() else "There are no runs.")
+
+
+_CSV = (
+    "id", "kind", "state", "started", "finished", "seconds", "tags", "note", "message", "why",
+    "progress", "spec", "command", "directory", "log", "host", "pid", "resumes",
+)  # fmt: skip
+
+
+def _cells(status: Status) -> dict[str, Any]:
+    cells = status.to_dict()
+    for name in ("progress", "spec"):
+        cells[name] = json.dumps(cells[name])
+    cells["tags"] = " ".join(cells["tags"])
+    cells["command"] = None if cells["command"] is None else shlex.join(cells["command"])
+    return cells
+
+
+def _columns(found: list[Status]) -> list[Column]:
+    rows = list(zip(*map(_row, found), strict=True))
+    header = ("run", "kind", "state", "started (UTC)", "for", "tags", "message")
+    return [
+        Column(name, cells, spare=1 if name == "tags" else 0, cut=name == "message")
+        for name, cells in zip(header, rows, strict=True)
+    ]
 
 
 def _row(status: Status) -> list[str]:
@@ -71,6 +120,7 @@ def _row(status: Status) -> list[str]:
         str(status.state),
         f"{run.started:%Y-%m-%d %H:%M}",
         duration(status.seconds),
+        " ".join(run.tags),
         status.why or run.message or (progress_text(run.progress) if run.progress else ""),
     ]
 
@@ -95,6 +145,8 @@ def show(run: int, store: Path, as_json: bool) -> None:
         "state": str(status.state),
         "why": status.why,
         "message": r.message,
+        "tags": " ".join(r.tags),
+        "note": r.note,
         "progress": progress_text(r.progress) if r.progress else None,
         "started": f"{r.started:%Y-%m-%d %H:%M:%S} UTC",
         "for": duration(status.seconds),
@@ -179,6 +231,41 @@ def resume(run: int, store: Path) -> None:
         "how far it is."
     )
     click.echo(started.id)
+
+
+@runs.command()
+@run_argument
+@click.argument("tags", metavar="TAG...", nargs=-1, required=True)
+@store_option
+def tag(run: int, tags: tuple[str, ...], store: Path) -> None:
+    """Tag a run, so that `runs list tag:TAG` finds it."""
+    _change(store, run, lambda opened: opened.tag(run, *tags))
+
+
+@runs.command()
+@run_argument
+@click.argument("tags", metavar="TAG...", nargs=-1, required=True)
+@store_option
+def untag(run: int, tags: tuple[str, ...], store: Path) -> None:
+    """Take tags from a run."""
+    _change(store, run, lambda opened: opened.untag(run, *tags))
+
+
+@runs.command()
+@run_argument
+@click.argument("text")
+@store_option
+def note(run: int, text: str, store: Path) -> None:
+    """Write a note on a run, in place of the earlier one; an empty one takes it away."""
+    _change(store, run, lambda opened: opened.set_note(run, text))
+
+
+def _change(store: Path, run: int, change: Callable[[Store], None]) -> None:
+    """Changes what is written on a run, and tells what is now."""
+    with existing(store) as opened:
+        change(opened)
+        changed = opened.run(run)
+    click.echo(json.dumps({"id": run, "tags": list(changed.tags), "note": changed.note}))
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diode_engine.cli import diagnostics
+from diode_engine.cli.data import existing
 from diode_engine.cli.options import store_option
 
 if TYPE_CHECKING:
@@ -52,10 +53,9 @@ def train(
     A fifth of the problems is held out, always the same ones, and the model is judged on them.
     What came of it goes to stdout as JSON.
     """
-    from diode_engine.store import Store
     from diode_engine.training.train import train_from_store
 
-    with Store.open(store) as opened, diagnostics.progress() as display:
+    with existing(store) as opened, diagnostics.progress() as display:
         diagnostics.note(f"Training {family} on the timings in {store} ...")
         trained = train_from_store(
             opened, family=family, hardware=hardware, name=name, seed=seed, everything=everything,

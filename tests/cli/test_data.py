@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from diode_engine.runs.process import current
 from diode_engine.store import Store, read_dataset, write_dataset
 from diode_engine.table import TimingTable
 
@@ -22,8 +24,8 @@ def test_import_counts_and_repeats_nothing(run: Run, dataset: Path, tmp_path: Pa
     first = run("data", "import", dataset, dataset, "--store", store)
     assert first.code == 0
     assert [json.loads(line) for line in first.out.splitlines()] == [
-        {"file": str(dataset), "run": 1, "new": True, "timings": 48},
-        {"file": str(dataset), "run": 1, "new": False, "timings": 0},
+        {"file": str(dataset), "run": 1, "new": True, "timings": 48, "there": 0},
+        {"file": str(dataset), "run": 1, "new": False, "timings": 0, "there": 48},
     ]
     assert "48 timings imported" in first.err
     with Store.open(store, read_only=True) as opened:
@@ -48,7 +50,7 @@ def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(
     if content is not None:
         bad.write_bytes(content)
     ran = run("data", "import", dataset, bad, "--store", store)
-    assert ran.code == 1
+    assert ran.code == (3 if content is None else 1)
     assert len(ran.out.splitlines()) == 1
     last = ran.err.strip().splitlines()[-1]
     assert last.startswith("Error: ")
@@ -114,6 +116,51 @@ def test_stats(run: Run, dataset: Path, tmp_path: Path) -> None:
     text = run("data", "stats", "--store", store).out
     for expected in ("48 timings (5 failed)", "bfloat16", "NVIDIA H200", "import", "done"):
         assert expected in text
+
+
+def test_an_export_that_is_imported_again_adds_nothing(
+    run: Run, dataset: Path, tmp_path: Path, make_timings: Callable[..., TimingTable]
+) -> None:
+    store, other, out = tmp_path / "a.db", tmp_path / "b.json", tmp_path / "out.packed.zst"
+    write_dataset(make_timings(2, name="Another GPU"), other)
+    assert run("data", "import", dataset, other, "--store", store).code == 0
+    assert run("data", "export", out, "--store", store).code == 0
+    again = run("data", "import", out, "--store", store)
+    assert json.loads(again.out) == {
+        "file": str(out), "run": 2, "new": False, "timings": 0, "there": 56,
+    }  # fmt: skip
+    assert "its timings were there before, by run 2." in again.err
+
+
+def test_stats_in_groups(run: Run, dataset: Path, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    assert run("data", "import", dataset, "--store", store).code == 0
+    counted = json.loads(run("data", "stats", "--by", "op", "--store", store, "--json").out)
+    assert [(row["op"], row["problems"], row["timings"]) for row in counted] == [("mm", 12, 48)]
+    text = run("data", "stats", "gpu:h200", "--store", store).out.splitlines()
+    assert text[0].split()[:3] == ["gpu", "op", "dtype"]
+    assert text[2].startswith("NVIDIA H200  mm")
+    assert text[2].endswith("%")
+    rows = run("data", "stats", "--csv", "--store", store).out.splitlines()
+    assert rows[0].startswith("gpu,op,dtype,problems,candidates,failed,timings")
+    none = run("data", "stats", "op:bmm", "--store", store)
+    assert (none.out, none.err) == ("", "There are no such problems.\n")
+
+
+def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    with Store.open(store) as opened:
+        for _ in range(12):
+            opened.start_run("collect", {}, process=replace(current(), started=1))
+    assert {r["state"] for r in json.loads(run("data", "stats", "--store", store, "--json").out)[
+        "runs"
+    ]} == {"dead"}  # fmt: skip
+    lines = run("data", "stats", "--store", store).out.splitlines()
+    assert [line.split()[:3] for line in lines[4:6]] == [
+        ["12", "collect", "dead"],
+        ["11", "collect", "dead"],
+    ]
+    assert lines[-1] == "12 runs in all; `diode-engine runs list` shows them."
 
 
 def test_import_in_a_process_of_its_own(dataset: Path, tmp_path: Path) -> None:

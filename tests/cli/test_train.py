@@ -100,5 +100,14 @@ def test_what_cannot_be_is_a_sentence(
 
 
 def test_an_empty_store_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store.open(tmp_path / "new.db").close()
     assert main(["train", "--store", str(tmp_path / "new.db")]) == ExitCode.FAILURE
     assert "There are no timings to learn from" in capsys.readouterr().err
+
+
+def test_a_store_that_there_is_not_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--store", str(tmp_path / "typo.db")]) == ExitCode.NOTHING
+    assert "There is no store at" in capsys.readouterr().err
+    assert not list(tmp_path.glob("typo.db*"))

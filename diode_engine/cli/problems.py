@@ -1,0 +1,308 @@
+"""diode-engine data problems, show and map: what was measured, problem by problem."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.data import data, existing
+from diode_engine.cli.options import store_option
+from diode_engine.cli.queries import (
+    Column,
+    QueryCommand,
+    form_options,
+    query_argument,
+    table_text,
+    write,
+)
+from diode_engine.errors import NothingError, StoreError
+
+if TYPE_CHECKING:
+    from diode_engine.problem import Problem
+    from diode_engine.store.query import CandidateRow, ProblemRow, SpaceMap
+
+SORTS = (
+    "problem", "op", "dtype", "b", "m", "n", "k", "flops", "gpu", "candidates", "failed",
+    "timings", "best", "aten", "efficiency",
+)  # fmt: skip
+AXES = ("b", "m", "n", "k")
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+
+rows_option = click.option(
+    "--rows", type=click.IntRange(1, 500), default=20, show_default=True, help="So many a page."
+)
+page_option = click.option(
+    "--page", type=click.IntRange(1), default=1, show_default=True, help="Which page."
+)
+
+
+@data.command(cls=QueryCommand)
+@query_argument
+@store_option
+@click.option(
+    "--sort", type=click.Choice(SORTS), default="problem", show_default=True, help="By what."
+)
+@click.option("--descending", is_flag=True, help="The largest first.")
+@page_option
+@rows_option
+@form_options
+def problems(
+    query: str, store: Path, sort: str, descending: bool, page: int, rows: int, form: str
+) -> None:
+    """List the problems, with the best of their candidates and how well ATen does.
+
+    QUERY is terms that must all hold, such as: op:mm,addmm dtype:bf16 'm<=64' 'k%8!=0' n:64..512
+    tf32:yes layout:row/col model:llama-7b gpu:h200 'efficiency<0.8' -bias:none. A mistake in it
+    is answered with the fields that there are. Quote what has < or > for the shell.
+    """
+    from diode_engine.store import query as ask
+
+    with existing(store) as opened:
+        total = ask.count_problems(opened, query)
+        first = (page - 1) * rows
+        found = ask.problems(
+            opened, query, sort=sort, descending=descending, offset=first, limit=rows
+        )
+    if form != "text":
+        write(form, map(_dict, found), _COLUMNS)
+        return
+    if not found:
+        diagnostics.note(f"There are no such problems on page {page} (of {total} in all).")
+        return
+    click.echo(table_text(_columns(found)))
+    diagnostics.note(
+        f"{first + 1:,} to {first + len(found):,} of {total:,}."
+        + (f" --page {page + 1} shows more." if first + len(found) < total else "")
+    )
+
+
+@data.command()
+@click.argument("problem", metavar="PROBLEM")
+@store_option
+@page_option
+@rows_option
+@form_options
+def show(problem: str, store: Path, page: int, rows: int, form: str) -> None:
+    """Show a problem's candidates, the fastest first, in each environment it was measured in.
+
+    PROBLEM is its number, as `data problems` shows it, or the beginning of its key. A time is the
+    median over the candidate's timings; what only failed comes last.
+    """
+    from diode_engine.store import query as ask
+
+    query = f"id:{problem}" if re.fullmatch("[0-9]{1,9}", problem) else f'key:"{problem}"'
+    with existing(store) as opened:
+        found = ask.problems(opened, query)
+        keys = {row.problem.key for row in found}
+        if not keys:
+            raise NothingError(
+                f"There is no problem {problem} in {store}; `diode-engine data problems` lists "
+                "those that there are."
+            )
+        if len(keys) > 1:
+            raise StoreError(
+                f"The keys of several problems begin with {problem}: {', '.join(sorted(keys))}."
+            )
+        first = (page - 1) * rows
+        ranked = [
+            (row, ask.candidates(opened, row.number, row.environment_number,
+                                 offset=first, limit=rows))
+            for row in found
+        ]  # fmt: skip
+    if form == "json":
+        shown = [
+            {**_dict(row), "environment": row.environment.to_dict(),
+             "ranked": [_candidate(row, c, first + i) for i, c in enumerate(some, 1)]}
+            for row, some in ranked
+        ]  # fmt: skip
+        click.echo(json.dumps(shown))
+    elif form == "csv":
+        cells = [
+            {**_facts(row), **c, "failures": " ".join(f"{k}:{n}" for k, n in c["failures"].items()),
+             "kwargs": json.dumps(c["kwargs"])}
+            for row, some in ranked
+            for c in (_candidate(row, each, first + i) for i, each in enumerate(some, 1))
+        ]  # fmt: skip
+        write("csv", cells, _CANDIDATE_COLUMNS)
+    else:
+        click.echo(f"Problem {found[0].number}: {found[0].problem} (key {found[0].problem.key})")
+        for row, some in ranked:
+            e = row.environment
+            software = ", ".join(
+                f"{name} {version}"
+                for name, version in (("driver", e.driver), ("torch", e.torch),
+                                      ("triton", e.triton))
+                if version
+            )  # fmt: skip
+            click.echo(f"\n{e.hardware.name}" + (f" ({software})" if software else ""))
+            click.echo(
+                f"{row.timings:,} timings of {row.candidates:,} candidates, {row.failed:,} of "
+                f"which failed; ATen's efficiency {_ratio(row.efficiency) or 'is not known'}"
+            )
+            if some:
+                click.echo(table_text(_ranked(row, some, first)))
+
+
+@data.command("map", cls=QueryCommand)
+@query_argument
+@store_option
+@click.option("--across", type=click.Choice(AXES), default="n", show_default=True)
+@click.option("--down", type=click.Choice(AXES), default="m", show_default=True)
+@form_options
+def map_(query: str, store: Path, across: str, down: str, form: str) -> None:
+    """Count the problems by their sizes, each bin from a power of two to the next: where data is
+    thin. QUERY as in `data problems`."""
+    from diode_engine.store.query import space_map
+
+    with existing(store) as opened:
+        found = space_map(opened, query, x=across, y=down)
+    x_from = [2 ** (found.x_first + i) for i in range(found.counts.shape[1])]
+    y_from = [2 ** (found.y_first + i) for i in range(found.counts.shape[0])]
+    if form == "json":
+        grid = {"across": across, "down": down, f"{across}_from": x_from, f"{down}_from": y_from}
+        click.echo(json.dumps({**grid, "problems": found.counts.tolist()}))
+    elif form == "csv":
+        names = (f"{down}_from", f"{across}_from", "problems")
+        cells = [
+            dict(zip(names, (y, x, int(found.counts[i, j])), strict=True))
+            for i, y in enumerate(y_from)
+            for j, x in enumerate(x_from)
+        ]
+        write("csv", cells, names)
+    elif not found.counts.size:
+        diagnostics.note("There are no such problems.")
+    else:
+        click.echo(_map_text(found, x_from, y_from))
+
+
+def _map_text(found: SpaceMap, x_from: list[int], y_from: list[int]) -> str:
+    corner = f"{found.y.upper()} ↓ {found.x.upper()} →"
+    lines = [[corner, *(_sized(x) for x in x_from)]]
+    for y, row in zip(y_from, found.counts.tolist(), strict=True):
+        lines.append([_sized(y), *(_counted(n) for n in row)])
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join(
+        " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+
+
+def _sized(n: int) -> str:
+    for unit, size in (("G", 2**30), ("M", 2**20), ("k", 2**10)):
+        if n >= size:
+            return f"{n // size}{unit}"
+    return str(n)
+
+
+def _counted(n: int) -> str:
+    if n < 1000:
+        return str(n or "·")
+    return f"{n // 1000}k" if n < 1_000_000 else f"{n // 1_000_000}M"
+
+
+# Rows
+
+_PROBLEM_COLUMNS = (
+    "id", "key", "op", "B", "M", "N", "K", "dtype", "out_dtype", "a_layout", "a_align",
+    "b_layout", "b_align", "allow_tf32", "bias", "gpu", "driver", "torch", "triton",
+)  # fmt: skip
+_COLUMNS = (
+    *_PROBLEM_COLUMNS, "candidates", "failed", "timings", "best", "best_us", "aten_us",
+    "aten_efficiency",
+)  # fmt: skip
+_CANDIDATE_COLUMNS = (
+    *_PROBLEM_COLUMNS, "rank", "template", "kwargs", "time_us", "spread_us", "efficiency",
+    "timings", "failures",
+)  # fmt: skip
+
+
+def _facts(row: ProblemRow) -> dict[str, Any]:
+    e = row.environment
+    return {
+        "id": row.number,
+        "key": row.problem.key,
+        **row.problem.to_dict(),
+        "gpu": e.hardware.name,
+        "driver": e.driver,
+        "torch": e.torch,
+        "triton": e.triton,
+    }
+
+
+def _dict(row: ProblemRow) -> dict[str, Any]:
+    return {
+        **_facts(row),
+        "candidates": row.candidates,
+        "failed": row.failed,
+        "timings": row.timings,
+        "best": None if row.best is None else str(row.best),
+        "best_us": row.best_us,
+        "aten_us": row.aten_us,
+        "aten_efficiency": row.efficiency,
+    }
+
+
+def _candidate(problem: ProblemRow, row: CandidateRow, rank: int) -> dict[str, Any]:
+    known = problem.best_us is not None and row.time_us is not None
+    return {
+        "rank": rank,
+        **row.candidate.to_dict(),
+        "time_us": row.time_us,
+        "spread_us": row.spread_us,
+        "efficiency": problem.best_us / row.time_us if known else None,  # type: ignore[operator]
+        "timings": row.timings,
+        "failures": dict(row.failures),
+    }
+
+
+def _columns(rows: list[ProblemRow]) -> list[Column]:
+    return [
+        Column("id", [str(row.number) for row in rows], right=True),
+        Column("problem", [short(row.problem) for row in rows]),
+        Column("GPU", [row.environment.hardware.name for row in rows], spare=2),
+        Column("fastest", [str(row.best or "") for row in rows], cut=True, spare=1),
+        Column("tried", [f"{row.candidates:,}" for row in rows], right=True),
+        Column("failed", [f"{row.failed:,}" for row in rows], right=True, spare=3),
+        Column("best µs", [_time(row.best_us) for row in rows], right=True),
+        Column("ATen µs", [_time(row.aten_us) for row in rows], right=True),
+        Column("ATen eff.", [_ratio(row.efficiency) for row in rows], right=True),
+    ]
+
+
+def _ranked(problem: ProblemRow, rows: list[CandidateRow], first: int) -> list[Column]:
+    shown = [_candidate(problem, row, 0) for row in rows]
+    return [
+        Column("rank", [str(i) for i in range(first + 1, first + len(rows) + 1)], right=True),
+        Column("candidate", [str(row.candidate) for row in rows], cut=True),
+        Column("µs", [_time(row.time_us) for row in rows], right=True),
+        Column("spread µs", [_time(row.spread_us) for row in rows], right=True, spare=1),
+        Column("efficiency", [_ratio(c["efficiency"]) for c in shown], right=True),
+        Column("timings", [str(row.timings) for row in rows], right=True, spare=2),
+        Column("failed", [_failures(row.failures) for row in rows]),
+    ]
+
+
+def short(problem: Problem) -> str:
+    """A problem in few characters: its sizes, type and layouts."""
+    batch = f"{problem.B}×" if problem.op.batched else ""
+    dtype = "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype, str(problem.dtype))
+    sizes = f"{batch}{problem.M}×{problem.N}×{problem.K}"
+    return f"{problem.op} {sizes} {dtype} {problem.a.layout}/{problem.b.layout}"
+
+
+def _time(us: float | None) -> str:
+    return "" if us is None else f"{us:,.2f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _failures(failures: Mapping[str, int]) -> str:
+    return ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in failures.items())

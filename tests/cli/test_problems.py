@@ -1,0 +1,136 @@
+"""diode-engine data problems, show and map, and the table that they write."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.cli import ExitCode
+from diode_engine.cli.problems import AXES, SORTS
+from diode_engine.cli.queries import Column, table_text
+from diode_engine.store import Store, query, write_dataset
+from diode_engine.table import TimingTable
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Path, run: Run) -> Path:
+    path = tmp_path / "diode.db"
+    monkeypatch.setenv("DIODE_STORE", str(path))
+    assert run("data", "import", dataset).code == 0
+    return path
+
+
+def test_the_commands_choices_are_the_stores_own() -> None:
+    assert set(SORTS) == set(query.SORTS)
+    assert set(AXES) == set(query.AXES)
+
+
+def test_problems_by_pages(store: Path, run: Run) -> None:
+    first = run("data", "problems", "--sort", "best", "--rows", 5)
+    assert first.code == ExitCode.OK
+    assert first.err == "1 to 5 of 12. --page 2 shows more.\n"
+    assert len(first.out.splitlines()) == 7
+    assert run("data", "problems", "--rows", 5, "--page", 3).err == "11 to 12 of 12.\n"
+    beyond = run("data", "problems", "--page", 9)
+    assert (beyond.code, beyond.out) == (ExitCode.OK, "")
+    assert "no such problems on page 9 (of 12 in all)" in beyond.err
+    with Store.open(store, read_only=True) as opened:
+        rows = query.problems(opened, sort="best", descending=True)
+    shown = json.loads(run("data", "problems", "--sort", "best", "--descending", "--json").out)
+    assert [row["id"] for row in shown] == [row.number for row in rows]
+    assert [row["best_us"] for row in shown] == [row.best_us for row in rows]
+    assert {row["gpu"] for row in shown} == {"NVIDIA H200"}
+
+
+def test_problems_by_a_query_of_several_words(store: Path, run: Run) -> None:
+    with Store.open(store, read_only=True) as opened:
+        rows = query.problems(opened, "id<=4 -id:2 op:mm")
+    shown = run("data", "problems", "id<=4", "-id:2", "--csv", "op:mm").out
+    assert [int(row["id"]) for row in csv.DictReader(shown.splitlines())] == [
+        row.number for row in rows
+    ]
+    wrong = run("data", "problems", "op:mm", "-dtyp:fp32")
+    assert (wrong.code, wrong.out) == (ExitCode.FAILURE, "")
+    assert "There is no field dtyp (character 8); the fields are op, dtype" in wrong.err
+
+
+def test_a_problem_by_its_number_or_its_key(store: Path, run: Run) -> None:
+    text = run("data", "show", 1).out
+    assert text.startswith("Problem 1: ")
+    key = json.loads(run("data", "problems", "id:1", "--json").out)[0]["key"]
+    (shown,) = json.loads(run("data", "show", key[:10], "--json").out)
+    assert (shown["id"], shown["key"]) == (1, key)
+    ranked = shown["ranked"]
+    assert [row["rank"] for row in ranked] == [1, 2, 3, 4]
+    times = [row["time_us"] for row in ranked if row["time_us"] is not None]
+    assert times == sorted(times)
+    assert ranked[0]["efficiency"] == 1.0
+    assert times[0] == shown["best_us"]
+    rows = list(csv.DictReader(run("data", "show", 1, "--csv").out.splitlines()))
+    assert [row["template"] for row in rows] == [row["template"] for row in ranked]
+    assert json.loads(rows[0]["kwargs"]) == ranked[0]["kwargs"]
+    second = json.loads(run("data", "show", 1, "--json", "--rows", 1, "--page", 2).out)
+    assert second[0]["ranked"] == ranked[1:2]
+
+
+def test_a_problem_that_there_is_not(store: Path, run: Run) -> None:
+    for name in ("999", "zzzz", "%", "a b"):
+        ran = run("data", "show", name)
+        assert (ran.code, ran.out) == (ExitCode.NOTHING, "")
+        assert f"There is no problem {name} in" in ran.err
+
+
+def test_a_key_of_which_too_little_is_given(
+    store: Path, run: Run, tmp_path: Path, make_timings: Callable[..., TimingTable]
+) -> None:
+    write_dataset(make_timings(60), tmp_path / "more.json")
+    assert run("data", "import", tmp_path / "more.json").code == 0
+    ran = run("data", "show", "a")  # of sixty keys
+    assert (ran.code, ran.out) == (ExitCode.FAILURE, "")
+    assert "The keys of several problems begin with a: a" in ran.err
+
+
+def test_the_map_in_its_three_forms(store: Path, run: Run) -> None:
+    grid = json.loads(run("data", "map", "--json").out)
+    assert sum(map(sum, grid["problems"])) == 12
+    assert len(grid["problems"]) == len(grid["m_from"])
+    rows = list(csv.DictReader(run("data", "map", "--csv").out.splitlines()))
+    assert sum(int(row["problems"]) for row in rows) == 12
+    assert set(rows[0]) == {"m_from", "n_from", "problems"}
+    text = run("data", "map", "--across", "k").out.splitlines()
+    assert text[0].split()[:4] == ["M", "↓", "K", "→"]
+    assert len(text) == 1 + len(grid["m_from"])
+    none = run("data", "map", "op:bmm")
+    assert (none.out, none.err) == ("", "There are no such problems.\n")
+
+
+def test_a_table_keeps_within_the_width() -> None:
+    columns = [
+        Column("id", ["1", "22"], right=True),
+        Column("GPU", ["NVIDIA H200", "NVIDIA H200"], spare=2),
+        Column("best", ["triton::mm 16×16×16", "aten::mm"], cut=True, spare=1),
+        Column("nothing", ["", ""]),
+        Column("µs", ["3.25", "12.50"], right=True),
+    ]
+    assert table_text(columns, 80).splitlines() == [
+        "id  GPU          best                    µs",
+        "──  ───────────  ───────────────────  ─────",
+        " 1  NVIDIA H200  triton::mm 16×16×16   3.25",
+        "22  NVIDIA H200  aten::mm             12.50",
+    ]
+    assert table_text(columns, 32).splitlines()[0] == "id  best                    µs"
+    assert table_text(columns, 20).splitlines()[0] == "id     µs"
+    message = Column("message", ["a long story of what went wrong", "ok"], cut=True)
+    assert table_text([columns[0], message], 20).splitlines() == [
+        "id  message",
+        "──  ────────────────",
+        " 1  a long story of…",
+        "22  ok",
+    ]
