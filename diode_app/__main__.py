@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from diode_app.main import main
+from diode_app.main import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -18,8 +18,9 @@ from diode_app.actions import Action, Actions
 from diode_app.data.commands import run_command
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
+from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen, SettingsChanged, StoreLooked
-from diode_app.screens.places import PLACES, Place
+from diode_app.screens.places import PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
@@ -61,11 +62,16 @@ class DiodeApp(Actions, App[None]):
         self._poll_seconds = poll_seconds
         self._problem = problem
         self._looking = False
+        self._warmed = False
         self._ticks = 0
         self._clashes: set[str] = set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
-        return place.load()(self.session)
+        screen = place.load()(self.session)
+        # Textual takes a new screen's styles for outdated and parses every style sheet twice
+        # more, 100 ms; they are applied when it is mounted all the same.
+        screen._css_update_count = self._css_update_count
+        return screen
 
     def on_mount(self) -> None:
         for theme in THEMES:
@@ -99,6 +105,10 @@ class DiodeApp(Actions, App[None]):
         for screen in self.screen_stack:  # those below a modal are seen beside it
             if isinstance(screen, DiodeScreen):
                 screen.post_message(StoreLooked(look))
+        if not self._warmed:
+            self._warmed = True
+            # Their modules are imported now, so that the first key to each finds them there.
+            self.run_worker(in_thread(sections, "imports"), group="warming", exit_on_error=False)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
 

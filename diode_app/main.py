@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -73,3 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return 130
     return code if isinstance(code, int) else 0
+
+
+def run() -> NoReturn:
+    """The process diode-tui. It ends at once: no thread can hold it up, and taking the
+    interpreter apart, with all that is loaded, takes longer than the rest of leaving."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -15,7 +15,8 @@ from diode_app.actions import Action
 from diode_app.data.hardware import HardwareUnknownError, look_around
 from diode_app.data.overview import ModelInUse, Overview, model_in_use, overview
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import DiodeScreen, StoreLooked
+from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
 from diode_engine.errors import DiodeError
@@ -50,6 +51,10 @@ class HomeScreen(DiodeScreen):
     }
     """
 
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._asked = False
+
     def body(self) -> ComposeResult:
         with VerticalScroll(can_focus=True):
             with Horizontal(id="home-rows"):
@@ -74,7 +79,12 @@ class HomeScreen(DiodeScreen):
     def on_mount(self) -> None:
         super().on_mount()
         self.query_one("#home-next").display = False
-        self.action_hardware()
+
+    async def on_store_looked(self, event: StoreLooked) -> None:
+        await super().on_store_looked(event)
+        if not self._asked:  # only now: torch's import would take the time that the start needs
+            self._asked = True
+            self.action_hardware()
 
     # The store
 

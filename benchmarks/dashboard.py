@@ -1,0 +1,181 @@
+"""How fast the dashboard is, as a person at a terminal sees it.
+
+    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE]
+
+It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped timings, repeated with
+altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
+the screen. Limits: 1 s to a usable screen, 100 ms from a key to what it shows, 0.5 s to quit.
+Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import pty
+import re
+import select
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from pathlib import Path
+
+import numpy as np
+from store_queries import altered, fill, say
+
+from diode_engine import paths
+from diode_engine.runs import Heartbeat, begin
+from diode_engine.store import Store, read_dataset
+
+RATE = 2000  # timings a second
+BATCH = 200
+_ESCAPES = re.compile(
+    rb"\x1b\[[0-9;:?<>=]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[P_].*?\x1b\\"
+)
+
+
+def write(path: Path, ready: object) -> None:
+    """A collection, as far as the store sees it, until it is killed."""
+    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.zst")
+    table = altered(read_dataset(shipped), 100_000)
+    with Store.open(path) as store:
+        run = begin(store, "collect", {"problems": len(table.problems)})
+        with Heartbeat(store, run):
+            done, began = 0, time.monotonic()
+            ready.set()  # type: ignore[attr-defined]
+            while True:
+                rows = np.arange(done, done + BATCH) % len(table)
+                done += store.add(run, table.take(np.sort(rows)))
+                seconds = time.monotonic() - began
+                progress = {
+                    "timings": done, "candidates": 1_000_000, "rate": done / seconds,
+                    "seconds_left": (1_000_000 - done) / RATE, "seconds": seconds,
+                }  # fmt: skip
+                store.update_run(run, progress=progress)
+                time.sleep(max(0.0, done / RATE - seconds))
+
+
+class Terminal:
+    """diode-tui in a pseudo-terminal; what it wrote, without escape sequences."""
+
+    def __init__(self, store: Path, settings: Path) -> None:
+        self.began = time.perf_counter()
+        environment = {**os.environ, "TERM": "xterm-256color", "DIODE_HOME": str(settings)}
+        self._pid, self._fd = pty.fork()
+        if self._pid == 0:
+            os.execve(
+                sys.executable,
+                [sys.executable, "-m", "diode_app", f"--store={store}"],
+                environment,
+            )
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        self._raw = b""
+
+    def press(self, key: str) -> None:
+        self._raw = b""
+        self.began = time.perf_counter()
+        os.write(self._fd, key.encode())
+
+    def until(self, text: str, seconds: float = 30.0) -> float:
+        """Seconds since the last key (or the start) until this was on the screen."""
+        wanted = text.encode()
+        end = self.began + seconds
+        while wanted not in _ESCAPES.sub(b"", self._raw):
+            left = end - time.perf_counter()
+            if left <= 0 or not select.select([self._fd], [], [], left)[0]:
+                raise SystemExit(f"{text!r} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
+            with contextlib.suppress(OSError):
+                self._raw += os.read(self._fd, 1 << 16)
+        return time.perf_counter() - self.began
+
+    def quit(self) -> float:
+        """Seconds until the process is gone."""
+        self.press("q")
+        while True:
+            if select.select([self._fd], [], [], 0.005)[0]:
+                with contextlib.suppress(OSError):
+                    os.read(self._fd, 1 << 16)
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                os.close(self._fd)
+                return time.perf_counter() - self.began
+
+
+def verdict(name: str, taken: list[float], limit: float, note: str = "") -> None:
+    worst = max(taken)
+    say(
+        f"{name:44}median {1000 * statistics.median(taken):6.0f} ms  worst {1000 * worst:6.0f} ms"
+        f"  {worst / limit:5.2f} of the limit{'' if worst <= limit else '  TOO SLOW'}{note}"
+    )
+
+
+def measure(path: Path, settings: Path) -> None:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import textual.app"], check=True)
+    plain = time.perf_counter() - began
+
+    starts, filled, quits = [], [], []
+    for _ in range(5):
+        terminal = Terminal(path, settings)
+        starts.append(terminal.until("Runs"))
+        filled.append(terminal.until("candidates"))
+        quits.append(terminal.quit())
+    verdict("start, until keys work", starts, 1.0, f"  {min(starts) / plain:.1f} × textual alone")
+    verdict("start, until the store's figures are shown", filled, 1.0)
+    verdict("quit, just after the start", quits, 0.5)
+
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    # The first time a screen is made; then as it is.
+    first, again, moves = [], [], []
+    tour = (("R", "time left"), ("S", "Kept in"), ("?", "A capital letter"), ("H", "Model in use"))
+    for key, shows in tour[:-1]:
+        terminal.press(key)
+        first.append(terminal.until(shows))
+    for _ in range(10):
+        for key, shows in (("H", "Model in use"), *tour[:-1]):
+            terminal.press(key)
+            again.append(terminal.until(shows))
+    terminal.press("R")
+    terminal.until("time left")
+    for turn in range(20):
+        terminal.press("o")
+        moves.append(terminal.until("▲" if turn % 2 == 0 else "▼"))
+    verdict("a key to a screen, the first time", first, 0.1)
+    verdict("a key to a screen", again, 0.1)
+    verdict("a table turned round", moves, 0.1)
+    terminal.press("\r")
+    verdict("a run's page", [terminal.until("Curves")], 0.1)
+    verdict("quit, while a run is watched", [terminal.quit()], 0.5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the dashboard on this machine.")
+    parser.add_argument("--timings", type=int, default=5_000_000)
+    parser.add_argument("--keep", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = given.keep or Path(folder, "store.db")
+        if not path.exists():
+            fill(path, given.timings)
+        ready = multiprocessing.get_context("spawn").Event()
+        writer = multiprocessing.get_context("spawn").Process(
+            target=write, args=(path, ready), daemon=True
+        )
+        writer.start()
+        ready.wait()
+        try:
+            measure(path, Path(folder))
+        finally:
+            writer.kill()
+            writer.join()
+
+
+if __name__ == "__main__":
+    main()
