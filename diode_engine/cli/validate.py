@@ -17,9 +17,11 @@ from diode_engine.cli.options import store_option
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
+    from diode_engine.models.fitting import Progress
     from diode_engine.registry import ModelVersion
     from diode_engine.store import Store
     from diode_engine.table import TimingTable
+    from diode_engine.training.cross_validation import CrossValidation
     from diode_engine.validation import Report
 
 
@@ -43,9 +45,29 @@ if TYPE_CHECKING:
     default=True,
     help="Judge on the problems that training holds out, or on all.  [default: held-out]",
 )
+@click.option(
+    "--cross-validate",
+    "kind",
+    type=click.Choice(("folds", "llm", "sizes")),
+    help="Judge no model but a way of making them: train one anew for each fold of the problems, "
+    "each named transformer left out, or the tenth of the problems with the most work.",
+)
+@click.option(
+    "--family",
+    type=click.Choice(("trees", "network", "ensemble", "distilled")),
+    help="What --cross-validate trains.  [default: ensemble]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON.")
 @click.option(
-    "--worst",
+    "--figure",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw it into this file too, an .svg, .png or .pdf.",
+)
+@click.option(
+    "--top-n-worst",
+    "worst",
+    metavar="N",
     type=click.IntRange(0),
     default=5,
     show_default=True,
@@ -56,47 +78,108 @@ def validate(
     store: Path,
     dataset: Path | None,
     only_held_out: bool,
+    kind: str | None,
+    family: str | None,
     as_json: bool,
+    figure: Path | None,
     worst: int,
 ) -> None:
     """Judge a model on problems that it has not seen.
 
     The report goes to stdout: how near to the best measured kernel the model's choices are, and
-    those of ATen, max-autotune, nvMatmulHeuristics and others on the same problems. Where the
-    timings are the store's, a run of kind validate in it keeps the main figures.
+    those of ATen, max-autotune, nvMatmulHeuristics and others on the same problems; how sure it
+    is and whether that is so. Where the timings are the store's, a run of kind validate in it
+    keeps the report.
     """
     from diode_engine.store import read_dataset
+    from diode_engine.training.splits import split
+    from diode_engine.validation import Report
 
-    def judge(table: TimingTable) -> Report:
-        return _judge(table, reference, only_held_out=only_held_out, worst=worst)
+    if kind is None and family is not None:
+        raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
+    if kind is not None and (reference is not None or figure is not None):
+        raise click.UsageError("--cross-validate trains models: it takes no --model or --figure.")
+    if figure is not None:
+        from diode_engine.validation.figure import check
+
+        check(figure)
+
+    def judge(
+        table: TimingTable, check: Callable[[], None] = lambda: None
+    ) -> Report | CrossValidation:
+        if kind is not None:
+            if only_held_out:
+                diagnostics.note("The problems that training holds out take no part.")
+                table = split(table)[0]
+            return _cross_validated(table, kind, family or "ensemble", check)
+        return _judge(table, reference, only_held_out=only_held_out)
 
     if dataset is not None:
         report = judge(read_dataset(dataset))
     else:
         with existing(store) as opened:
-            spec = {"model": reference, "held_out": only_held_out}
-            report = _as_run(opened, spec, lambda: judge(opened.read()))
-    click.echo(json.dumps(report.to_dict(), allow_nan=False) if as_json else report.render())
+            spec = {
+                "model": reference, "held_out": only_held_out, "cross_validate": kind,
+                "family": family,
+            }  # fmt: skip
+            report = _as_run(opened, spec, lambda check: judge(opened.read(), check))
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), allow_nan=False))
+    elif isinstance(report, Report):
+        click.echo(report.render(worst))
+    else:
+        click.echo(report.render())
+    if figure is not None and isinstance(report, Report):
+        from diode_engine.validation.figure import draw
+
+        draw(report, figure)
+        diagnostics.note(f"Drawn into {figure}.")
 
 
-def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool, worst: int) -> Report:
+def _cross_validated(
+    table: TimingTable, kind: str, family: str, check: Callable[[], None]
+) -> CrossValidation:
+    """`check` ends it by an exception, where somebody wants that."""
+    from diode_engine.cli.train import fit_report
+    from diode_engine.training.cross_validation import cross_validate
+
+    with diagnostics.progress() as display:
+        shown = fit_report(display)
+
+        def report(member: str, progress: Progress) -> None:
+            check()
+            shown(member, progress)
+
+        return cross_validate(table, kind, family=family, report=report)
+
+
+def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     from diode_engine import registry
     from diode_engine.models.predictor import Predictor
     from diode_engine.training.splits import split
     from diode_engine.validation import evaluate
 
     model = _only_model(table) if reference is None else registry.resolve(reference)
-    table = _comparable(table, model)
+    table, seen = _comparable(table, model), None
+    everything = model.manifest.everything
     if only_held_out:
-        table = split(table)[1]
+        seen, table = split(table)
         if not len(table):
             raise TrainingError(
                 "None of the problems with timings is one that training holds out; judge the "
                 "model on all of them with --all, or collect more."
             )
+        if everything is None:
+            diagnostics.warn(f"Nobody knows whether {model.reference} has seen these problems.")
+        elif everything:
+            diagnostics.warn(
+                f"{model.reference} was trained on the held-out problems too: these figures are "
+                "not those of problems that it has not seen; its notes tell those."
+            )
     diagnostics.note(f"Judging {model.reference} on {len(table)} timings ...")
     predictor = Predictor.load(model.folder)
-    report = evaluate(table, predictor, name=model.reference, worst=worst)
+    unseen = None if everything is None else only_held_out and not everything
+    report = evaluate(table, predictor, name=model.reference, unseen=unseen, seen=seen)
     notes = f"{model.reference} says: {model.manifest.notes}" if model.manifest.notes else ""
     return replace(report, notes=(*report.notes, notes)) if notes else report
 
@@ -154,24 +237,28 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     return table.take(same if same.any() else rows)
 
 
-def _as_run(store: Store, spec: Mapping[str, object], work: Callable[[], Report]) -> Report:
-    """The report, and a run of kind validate that says how it ended."""
+def _as_run(
+    store: Store,
+    spec: Mapping[str, object],
+    work: Callable[[Callable[[], None]], Report | CrossValidation],
+) -> Report | CrossValidation:
+    """The report, and a run of kind validate that keeps it and says how it ended. `work` is
+    given what raises KeyboardInterrupt where somebody has asked the run to stop."""
     from diode_engine.runs import Heartbeat, begin
 
     if store.read_only:
         diagnostics.warn(f"{store.path} cannot be written, so it keeps no record of this.")
-        return work()
+        return work(lambda: None)
     run = begin(store, "validate", spec)
     state, message = "failed", None
     try:
         with Heartbeat(store, run) as heartbeat:
-            report = work()
+            report = work(heartbeat.check)
             heartbeat.check()
-        figures = {"problems": report.problems, "efficiency": report.efficiency}
-        if report.errors is not None:
-            figures["log_rmse"] = report.errors.rmse_log
+        store.set_result(run, report.to_dict())
+        figures, message = _main_figures(report)
         store.update_run(run, progress=figures)
-        state, message = "done", f"{report.model}: {report.efficiency:.3f} of the best"
+        state = "done"
         return report
     except KeyboardInterrupt:
         state, message = "cancelled", "stopped by the user"
@@ -181,3 +268,20 @@ def _as_run(store: Store, spec: Mapping[str, object], work: Callable[[], Report]
         raise
     finally:
         store.finish_run(run, state, message)
+
+
+def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float], str]:
+    """What a list of runs shows, and as a sentence."""
+    from diode_engine.validation import Report
+
+    if not isinstance(report, Report):
+        together = report.together()
+        assert together is not None  # a part without an answer is an error before
+        figures: dict[str, float] = {"problems": together.problems, "efficiency": together.geomean}
+        return figures, f"{report.family}, {report.kind}: {together.geomean:.3f} of the best"
+    figures = {"problems": report.problems, "efficiency": report.efficiency}
+    if report.errors is not None:
+        figures["log_rmse"] = report.errors.rmse_log
+    if report.calibration is not None:
+        figures["calibration_error"] = report.calibration.error
+    return figures, f"{report.model}: {report.efficiency:.3f} of the best"

@@ -1,6 +1,13 @@
 """How well a model chooses, next to those it wants to replace."""
 
-from diode_engine.validation.choosers import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE
+from diode_engine.validation.choosers import (
+    ATEN,
+    DEFAULT,
+    MEDIAN,
+    NEIGHBOUR,
+    NV_HEURISTICS,
+    ROOFLINE,
+)
 from diode_engine.validation.default_space import default_space
 from diode_engine.validation.report import Report, evaluate
 
@@ -8,6 +15,7 @@ __all__ = [
     "ATEN",
     "DEFAULT",
     "MEDIAN",
+    "NEIGHBOUR",
     "NV_HEURISTICS",
     "ROOFLINE",
     "Report",

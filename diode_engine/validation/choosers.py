@@ -5,14 +5,17 @@ A chooser is a score for each candidate; the least is chosen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from diode_engine import features
 from diode_engine.encoding import encode
+from diode_engine.models.neighbours import distances, places
 from diode_engine.problem import Candidate
 from diode_engine.resources import fits
+from diode_engine.table import TimingTable
 from diode_engine.validation import nv_heuristics
 from diode_engine.validation.default_space import default_space
 from diode_engine.validation.metrics import Values
@@ -21,6 +24,7 @@ from diode_engine.validation.pool import Pool
 ATEN = "ATen"
 DEFAULT = "max-autotune DEFAULT"
 NV_HEURISTICS = "nvMatmulHeuristics"
+NEIGHBOUR = "nearest problem"
 ROOFLINE = "roofline"
 MEDIAN = "median candidate"
 
@@ -41,7 +45,7 @@ class Chooser:
 
 def model(pool: Pool, predicted_us: Values, name: str) -> Chooser:
     """The least predicted time among the candidates that fit, as at compile time."""
-    return Chooser(name, np.where(_fit(pool), predicted_us, np.nan), ranks=True)
+    return Chooser(name, np.where(fitting(pool), predicted_us, np.nan), ranks=True)
 
 
 def aten(pool: Pool) -> Chooser:
@@ -54,26 +58,53 @@ def aten(pool: Pool) -> Chooser:
 def max_autotune_default(pool: Pool) -> Chooser:
     """The best of what max-autotune times with its search space DEFAULT, as far as measured."""
     table = pool.table
-    keys = _keys(table.candidates)
-    extern = {i for i, c in enumerate(table.candidates) if c.is_extern}
+    keys = kernel_keys(table.candidates)
     place: dict[tuple[object, ...], list[int]] = {}
     for i, key in enumerate(keys):
         place.setdefault(key, []).append(i)
     offered = np.zeros(len(pool), np.bool_)
     cases = pool.cases()
     for problem, environment, rows in cases:
-        space = _keys(default_space(problem, environment.torch))
-        wanted = extern.union(*(place.get(key, ()) for key in space))
-        offered[rows] = np.isin(table.candidate[rows], list(wanted))
+        space = kernel_keys(default_space(problem, environment.torch))
+        wanted = [i for key in space for i in place.get(key, ())]
+        offered[rows] = np.isin(table.candidate[rows], wanted)
     score = np.where(offered, pool.time_us, np.nan)
     return Chooser(DEFAULT, score, timed=np.count_nonzero(~np.isnan(score)) / len(cases))
+
+
+def nearest_problem(pool: Pool, seen: TimingTable) -> Chooser | None:
+    """A look-up without a model: what was fastest on the nearest of the `seen` problems on the
+    same hardware (models.neighbours), among what was measured on both. None where nothing was
+    seen of any of the hardware."""
+    timed = seen.take(seen.failure == 0)
+    score = np.full(len(pool), np.nan)
+    kernels = {key: i for i, key in enumerate(dict.fromkeys(kernel_keys(timed.candidates)))}
+    theirs = np.array([kernels[key] for key in kernel_keys(timed.candidates)], np.intp)
+    ours = np.array([kernels.get(key, -1) for key in kernel_keys(pool.table.candidates)], np.intp)
+    by_hardware = {}
+    for hardware in {environment.hardware for _, environment, _ in pool.cases()}:
+        same = np.array([e.hardware == hardware for e in timed.environments], np.bool_)
+        there = timed.take(same[timed.environment])
+        if len(there):
+            index = np.unique(there.problem)
+            by_hardware[hardware] = (
+                there, index, places([there.problems[i] for i in index]), dict(there.groups()),
+            )  # fmt: skip
+    for problem, environment, rows in pool.cases():
+        if environment.hardware in by_hardware:
+            there, index, where, rows_of = by_hardware[environment.hardware]
+            near = rows_of[int(index[np.argmin(distances(problem, where))])]
+            us = np.full(len(kernels) + 1, np.nan)  # the last one for kernels that were not seen
+            np.fmin.at(us, theirs[there.candidate[near]], there.time_us[near])
+            score[rows] = us[ours[pool.table.candidate[rows]]]
+    return Chooser(NEIGHBOUR, score, ranks=True) if by_hardware else None
 
 
 def roofline(pool: Pool) -> Chooser:
     """The least base time of the features: what their arithmetic says without any learning."""
     table = pool.table
     score = np.full(len(pool), np.nan)
-    known = _fit(pool) & features.supported(
+    known = fitting(pool) & features.supported(
         table.problems, table.candidates, table.problem, table.candidate
     )
     for place, environment in enumerate(table.environments):
@@ -120,7 +151,7 @@ def nv_matmul_heuristics(pool: Pool) -> tuple[Chooser | None, tuple[str, ...]]:
     return Chooser(NV_HEURISTICS, score, ranks=True), notes
 
 
-def _fit(pool: Pool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def fitting(pool: Pool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """[n] whether the device can launch it, as far as that is known beforehand."""
     table = pool.table
     out = np.zeros(len(pool), np.bool_)
@@ -130,7 +161,7 @@ def _fit(pool: Pool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return out
 
 
-def _keys(candidates: tuple[Candidate, ...]) -> list[tuple[object, ...]]:
+def kernel_keys(candidates: Sequence[Candidate]) -> list[tuple[object, ...]]:
     """What tells kernels apart: the template and its parameters, the missing ones by their
     defaults, so that GROUP_M = 8 and no GROUP_M are the same."""
     c = encode(candidates)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.named_layers import models_of
 from diode_engine.problem import Problem
 from diode_engine.validation.pool import Pool
 
@@ -23,6 +24,7 @@ Values = npt.NDArray[np.float64]
 FLOOR = 0.01
 M_BANDS = ((16, "M ≤ 16"), (64, "M 17–64"), (512, "M 65–512"))
 M_ABOVE = "M > 512"
+VECTOR = "M, N or K = 1"
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,15 @@ class Summary:
         """Of one value or more."""
         return cls(
             len(efficiency),
-            float(np.exp(np.mean(np.log(np.maximum(efficiency, FLOOR))))),
+            geomean(efficiency),
             float(np.percentile(efficiency, 10)),
             float(efficiency.min()),
         )
+
+
+def geomean(efficiency: Values) -> float:
+    """Of one value or more, each FLOOR at least."""
+    return float(np.exp(np.mean(np.log(np.maximum(efficiency, FLOOR)))))
 
 
 def efficiencies(pool: Pool, score: Values, ks: Sequence[int]) -> Values:
@@ -69,13 +76,14 @@ def efficiencies(pool: Pool, score: Values, ks: Sequence[int]) -> Values:
 class Errors:
     """Of predicted against measured times, over `timings` candidates that have both.
 
-    `rmse_log` is the root of the mean squared error of the natural logarithm, `exp_rmse` its
-    exponential (a factor), `mape` the mean of |predicted / measured − 1|, `spearman` the
-    median over problems of the rank correlation within a problem (NaN where no problem has
+    `mse_log` is the mean squared error of the natural logarithm, `rmse_log` its root, `exp_rmse`
+    the exponential of that (a factor), `mape` the mean of |predicted / measured − 1|, `spearman`
+    the median over problems of the rank correlation within a problem (NaN where no problem has
     three candidates or more).
     """
 
     timings: int
+    mse_log: float
     rmse_log: float
     exp_rmse: float
     mape: float
@@ -88,7 +96,8 @@ def prediction_errors(pool: Pool, predicted_us: Values) -> Errors | None:
     if not both.any():
         return None
     log_ratio = np.log(predicted_us[both] / pool.time_us[both])
-    rmse = float(np.sqrt(np.mean(log_ratio**2)))
+    mse = float(np.mean(log_ratio**2))
+    rmse = float(np.sqrt(mse))
     correlations = [
         spearman(predicted_us[rows][both[rows]], pool.time_us[rows][both[rows]])
         for _, _, rows in pool.cases()
@@ -96,6 +105,7 @@ def prediction_errors(pool: Pool, predicted_us: Values) -> Errors | None:
     ]
     return Errors(
         timings=int(np.count_nonzero(both)),
+        mse_log=mse,
         rmse_log=rmse,
         exp_rmse=float(np.exp(rmse)),
         mape=float(np.mean(np.abs(np.expm1(log_ratio)))),
@@ -118,14 +128,19 @@ def _ranks(values: Values) -> Values:
     return ranks
 
 
-def groups(problem: Problem) -> Mapping[str, str]:
-    """The groups that a problem is reported in, by what they are made by."""
+def groups(problem: Problem) -> Mapping[str, tuple[str, ...]]:
+    """The groups that a problem is reported in, by what they are made by; a problem may be a
+    layer of several named transformers or of none."""
     bands = (name for limit, name in M_BANDS if limit >= problem.M)
+    vector = min(problem.M, problem.N, problem.K) == 1
     return {
-        "op": str(problem.op),
-        "dtype": "tf32" if problem.allow_tf32 else str(problem.dtype),
-        "M": next(bands, M_ABOVE),
-        "layout": f"{problem.a.layout}/{problem.b.layout}",
+        "op": (str(problem.op),),
+        "dtype": ("tf32" if problem.allow_tf32 else str(problem.dtype),),
+        "M": (next(bands, M_ABOVE),),
+        "layout": (f"{problem.a.layout}/{problem.b.layout}",),
+        # Inductor lowers some of these without a matrix product.
+        "dimension": (VECTOR,) if vector else (),
+        "model": tuple(sorted(models_of(problem))),
     }
 
 
@@ -137,8 +152,9 @@ def by_group(
     members: dict[str, dict[str, list[float]]] = {}
     for problem, value in zip(problems, efficiency.tolist(), strict=True):
         if value == value:
-            for kind, name in groups(problem).items():
-                members.setdefault(kind, {}).setdefault(name, []).append(value)
+            for kind, names in groups(problem).items():
+                for name in names:
+                    members.setdefault(kind, {}).setdefault(name, []).append(value)
     bands = [name for _, name in M_BANDS] + [M_ABOVE]
     return {
         kind: {

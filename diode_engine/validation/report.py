@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from diode_engine.errors import TrainingError
+from diode_engine.hardware import Environment
+from diode_engine.models.confidence import MOST
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
 from diode_engine.validation import choosers
+from diode_engine.validation.calibration import Calibration, calibration
 from diode_engine.validation.choosers import Chooser
+from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
 from diode_engine.validation.metrics import (
     Errors,
     Summary,
     Values,
     by_group,
     efficiencies,
+    geomean,
     prediction_errors,
 )
+from diode_engine.validation.noise import Noise, noise
 from diode_engine.validation.pool import Pool
-from diode_engine.validation.text import aligned
 
 KS = (1, 3, 5, 10)
-
-
-class PredictsTables(Protocol):
-    """What `evaluate` asks, such as models.predictor.Predictor."""
-
-    def predict_table(self, table: TimingTable) -> Values:
-        """[n] microseconds for each row; NaN where it cannot say."""
 
 
 @dataclass(frozen=True)
@@ -40,45 +38,64 @@ class Row:
     """One chooser. `top` has a summary for each k of KS, or only for 1 where the chooser does
     not rank; `answered` is the number of problems on which it could say something: on the
     others ATen is taken, and what has no ATen either is not among `top[1].problems`.
-    `timed` is the mean number of kernels timed at compile for the choice of one; `groups` has
-    a summary of the first choice for each op, dtype, M and layout."""
+    `timed` is the mean number of kernels timed at compile for the choice of one; `speed` the
+    geometric mean of max-autotune DEFAULT's time over that of the choice, None where DEFAULT was
+    not measured; `groups` has a summary of the first choice for each op, dtype, M, layout,
+    dimension and named transformer."""
 
     chooser: str
     timed: float
     answered: int
+    speed: float | None
     top: Mapping[int, Summary]
     groups: Mapping[str, Mapping[str, Summary]]
 
 
 @dataclass(frozen=True)
-class Worst:
-    """A problem that the model chose badly on: times in microseconds, None where it failed or
-    nothing was predicted."""
+class Case:
+    """One problem in one environment, and what the model chose: times in microseconds, None
+    where it failed, was not measured or nothing was predicted.
+
+    `efficiency` has the model's for each k of KS, ATen's where the model cannot say; None where
+    there is neither. `chosen` is None where the model cannot say. `compiled` is its choice among
+    all that Inductor offers; `confidence` is in the choice among what was measured.
+    """
 
     problem: Problem
-    environment: str
-    efficiency: float
-    chosen: Candidate
+    environment: Environment
+    efficiency: Mapping[int, float] | None
+    confidence: float | None
+    chosen: Candidate | None
     chosen_us: float | None
     chosen_predicted_us: float | None
     best: Candidate
     best_us: float
     best_predicted_us: float | None
+    others: Mapping[str, float]  # by chooser: the efficiency of its first choice
+    compiled: CompileTime | None
 
 
 @dataclass(frozen=True)
 class Report:
     """What `evaluate` found; the model's row is the first. A problem here is one in one
-    environment; `left_out` are those with fewer than two timed candidates."""
+    environment; `left_out` are those with fewer than two timed candidates.
+
+    `unseen` tells whether the model had seen none of the problems in training; None: nobody
+    knows. `errors` is None where nothing was predicted, `calibration` where the model does not
+    say how sure it is.
+    """
 
     model: str
     hardware: tuple[str, ...]
+    unseen: bool | None
     problems: int
     candidates: int
     left_out: int
     rows: tuple[Row, ...]
     errors: Errors | None
-    worst: tuple[Worst, ...]
+    calibration: Calibration | None
+    noise: Noise
+    cases: tuple[Case, ...]
     notes: tuple[str, ...]
 
     def row(self, chooser: str) -> Row | None:
@@ -90,139 +107,48 @@ class Report:
         """The model's: geometric mean of its first choices."""
         return self.rows[0].top[1].geomean
 
+    @property
+    def unmeasured(self) -> int | None:
+        """On how many problems the model would take a kernel at compile time that was not
+        measured; None of predictions alone."""
+        compiled = [case.compiled for case in self.cases if case.compiled is not None]
+        if not compiled:
+            return None
+        return sum(c.choice is not None and not c.measured for c in compiled)
+
+    def worst(self, n: int) -> list[Case]:
+        """The cases that the model chose worst on, the worst first; only those where another
+        candidate was faster."""
+        chosen = [case for case in self.cases if case.chosen is not None and case.efficiency]
+        chosen.sort(key=lambda case: (case.efficiency or {})[1])
+        return [case for case in chosen[:n] if (case.efficiency or {})[1] < 1]
+
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: NaN is None, a k is a text."""
-        return {
-            "model": self.model,
-            "hardware": list(self.hardware),
-            "problems": self.problems,
-            "candidates": self.candidates,
-            "left_out": self.left_out,
-            "choosers": [
-                {
-                    "chooser": row.chooser,
-                    "timed": row.timed,
-                    "answered": row.answered,
-                    "top": {str(k): asdict(summary) for k, summary in row.top.items()},
-                    "groups": {
-                        kind: {name: asdict(summary) for name, summary in found.items()}
-                        for kind, found in row.groups.items()
-                    },
-                }
-                for row in self.rows
-            ],
-            "errors": None
-            if self.errors is None
-            else {name: _known(value) for name, value in asdict(self.errors).items()},
-            "worst": [
-                {
-                    "problem": w.problem.to_dict(),
-                    "environment": w.environment,
-                    "efficiency": w.efficiency,
-                    "chosen": {
-                        **w.chosen.to_dict(),
-                        "us": w.chosen_us,
-                        "predicted_us": w.chosen_predicted_us,
-                    },
-                    "best": {
-                        **w.best.to_dict(),
-                        "us": w.best_us,
-                        "predicted_us": w.best_predicted_us,
-                    },
-                }
-                for w in self.worst
-            ],
-            "notes": list(self.notes),
-        }
+        """As JSON has it (docs/validation.md): NaN is None, a k is a text."""
+        from diode_engine.validation.document import document
 
-    def render(self) -> str:
-        """As plain text."""
-        parts = [
-            f"{self.model}: {self.problems} problems, {self.candidates} candidates, "
-            f"{', '.join(self.hardware)}",
-            "Efficiency: time of the best measured candidate / time of the chosen one.\n"
-            + self._choosers(),
-            "Geometric mean of the first choices, by group:\n" + self._groups(),
-        ]
-        if self.errors is not None:
-            e = self.errors
-            parts.append(
-                f"Predicted times of {e.timings} candidates: log-RMSE {e.rmse_log:.3f} "
-                f"(a factor of {e.exp_rmse:.2f}), MAPE {100 * e.mape:.1f} %, median Spearman "
-                f"correlation within a problem {e.spearman:.3f}."
-            )
-        if self.worst:
-            parts.append("The worst choices (times in µs, measured and predicted):\n" + self._bad())
-        notes = list(self.notes)
-        if self.left_out:
-            notes.append(
-                f"{self.left_out} problems with fewer than two timed candidates are left out."
-            )
-        if notes:
-            parts.append("\n".join(notes))
-        return "\n\n".join(parts)
+        return document(self)
 
-    def _choosers(self) -> str:
-        rows = []
-        for row in self.rows:
-            first = row.top[1]
-            rows.append(
-                [
-                    row.chooser,
-                    f"{row.timed:.0f}",
-                    *(f"{x:.3f}" for x in (first.geomean, first.p10, first.worst)),
-                    *(f"{row.top[k].geomean:.3f}" if k in row.top else "" for k in KS[1:]),
-                    str(first.problems),
-                    str(row.answered),
-                ]
-            )
-        header = ["chooser", "timed", "geomean", "p10", "worst"]
-        return aligned([*header, *(f"top-{k}" for k in KS[1:]), "problems", "answered"], rows)
+    def render(self, worst: int = 5) -> str:
+        """As plain text, with so many of the worst choices."""
+        from diode_engine.validation.render import render
 
-    def _groups(self) -> str:
-        rows = []
-        for kind, found in self.rows[0].groups.items():
-            for name, summary in found.items():
-                others = [row.groups.get(kind, {}).get(name) for row in self.rows[1:]]
-                rows.append(
-                    [
-                        name if kind != "layout" else f"{name} (a/b)",
-                        str(summary.problems),
-                        f"{summary.geomean:.3f}",
-                        *("" if s is None else f"{s.geomean:.3f}" for s in others),
-                    ]
-                )
-        return aligned(["group", "problems", *(row.chooser for row in self.rows)], rows)
-
-    def _bad(self) -> str:
-        rows = [
-            [
-                f"{w.problem}",
-                f"{w.chosen}",
-                f"{w.best}",
-                f"{w.efficiency:.3f}",
-                _us(w.chosen_us, "failed"),
-                _us(w.chosen_predicted_us, ""),
-                _us(w.best_us, ""),
-                _us(w.best_predicted_us, ""),
-            ]
-            for w in self.worst
-        ]
-        header = ["problem", "chosen", "best", "efficiency", "chosen", "pred.", "best", "pred."]
-        return aligned(header, rows, left=3)
+        return render(self, worst)
 
 
 def evaluate(
     table: TimingTable,
-    asked: PredictsTables | Values,
+    asked: Asked | Values,
     *,
     name: str = "model",
-    worst: int = 5,
+    unseen: bool | None = None,
+    seen: TimingTable | None = None,
 ) -> Report:
     """Judges a model (or its predictions, [n] microseconds for the table's rows, NaN where it
     cannot say) against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and
-    the median candidate, on all problems of the table. `name` is the model's in the report;
-    it lists the `worst` problems.
+    the median candidate, on all problems of the table. `name` is the model's in the report,
+    `unseen` is Report.unseen; with `seen`, timings that the model may have learned from, a
+    look-up among these is compared with too.
 
     Raises TrainingError where no problem has two timed candidates, or the predictions are not
     one for each row.
@@ -241,85 +167,128 @@ def evaluate(
         choosers.aten(pool),
         choosers.max_autotune_default(pool),
         heuristics,
+        None if seen is None else choosers.nearest_problem(pool, seen),
         choosers.roofline(pool),
         choosers.median_candidate(pool),
     ]
-    instead = efficiencies(pool, everyone[1].score, (1,))[0]  # type: ignore[union-attr]
-    rows = [row for c in everyone if c is not None and (row := _row(pool, c, instead)) is not None]
+    there = [chooser for chooser in everyone if chooser is not None]
+    ks = tuple(range(1, MOST + 1))
+    found = {c.name: efficiencies(pool, c.score, ks if c.ranks else (1,)) for c in there}
+    instead, default = found[choosers.ATEN][0], found[choosers.DEFAULT][0]
+    rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]
     if not rows or rows[0].chooser != name:
         raise TrainingError(
             f"The model {name} can say nothing about these timings, and there is no ATen among "
             "them to fall back to; give it timings of what it was trained on."
         )
     cases = pool.cases()
-    unanswered = len(cases) - rows[0].answered
-    if unanswered:
+    answered = ~np.isnan(found[name][0])
+    if not answered.all():
         notes = (
-            f"The model cannot say anything about {unanswered} of the problems: there ATen "
-            "counts as its choice.",
+            f"The model cannot say anything about {np.count_nonzero(~answered)} of the problems: "
+            "ATen counts as its choice there. In max-autotune Inductor benchmarks instead.",
             *notes,
         )
+    reaches: list[tuple[float, ...] | None] = [None] * len(cases)
+    compiled: list[CompileTime] = []
+    if not isinstance(asked, np.ndarray):
+        reaches = _reaches(pool, asked, model.score)
+        compiled = at_compile_time(pool, asked)
+    sure = [i for i, reach in enumerate(reaches) if reach is not None and answered[i]]
     return Report(
         model=name,
         hardware=tuple(dict.fromkeys(e.hardware.name for _, e, _ in cases)),
+        unseen=unseen,
         problems=len(cases),
         candidates=len(pool),
         left_out=pool.left_out,
         rows=tuple(rows),
         errors=prediction_errors(pool, predicted),
-        worst=tuple(_worst(pool, model, predicted, worst)),
+        calibration=calibration([reaches[i] or () for i in sure], found[name][:, sure])
+        if sure
+        else None,
+        noise=noise(table),
+        cases=_cases(pool, model, predicted, found, reaches, compiled),
         notes=notes,
     )
 
 
-def _row(pool: Pool, chooser: Chooser, instead: Values) -> Row | None:
-    """None where neither the chooser nor ATen has an answer to any problem."""
-    ks = KS if chooser.ranks else KS[:1]
-    found = efficiencies(pool, chooser.score, ks)
+def _row(
+    pool: Pool, chooser: Chooser, found: Values, instead: Values, default: Values
+) -> Row | None:
+    """None where neither the chooser nor ATen has an answer to any problem. `found` is
+    [k, cases], `instead` and `default` [cases] are ATen's and DEFAULT's efficiencies."""
     answered = ~np.isnan(found[0])
     found = np.where(answered, found, instead)
     judged = ~np.isnan(found[0])
     if not judged.any() or (chooser.name != choosers.ATEN and not answered.any()):
         return None
+    both = judged & ~np.isnan(default)
     return Row(
         chooser=chooser.name,
         timed=chooser.timed,
         answered=int(np.count_nonzero(answered)),
-        top={k: Summary.of(found[i][judged]) for i, k in enumerate(ks)},
+        speed=geomean(found[0][both]) / geomean(default[both]) if both.any() else None,
+        top={k: Summary.of(found[k - 1][judged]) for k in KS if k <= len(found)},
         groups=by_group([problem for problem, _, _ in pool.cases()], found[0]),
     )
 
 
-def _worst(pool: Pool, model: Chooser, predicted: Values, n: int) -> list[Worst]:
-    efficiency = efficiencies(pool, model.score, (1,))[0]
-    cases = pool.cases()
+def _reaches(pool: Pool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
+    """How sure the model is of each case's choice among what was measured and may be chosen."""
     out = []
-    for case in np.argsort(efficiency, kind="stable")[:n].tolist():
-        if np.isnan(efficiency[case]) or efficiency[case] == 1:
-            break
-        problem, environment, rows = cases[case]
-        chosen = rows.start + int(np.nanargmin(model.score[rows]))
-        best = rows.start + int(np.nanargmin(pool.time_us[rows]))
-        out.append(
-            Worst(
-                problem=problem,
-                environment=environment.hardware.name,
-                efficiency=float(efficiency[case]),
-                chosen=pool.table.candidates[pool.table.candidate[chosen]],
-                chosen_us=_known(pool.time_us[chosen]),
-                chosen_predicted_us=_known(predicted[chosen]),
-                best=pool.table.candidates[pool.table.candidate[best]],
-                best_us=float(pool.time_us[best]),
-                best_predicted_us=_known(predicted[best]),
-            )
-        )
+    for problem, _, rows in pool.cases():
+        offered = pool.table.candidate[rows][~np.isnan(score[rows])]
+        ranking = asked.rank(problem, [pool.table.candidates[i] for i in offered])
+        out.append(ranking.reaches)
     return out
 
 
-def _known(value: float) -> Any:
-    """None for NaN; a plain number otherwise."""
-    return None if math.isnan(value) else value if isinstance(value, int) else float(value)
+def _cases(
+    pool: Pool,
+    model: Chooser,
+    predicted: Values,
+    found: Mapping[str, Values],
+    reaches: Sequence[tuple[float, ...] | None],
+    compiled: Sequence[CompileTime],
+) -> tuple[Case, ...]:
+    ours, instead = found[model.name], found[choosers.ATEN][0]
+    out = []
+    for i, (problem, environment, rows) in enumerate(pool.cases()):
+
+        def candidate(row: int) -> Candidate:
+            return pool.table.candidates[int(pool.table.candidate[row])]
+
+        answered = not np.isnan(ours[0, i])
+        chosen = rows.start + int(np.nanargmin(model.score[rows])) if answered else None
+        best = rows.start + int(np.nanargmin(pool.time_us[rows]))
+        efficiency = ours[:, i] if answered else np.repeat(instead[i], len(ours))
+        reach = reaches[i]
+        out.append(
+            Case(
+                problem=problem,
+                environment=environment,
+                efficiency=None
+                if np.isnan(efficiency[0])
+                else {k: float(efficiency[k - 1]) for k in KS},
+                confidence=None if reach is None else reach[0],
+                chosen=None if chosen is None else candidate(chosen),
+                chosen_us=None if chosen is None else _known(pool.time_us[chosen]),
+                chosen_predicted_us=None if chosen is None else _known(predicted[chosen]),
+                best=candidate(best),
+                best_us=float(pool.time_us[best]),
+                best_predicted_us=_known(predicted[best]),
+                others={
+                    name: float(values[0, i])
+                    for name, values in found.items()
+                    if name != model.name and not np.isnan(values[0, i])
+                },
+                compiled=compiled[i] if compiled else None,
+            )
+        )
+    return tuple(out)
 
 
-def _us(value: float | None, none: str) -> str:
-    return none if value is None else f"{value:.1f}"
+def _known(value: float) -> float | None:
+    """None for NaN."""
+    return None if math.isnan(value) else float(value)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,7 +58,9 @@ def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: P
     assert missing.code == 3
     assert "There is no store" in missing.err
     run("data", "import", dataset, "--store", store)
-    assert run("validate", "--store", store, "--model", model, "--all", "--worst", "0").code == 0
+    assert (
+        run("validate", "--store", store, "--model", model, "--all", "--top-n-worst", "0").code == 0
+    )
     assert run("validate", "--store", store, "--all").code == 1  # nothing is registered
     run("models", "register", model)
     assert "tripled@1" in run("validate", "--store", store, "--all").out
@@ -67,6 +70,11 @@ def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: P
     assert again.state is RunState.DONE
     assert done.progress is not None
     assert done.progress["problems"] == 12
+    with Store.open(store, read_only=True) as opened:
+        kept = opened.result(done.id)
+        assert opened.result(failed.id) is None
+    assert kept is not None
+    assert (kept["format"], len(kept["cases"])) == ("diode-validation", 12)
     assert failed.message is not None
     assert "no model for NVIDIA H200" in failed.message
 
@@ -87,6 +95,96 @@ def test_timings_of_the_models_gpu_and_triton(
     assert elsewhere.code == 0
     assert "trained on NVIDIA H200" in elsewhere.err
     assert "Triton 3.7.1" in run("validate", "--dataset", older, "--model", model, "--all").err
+
+
+@pytest.mark.parametrize(
+    ("everything", "warned", "headline"),
+    [
+        (None, "Nobody knows whether", "of which nobody knows"),
+        (True, "was trained on the held-out problems too", "which it has seen in training"),
+        (False, "", "which it has not seen in training"),
+    ],
+)
+def test_what_a_model_has_seen_is_not_called_unseen(
+    run: Run, model: Path, tmp_path: Path, make_timings: Make,
+    everything: bool | None, warned: str, headline: str,
+) -> None:  # fmt: skip
+    file, manifest = tmp_path / "many.json", model / "manifest.json"
+    write_dataset(make_timings(60), file)
+    described = json.loads(manifest.read_text()) | {"everything": everything}
+    manifest.write_text(json.dumps(described))
+    ran = run("validate", "--dataset", file, "--model", model)
+    assert ran.code == 0
+    assert headline in ran.out.splitlines()[0]
+    assert "nearest problem" in ran.out  # of those that training may use
+    assert warned in ran.err
+    assert ("held-out problems too" in ran.err) == bool(everything)
+    report = json.loads(run("validate", "--dataset", file, "--model", model, "--json").out)
+    assert report["unseen"] is (None if everything is None else not everything)
+    report = json.loads(run("validate", "--dataset", file, "--model", model, "--all", "--json").out)
+    assert report["unseen"] is (None if everything is None else False)
+    assert "nearest problem" not in [row["chooser"] for row in report["choosers"]]
+
+
+def test_a_figure_beside_the_report(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    arguments = ("validate", "--dataset", dataset, "--model", model, "--all", "--figure")
+    ran = run(*arguments, tmp_path / "a.svg")
+    assert ran.code == 0
+    assert "tripled@0" in (tmp_path / "a.svg").read_text()
+    refused = run(*arguments, tmp_path / "a.doc")
+    assert (refused.code, refused.out) == (1, "")
+    assert ".svg" in refused.err
+
+
+@pytest.fixture
+def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees of few rounds."""
+    from diode_engine.models.fit_trees import TreesSettings
+    from diode_engine.training import fit
+
+    monkeypatch.setattr(
+        fit, "Settings", lambda: SimpleNamespace(trees=TreesSettings(rounds=3, threads=1))
+    )
+
+
+@pytest.mark.usefixtures("quick_fits")
+def test_cross_validation_judges_models_made_for_it(
+    run: Run, tmp_path: Path, make_timings: Make, dataset: Path
+) -> None:
+    file, store = tmp_path / "many.json", tmp_path / "a.db"
+    write_dataset(make_timings(90), file)
+    run("data", "import", file, "--store", store)
+    problems = read_dataset(file).problems
+    learned = sum(not held_out(problem) for problem in problems)
+    arguments = ("validate", "--store", store, "--cross-validate", "folds", "--family", "trees")
+    ran = run(*arguments)
+    assert ran.code == 0
+    assert "fold 5 of 5" in ran.out
+    assert ["together", str(learned)] == ran.out.splitlines()[-1].split()[:2]
+    document = json.loads(run(*arguments, "--all", "--json").out)
+    assert sum(part["problems"] for part in document["parts"].values()) == len(problems)
+    assert all(part["unseen"] for part in document["parts"].values())
+    with Store.open(store, read_only=True) as opened:
+        last = opened.runs()[-1]
+        assert opened.result(last.id) == document
+    assert last.message is not None
+    assert last.message.startswith("trees, folds: ")
+    nobodys = run("validate", "--dataset", dataset, "--cross-validate", "llm")
+    assert nobodys.code == 1
+    assert "named transformer" in nobodys.err
+    sizes = run("validate", "--store", store, "--cross-validate", "sizes", "--family", "trees")
+    assert "GFLOP" in sizes.out
+
+
+def test_options_that_do_not_go_together(run: Run, dataset: Path, model: Path) -> None:
+    for arguments in (
+        ("--family", "trees"),
+        ("--cross-validate", "folds", "--model", model),
+        ("--cross-validate", "folds", "--figure", "a.svg"),
+    ):
+        ran = run("validate", "--dataset", dataset, *arguments)
+        assert (ran.code, ran.out) == (2, "")
 
 
 def test_mistakes_end_in_one_sentence(dataset: Path, model: Path, tmp_path: Path) -> None:

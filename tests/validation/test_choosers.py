@@ -79,6 +79,43 @@ def test_default_is_that_of_the_timings_torch(table: Table, problem: Problem, ti
         assert chosen(pool, choosers.max_autotune_default(pool))[0] == best
 
 
+def test_default_has_the_library_kernels_of_that_torch(table: Table) -> None:
+    problem = Problem.make("addmm", 64, 64, 64, "float16", bias="vector")
+    plain, biased = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
+    rows = ((problem, plain, 3.0), (problem, biased, 2.0))
+    for torch, offered in (("2.11.0", [biased, plain]), ("2.13.0", [plain])):
+        pool = Pool.of(table(*rows, environment=Environment(H200, "", torch, "")))
+        assert chosen(pool, choosers.max_autotune_default(pool)) == offered
+        # without max-autotune there is no such difference: it takes either
+        assert chosen(pool, choosers.aten(pool)) == [biased, plain]
+
+
+def test_no_triton_kernel_is_atens(table: Table, problem: Problem, tile: Tile) -> None:
+    split = Candidate.make("decompose_k", k_split=2)
+    rows = ((problem, tile(64, 64, 32, 2, 4), 1.0), (problem, split, 2.0))
+    pool = Pool.of(table(*rows))
+    assert chosen(pool, choosers.aten(pool)) == []
+
+
+def test_the_nearest_problem_lends_its_fastest(table: Table, problem: Problem, tile: Tile) -> None:
+    a, b, c = (tile(64, 64, 32, stages, 4) for stages in (2, 3, 4))
+    near = Problem.make("mm", 1024, 1024, 1536, "bfloat16")
+    far = Problem.make("mm", 16, 1024, 1024, "bfloat16")
+    seen = table(
+        (near, a, 5.0), (near, b, 4.0), (near, c, Failure.CRASH),
+        (near, tile(16, 16, 16, 2, 1), 1.0),
+        (far, a, 1.0), (far, b, 2.0),
+    )  # fmt: skip
+    pool = Pool.of(
+        table((problem, ATEN, 1.0), (problem, a, 2.0), (problem, b, 3.0), (problem, c, 1.0))
+    )
+    found = choosers.nearest_problem(pool, seen)
+    assert found is not None
+    assert chosen(pool, found) == [b, a]
+    elsewhere = Environment(replace(H200, name="Another GPU"), "", "", "")
+    assert choosers.nearest_problem(pool, table((near, a, 1.0), environment=elsewhere)) is None
+
+
 def test_default_space_belongs_to_a_version_of_torch(problem: Problem, tile: Tile) -> None:
     new = tile(128, 256, 64, 4, 8)
     assert new in default_space(problem, "2.13.0+cu130")
@@ -111,6 +148,32 @@ class TestNvMatmulHeuristics:
         assert len(found) >= 5
         assert np.all((found[:, :3] >= 8) & (found[:, :3] <= 512))
         assert np.all((found[:, 4] >= 1) & (found[:, 4] <= 16))
+
+    @pytest.mark.parametrize(
+        ("a", "b", "expected"),
+        [("row", "row", "NN"), ("row", "col", "NT"), ("col", "row", "TN"), ("col", "col", "TT")],
+    )
+    def test_is_asked_about_the_layouts(
+        self, a: str, b: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In its words a row-major operand is not transposed."""
+        asked: list[str] = []
+        real = nv_heuristics._interface("H200_SXM")
+
+        class Recording:
+            def makeNvMatmulHeuristicsProblem(
+                self, m: int, n: int, k: int, layout: Any, **more: int
+            ):
+                asked.append(layout.name)
+                return real.makeNvMatmulHeuristicsProblem(m, n, k, layout, **more)
+
+            def get(self, *rest: Any, **more: Any) -> Any:
+                return real.get(*rest, **more)
+
+        monkeypatch.setattr(nv_heuristics, "_interface", lambda gpu: Recording())
+        problem = Problem.make("mm", 512, 1024, 2048, "float16", a_layout=a, b_layout=b)
+        assert len(nv_heuristics.suggestions(problem, H200))
+        assert asked == [f"{expected}_ROW_MAJOR"]
 
     def test_types_it_is_not_asked_about(self) -> None:
         problem = Problem.make("mm", 64, 64, 64, "int8", out_dtype="int32")

@@ -10,6 +10,7 @@ from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.table import TimingTable
 from diode_engine.validation.metrics import (
     FLOOR,
+    VECTOR,
     Summary,
     by_group,
     efficiencies,
@@ -60,6 +61,7 @@ def test_errors_are_of_what_was_predicted_and_measured(pool: Pool) -> None:
     errors = prediction_errors(pool, np.array([20.0, 20.0, NAN, 5.0]))
     assert errors is not None
     assert errors.timings == 2
+    assert errors.mse_log == pytest.approx(np.log(2) ** 2 / 2)
     assert errors.rmse_log == pytest.approx(np.log(2) / np.sqrt(2))
     assert errors.exp_rmse == pytest.approx(2 ** np.sqrt(0.5))
     assert errors.mape == pytest.approx(0.5)
@@ -82,7 +84,18 @@ def test_spearman_gives_equal_values_their_mean_rank() -> None:
      (513, "M > 512")],
 )  # fmt: skip
 def test_groups(problem: Problem, m: int, band: str) -> None:
-    assert groups(replace(problem, M=m))["M"] == band
+    assert groups(replace(problem, M=m))["M"] == (band,)
+
+
+def test_a_problem_may_be_in_several_groups_of_a_kind() -> None:
+    shared = groups(Problem.make("mm", 64, 4096, 4096, "bfloat16"))
+    assert {"llama-2-7b", "llama-3-8b"} <= set(shared["model"])
+    assert shared["dimension"] == ()
+    vector = groups(Problem.make("mm", 64, 1, 4097, "bfloat16"))
+    assert (vector["dimension"], vector["model"]) == ((VECTOR,), ())
+    found = by_group([Problem.make("mm", 64, 4096, 4096, "bfloat16")], np.array([0.5]))
+    assert found["model"]["llama-2-7b"].problems == found["model"]["llama-3-8b"].problems == 1
+    assert "dimension" not in found
 
 
 def test_tf32_is_a_type_of_its_own(problem: Problem) -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from diode_engine.errors import TrainingError
+from diode_engine.hardware import Environment
+from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.table import TimingTable
 from diode_engine.validation import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE, evaluate
@@ -51,17 +54,84 @@ def test_report_compares_on_the_same_problems(timings: TimingTable) -> None:
     assert {row.chooser for row in report.rows[1:]} >= {ATEN, DEFAULT, ROOFLINE, MEDIAN}
     assert report.errors is not None
     assert report.errors.rmse_log == 0
-    (worst,) = report.worst
+    (worst,) = report.worst(5)
+    assert report.worst(0) == []
     assert (worst.problem.M, worst.chosen_us, worst.chosen_predicted_us) == (16, None, 2.0)
     assert (worst.best_us, worst.best_predicted_us) == (4.0, 4.0)
 
 
-def test_report_of_a_predictor_equals_that_of_its_predictions(timings: TimingTable) -> None:
-    class Constant:
-        def predict_table(self, table: TimingTable) -> np.ndarray:
-            return np.full(len(table), 7.0)
+class Fixed:
+    """Predicts the same time for every candidate but `best`, and is as sure as it is told."""
 
-    assert evaluate(timings, Constant()) == evaluate(timings, np.full(len(timings), 7.0))
+    def __init__(
+        self, best: Candidate | None = None, reaches: tuple[float, ...] | None = None
+    ) -> None:
+        self.best = best
+        self.reaches = reaches
+
+    def us(self, candidate: Candidate) -> float:
+        return 1.0 if candidate == self.best else 7.0
+
+    def predict_table(self, table: TimingTable) -> np.ndarray:
+        return np.array([self.us(table.candidates[i]) for i in table.candidate])
+
+    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        us = np.array([self.us(candidate) for candidate in candidates])
+        return Ranking(np.argsort(us, kind="stable"), us, self.reaches)
+
+
+def test_report_of_a_predictor_equals_that_of_its_predictions(timings: TimingTable) -> None:
+    asked = evaluate(timings, Fixed())
+    told = evaluate(timings, np.full(len(timings), 7.0))
+    assert told.unmeasured is None
+    assert asked.unmeasured is not None
+    forgotten = tuple(replace(case, compiled=None) for case in asked.cases)
+    assert replace(asked, cases=forgotten) == told
+
+
+def test_choices_that_were_not_measured_are_counted(
+    timings: TimingTable, problem: Problem, tile: Tile
+) -> None:
+    measured = evaluate(timings, Fixed(Candidate("aten::mm")))
+    assert measured.unmeasured == 0
+    # offered on both problems and timed on none
+    other = evaluate(timings, Fixed(tile(16, 32, 32, 3, 2)))
+    assert other.unmeasured == 2
+    assert other.cases[0].compiled is not None
+    assert other.cases[0].compiled.choice == tile(16, 32, 32, 3, 2)
+    assert "2 of 2 choices would be kernels that were not measured" in other.render()
+
+
+def test_how_sure_it_is_goes_into_the_report(timings: TimingTable) -> None:
+    reaches = (0.7, *[0.95] * 9)
+    report = evaluate(timings, Fixed(Candidate("aten::mm"), reaches))
+    assert [case.confidence for case in report.cases] == [0.7, 0.7]
+    assert report.calibration is not None
+    assert report.calibration.problems == 2
+    # right on one of two
+    assert report.calibration.error == pytest.approx(0.5)
+    assert report.calibration.adaptive[0.9].timed == 2
+    assert "expected calibration error" in report.render()
+    assert evaluate(timings, Fixed()).calibration is None
+
+
+def test_speed_is_against_default(timings: TimingTable) -> None:
+    # half as fast as DEFAULT's best, ATen, on the first problem, and the same on the second
+    report = evaluate(timings, np.array([10.0, 5.0, 40.0, 1.0, 2.0, 4.0]))
+    assert report.rows[0].speed == pytest.approx(np.sqrt(0.5))
+    assert report.row(DEFAULT).speed == pytest.approx(1)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("unseen", "said"),
+    [(True, "has not seen"), (False, "has seen in training"), (None, "nobody knows")],
+)
+def test_it_says_whether_the_problems_were_seen(
+    timings: TimingTable, unseen: bool | None, said: str
+) -> None:
+    report = evaluate(timings, np.ones(6), unseen=unseen)
+    assert said in report.render().splitlines()[0]
+    assert report.to_dict()["unseen"] is unseen
 
 
 def test_the_order_of_the_rows_does_not_matter(timings: TimingTable) -> None:
@@ -77,6 +147,9 @@ def test_aten_stands_in_where_the_model_cannot_say(timings: TimingTable) -> None
     assert report.rows[0].top[1].problems == 2
     assert report.efficiency == 1  # ATen is best on the first
     assert "1 of the problems" in report.notes[0]
+    unanswered = next(case for case in report.cases if case.problem.M == 1024)
+    assert unanswered.chosen is None
+    assert unanswered.efficiency == dict.fromkeys((1, 3, 5, 10), 1.0)
 
 
 def test_a_model_that_can_say_nothing(timings: TimingTable) -> None:
@@ -94,6 +167,36 @@ def test_text_and_json(timings: TimingTable) -> None:
         assert expected in text
     assert all(line == line.rstrip() for line in text.splitlines())
     written = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert (written["format"], written["version"]) == ("diode-validation", 1)
     assert written["choosers"][0]["top"]["3"]["geomean"] == 1
-    assert written["worst"][0]["chosen"]["us"] is None
     assert written["errors"]["timings"] == 5
+    cases = {case["problem"]["M"]: case for case in written["cases"]}
+    assert cases[16]["chosen"]["us"] is None
+    assert cases[16]["best"]["us"] == 4
+    assert cases[16]["efficiency"] == {"1": 0, "3": 1, "5": 1, "10": 1}
+    assert cases[16]["others"][ATEN] == 0.5
+    assert cases[16]["key"] == Problem.from_dict(cases[16]["problem"]).key
+    where = written["environments"][cases[16]["environment"]]
+    assert Environment.from_dict(where) == timings.environments[0]
+
+
+def test_a_figure_is_drawn(timings: TimingTable, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from diode_engine.validation.figure import draw
+
+    sure = evaluate(timings, Fixed(Candidate("aten::mm"), (0.7, *[0.95] * 9)), name="mine@3")
+    plain = evaluate(timings, np.ones(6), name="mine@3")
+    for report in (sure, plain):
+        drawn = []
+        for name in ("a.svg", "b.svg"):
+            draw(report, tmp_path / name)
+            drawn.append((tmp_path / name).read_bytes())
+        assert drawn[0] == drawn[1]
+        for expected in ("mine@3", ATEN, "M ≤ 16", "efficiency"):
+            assert expected in drawn[0].decode()
+    draw(plain, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes()[1:4] == b"PNG"
+    with pytest.raises(TrainingError, match=r"\.svg"):
+        draw(plain, tmp_path / "a.jpeg2")
+    with pytest.raises(TrainingError, match="no folder"):
+        draw(plain, tmp_path / "nowhere" / "a.svg")

@@ -1,0 +1,121 @@
+"""A report as a figure. Needs matplotlib (`pip install diode-engine[figures]`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_engine.errors import TrainingError
+
+if TYPE_CHECKING:
+    from diode_engine.validation.report import Report
+
+FORMATS = (".svg", ".png", ".pdf")
+_INCHES = (13, 9)
+_LEAST = 0.5  # efficiencies below are at the left edge
+_MOST_GROUPS = 24
+
+
+def check(path: Path) -> None:
+    """Raises TrainingError where no figure could be drawn into this file."""
+    if path.suffix.lower() not in FORMATS:
+        raise TrainingError(f"{path} cannot hold a figure; end its name in {', '.join(FORMATS)}.")
+    if not path.parent.is_dir():
+        raise TrainingError(f"There is no folder {path.parent} for the figure; make it first.")
+    try:
+        import matplotlib as mpl  # noqa: F401
+    except ImportError:
+        raise TrainingError(
+            "Drawing needs matplotlib, which is not installed: pip install 'diode-engine[figures]'."
+        ) from None
+
+
+def draw(report: Report, path: Path) -> None:
+    """The distribution of efficiencies, by chooser; how sure the model is and how often that was
+    so; the model and others by group. The same report gives the same bytes of SVG.
+
+    Raises TrainingError as `check` does, or where the file cannot be written.
+    """
+    check(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"svg.hashsalt": "diode", "svg.fonttype": "none"}):
+        figure = Figure(figsize=_INCHES, layout="constrained")
+        axes = figure.subplot_mosaic([["curves", "groups"], ["sure", "groups"]])
+        _distribution(report, axes["curves"])
+        _reliability(report, axes["sure"])
+        _groups(report, axes["groups"])
+        seen = {True: "unseen problems", False: "problems seen in training", None: "problems"}
+        figure.suptitle(
+            f"{report.model}: {report.problems} {seen[report.unseen]}, "
+            f"{', '.join(report.hardware)}, geometric mean {report.efficiency:.3f}"
+        )
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+        try:
+            figure.savefig(path, metadata=metadata)
+        except OSError as error:
+            raise TrainingError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _distribution(report: Report, axes: Any) -> None:
+    ours = [case.efficiency[1] for case in report.cases if case.efficiency is not None]
+    curves = {report.model: ours} | {
+        row.chooser: [c.others[row.chooser] for c in report.cases if row.chooser in c.others]
+        for row in report.rows[1:]
+    }
+    for name, values in curves.items():
+        share = np.arange(1, len(values) + 1) / len(values)
+        width = 2.5 if name == report.model else 1.2
+        axes.step(np.sort(values), share, where="post", label=name, linewidth=width)
+    axes.set_xlim(_LEAST, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("efficiency of the first choice: best measured time / its time")
+    axes.set_ylabel("share of problems at or below")
+    axes.legend(loc="upper left")
+    axes.grid(alpha=0.3)
+
+
+def _reliability(report: Report, axes: Any) -> None:
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle="--")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("how sure the model is of being within 5 %")
+    axes.set_ylabel("how often it was")
+    axes.grid(alpha=0.3)
+    if report.calibration is None:
+        axes.text(0.5, 0.5, "The model does not say how sure it is.", ha="center", va="center")
+        return
+    bins = report.calibration.bins
+    sure, reached = [b.confidence for b in bins], [b.reached for b in bins]
+    # One standard error of a share.
+    error = [np.sqrt(b.confidence * (1 - b.confidence) / b.problems) for b in bins]
+    axes.errorbar(sure, reached, yerr=error, marker="o", capsize=3)
+    axes.set_title(
+        f"expected calibration error {report.calibration.error:.3f} "
+        f"(chance {report.calibration.chance:.3f})"
+    )
+
+
+def _groups(report: Report, axes: Any) -> None:
+    found = [
+        (name, summary)
+        for groups in report.rows[0].groups.values()
+        for name, summary in groups.items()
+    ][:_MOST_GROUPS]
+    places = np.arange(len(found))[::-1]
+    axes.barh(places, [summary.geomean for _, summary in found], height=0.6, label=report.model)
+    for row, marker in zip(report.rows[1:3], ("D", "|"), strict=False):
+        there = {name: s for groups in row.groups.values() for name, s in groups.items()}
+        points = [(there[name].geomean, y) for (name, _), y in zip(found, places, strict=True)
+                  if name in there]  # fmt: skip
+        if points:
+            axes.scatter(*zip(*points, strict=True), marker=marker, zorder=3, label=row.chooser,
+                         color="black")  # fmt: skip
+    axes.set_yticks(places, [f"{name} ({summary.problems})" for name, summary in found])
+    axes.set_xlim(_LEAST, 1)
+    axes.set_xlabel("geometric mean of the efficiency, by group (problems)")
+    axes.legend(loc="lower left")
+    axes.grid(alpha=0.3, axis="x")
