@@ -9,7 +9,7 @@ QueryError where it has a mistake, and StoreError where the store cannot be read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from diode_engine.errors import QueryError
 from diode_engine.hardware import Environment
-from diode_engine.problem import Candidate, Problem
+from diode_engine.problem import Bias, Candidate, DType, Layout, Op, Problem
 from diode_engine.store import schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
 from diode_engine.store.ingest import failure_reasons
@@ -27,6 +27,7 @@ from diode_engine.store.records import (
     candidate_of,
     environment_of,
     few_records,
+    pairs_of,
     problem_of,
 )
 from diode_engine.store.run_table import run_of
@@ -56,14 +57,37 @@ SORTS: Mapping[str, sa.ColumnElement[Any]] = {
     "aten": _S.aten_us,
     "efficiency": EFFICIENCY,
 }
-GROUPS: Mapping[str, sa.ColumnElement[str]] = {
-    "gpu": _E.name,
-    "torch": _E.torch,
-    "op": _P.op,
-    "dtype": _DTYPE,
-    "layout": _P.a_layout.concat("/").concat(_P.b_layout),
-    "bias": _P.bias,
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A column whose few values are grouped by as numbers: by texts takes three times as long."""
+
+    number: sa.ColumnElement[int]
+    names: tuple[str, ...]
+
+
+def _code(column: sa.Column[str], names: Iterable[str]) -> _Code:
+    known = tuple(map(str, names))
+    return _Code(sa.case({name: i for i, name in enumerate(known)}, value=column), known)
+
+
+_DTYPES = _code(_P.dtype, DType)
+_LAYOUTS = _code(_P.a_layout, Layout), _code(_P.b_layout, Layout)
+_CODES: Mapping[str, _Code] = {
+    "op": _code(_P.op, Op),
+    "dtype": _Code(
+        2 * _DTYPES.number + _P.allow_tf32,
+        tuple(name + tf32 for name in _DTYPES.names for tf32 in ("", " tf32")),
+    ),
+    "layout": _Code(
+        2 * _LAYOUTS[0].number + _LAYOUTS[1].number,
+        tuple(f"{a}/{b}" for a in _LAYOUTS[0].names for b in _LAYOUTS[1].names),
+    ),
+    "bias": _code(_P.bias, Bias),
 }
+_OF_ENVIRONMENT = {"gpu": _E.name, "torch": _E.torch}
+GROUPS = (*_OF_ENVIRONMENT, *_CODES)
 AXES: Mapping[str, sa.ColumnElement[int]] = {"b": _P.B, "m": _P.M, "n": _P.N, "k": _P.K}
 NEAR = 0.95  # of the best: ATen's time counts as good
 
@@ -281,13 +305,18 @@ def space_map(store: Session, query: str = "", *, x: str = "n", y: str = "m") ->
 def statistics(
     store: Session, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
 ) -> list[Statistic]:
-    """The problems in groups with equal values of `by` (of GROUPS), those with most first."""
-    groups = [_one_of(GROUPS, name, "group by") for name in by]
-    n, total = sa.func.count(), sa.func.sum
-    table = (
+    """The problems in groups with equal values of `by` (of GROUPS), those with most first; at
+    most a page."""
+    names = [_one_of({group: group for group in GROUPS}, name, "group by") for name in by]
+    codes = [_CODES[name] for name in names if name in _CODES]
+    number: Any = _S.environment if set(names) & set(_OF_ENVIRONMENT) else sa.literal(0)
+    for code in codes:
+        number = number * len(code.names) + code.number
+    total = sa.func.sum
+    cells = (
         sa.select(
-            *groups,
-            n,
+            number,
+            sa.func.count(),
             total(_S.candidates),
             total(_S.failed),
             total(_S.timings),
@@ -296,13 +325,24 @@ def statistics(
         )
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
-        .group_by(*groups)
-        .order_by(n.desc(), *groups)
-        .limit(MOST_ROWS)
+        .group_by(number)
     )
+    found: dict[tuple[str, ...], list[int]] = {}
     with store.reads() as connection:
-        rows = connection.execute(table).all()
-    return [Statistic(tuple(row[: len(by)]), *row[len(by) :]) for row in rows if row[len(by)]]
+        rows = connection.execute(cells).all()
+        known = {
+            name: pairs_of(connection, _E.id, column) for name, column in _OF_ENVIRONMENT.items()
+        }
+    for cell, *counts in rows:
+        values = {}
+        for name in reversed([name for name in names if name in _CODES]):
+            cell, place = divmod(cell, len(_CODES[name].names))
+            values[name] = _CODES[name].names[place]
+        values |= {name: texts[cell] for name, texts in known.items() if name in names}
+        sums = found.setdefault(tuple(values[name] for name in names), [0] * len(counts))
+        sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
+    groups = [Statistic(values, *sums) for values, sums in found.items()]
+    return sorted(groups, key=lambda g: (-g.problems, g.values))[:MOST_ROWS]
 
 
 # Runs

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from diode_engine.cli.data import GROUPS
 from diode_engine.runs.process import current
-from diode_engine.store import Store, read_dataset, write_dataset
+from diode_engine.store import Store, query, read_dataset, write_dataset
 from diode_engine.table import TimingTable
 
 Run = Callable[..., Any]
@@ -130,6 +131,10 @@ def test_an_export_that_is_imported_again_adds_nothing(
         "file": str(out), "run": 2, "new": False, "timings": 0, "there": 56,
     }  # fmt: skip
     assert "its timings were there before, by run 2." in again.err
+
+
+def test_the_groups_are_the_stores_own() -> None:
+    assert GROUPS == query.GROUPS
 
 
 def test_stats_in_groups(run: Run, dataset: Path, tmp_path: Path) -> None:
