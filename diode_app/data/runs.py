@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
@@ -67,12 +67,28 @@ def view(status: Status, curves: Curves | None = None) -> RunView:
 def run_view(store: Store, run: int) -> RunView:
     """Raises StoreError where there is no such run."""
     from diode_engine.runs import look
+    from diode_engine.store.query import run_contents
 
     curves = {
         name: (tuple(steps.tolist()), tuple(values.tolist()))
         for name, (steps, values) in store.curves(run).items()
     }
-    return view(look(store, run), curves)
+    seen = view(look(store, run), curves)
+    contents = run_contents(store, run)
+    if not contents.timings:
+        return seen
+    holds = [("holds", f"{contents.timings:,} timings of {contents.problems:,} problems")]
+    holds += [
+        (
+            "environment",
+            f"{e.hardware.name}, torch {e.torch}, Triton {e.triton}, driver {e.driver} "
+            f"({n:,} timings)",
+        )
+        for e, n in contents.by_environment
+    ]
+    # What the run tells counts what it has not written yet as well.
+    failures = seen.failures or contents.failures
+    return replace(seen, facts=(*seen.facts, *holds), failures=failures)
 
 
 def fraction(status: Status) -> float | None:

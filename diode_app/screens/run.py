@@ -13,7 +13,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.runs import Gpu, RunView, run_view
+from diode_app.data.runs import Curves, Gpu, RunView, run_view
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
@@ -36,8 +36,7 @@ class RunScreen(RunActions):
         Action("run.back", "escape", "Back", "To the list of runs."),
         *RUN_ACTIONS,
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
-        Action("run.series", "v", "Next curve", "One curve after the other, or all.",
-               footer=False),
+        Action("run.curves", "v", "Next curves", "Another kind of curve.", footer=False),
         Action("run.follow", "f", "Follow", "Show the log.",
                "diode-engine runs follow {run} --store={store}", footer=False),
         Action("run.show", "i", "Facts", "All that is known of it.",
@@ -58,7 +57,7 @@ class RunScreen(RunActions):
         self._run = run
         self._view: RunView | None = None
         self._log_scale = False
-        self._series: str | None = None
+        self._group: str | None = None
 
     @property
     def run(self) -> int:
@@ -140,11 +139,14 @@ class RunScreen(RunActions):
     def _draw(self) -> None:
         if self._view is None:
             return
-        curves = self._view.curves
-        names = [name for name in curves if self._series in (None, name)]
+        groups = _groups(self._view.curves)
+        if self._group not in groups:
+            self._group = next(iter(groups), None)
+        names = groups.get(self._group or "", [])
         self.query_one(Plot).show(
             Lines(
-                [Line(name, *curves[name]) for name in names],
+                [Line(name, *self._view.curves[name]) for name in names],
+                title=self._group or "",
                 x_label="step",
                 log_y=self._log_scale,
             )
@@ -159,15 +161,24 @@ class RunScreen(RunActions):
         self._log_scale = not self._log_scale
         self._draw()
 
-    def action_series(self) -> None:
-        names: list[str | None] = [None, *(self._view.curves if self._view else ())]
-        at = names.index(self._series) if self._series in names else 0
-        self._series = names[(at + 1) % len(names)]
-        self.notify(f"Shown: {self._series or 'all curves'}.", markup=False)
-        self._draw()
+    def action_curves(self) -> None:
+        groups = list(_groups(self._view.curves if self._view else {}))
+        if groups:
+            at = groups.index(self._group) if self._group in groups else -1
+            self._group = groups[(at + 1) % len(groups)]
+            self._draw()
 
     def action_follow(self) -> None:
         self.query_one(TabbedContent).active = "tab-log"
 
     def action_show(self) -> None:
         self.query_one(TabbedContent).active = "tab-facts"
+
+
+def _groups(curves: Curves) -> dict[str, list[str]]:
+    """The curves that share an axis: those whose names end alike, such as `network/loss` and
+    `trees/loss`."""
+    groups: dict[str, list[str]] = {}
+    for name in curves:
+        groups.setdefault(name.rpartition("/")[2], []).append(name)
+    return groups

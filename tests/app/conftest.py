@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual import constants
+from textual.widgets import Input
 
 from diode_app.app import DiodeApp, create_app
 from diode_app.data import hardware
@@ -25,6 +27,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     monkeypatch.setattr(hardware, "look_around", look_around)
     monkeypatch.setattr("diode_app.screens.home.look_around", look_around)
     return found
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing moves by itself."""
+    monkeypatch.setattr(Input.cursor_blink, "_default", False)
+    monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
 
 
 @pytest.fixture

@@ -1,0 +1,160 @@
+"""A run's page over real runs: a scripted job that is cancelled and repeated, a real training."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from textual.widgets import Log
+
+from diode_app.data import commands
+from diode_app.widgets.modals import Confirm, Problem
+from diode_engine.runs import start
+from diode_engine.runs.process import current, is_alive
+from diode_engine.store import RunState
+from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
+from tests.training.conftest import make_timings
+
+pytestmark = pytest.mark.asyncio
+PYTHON = sys.executable  # which the fixture job replaces
+
+
+async def open_run(pilot, run: int) -> None:
+    await started(pilot)
+    await pilot.press("R")
+    await settled(pilot)
+    await pilot.press("enter")
+    await settled(pilot)
+    assert f"Run {run}," in text_of(pilot.app)
+
+
+async def test_a_run_is_watched_cancelled_and_done_again(
+    make_app, store, job: Job, monkeypatch  # noqa: F811
+):  # fmt: skip
+    monkeypatch.setattr(commands, "sys", SimpleNamespace(executable=PYTHON))
+    run = start(store, "collect", {"gpu": [0]})
+    assert job.hear() == f"begun {run.id}"
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, run.id)
+        assert "▶ running" in text_of(app)
+        assert "$ diode-engine collect --gpu=0" in text_of(app)
+        job.tell("say")
+        assert job.hear() == "did say"
+        await pilot.press("f")
+        await looked(pilot)
+        assert "from the job" in text_of(app)
+
+        await pilot.press("c")
+        await settled(pilot)
+        assert isinstance(app.screen, Confirm)
+        await pilot.press("n")
+        await settled(pilot)
+        assert store.run(run.id).cancel_asked is None
+        await pilot.press("c")
+        await settled(pilot)
+        await pilot.press("y")
+        while store.run(run.id).cancel_asked is None:
+            await pilot.pause()
+        await looked_while_acting(pilot)
+        assert "cancelling" in text_of(app)
+        job.tell("check")
+        await settled(pilot)
+        assert store.run(run.id).state is RunState.CANCELLED
+        await looked(pilot)
+        assert "■ cancelled" in text_of(app)
+        assert f"Run {run.id} has stopped." in toasts(app)
+
+        await pilot.press("c")
+        await settled(pilot)
+        await pilot.press("y")
+        await settled(pilot)
+        assert isinstance(app.screen, Problem)
+        assert "nothing to cancel" in text_of(app)
+        await pilot.press("escape")
+
+        await pilot.press("r")
+        await settled(pilot)
+        again = store.run(run.id + 1)
+        assert again.resumes == run.id
+        assert job.hear() == f"begun {again.id}"
+    # The dashboard has gone; the run has not.
+    again = store.run(again.id)
+    assert is_alive(again.process)
+    job.tell("end")
+    wait_for_end(again.process)
+    assert store.run(again.id).state is RunState.DONE
+
+
+async def looked_while_acting(pilot) -> None:
+    """`settled` would wait for the cancelling."""
+    before = pilot.app.session.source.last
+    pilot.app.action_look()
+    while pilot.app.session.source.last is before:
+        await pilot.pause()
+    await pilot.pause()
+    for _ in range(50):
+        await pilot.pause()
+
+
+async def test_a_training_as_it_was(make_app, store, tmp_path):
+    store.import_table(make_timings(40), key="x", spec={})
+    run = start(store, "train", {"family": "trees", "name": "small"})
+    wait_for_end(store.run(run.id).process)
+    assert store.run(run.id).state is RunState.DONE, store.run(run.id).message
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_run(pilot, run.id)
+        assert "✓ done" in text_of(app)
+        assert "registered as small@1" in text_of(app)
+        await pilot.press("i")
+        await settled(pilot)
+        assert "family trees" in text_of(app)
+
+
+async def test_curves_of_one_kind_share_an_axis(make_app, store):
+    run = store.start_run("train", {}, process=current())
+    for name in ("trees/efficiency", "network/efficiency", "network/loss"):
+        store.add_points(run, name, [(step, 0.5 + step / 20) for step in range(10)])
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, run)
+        assert "trees/efficiency" in text_of(app)
+        assert "loss" not in text_of(app)
+        await pilot.press("v")
+        await settled(pilot)
+        assert "loss" in text_of(app)
+        assert "trees/efficiency" not in text_of(app)
+        store.add_points(run, "network/loss", [(10, float("nan")), (11, -1.0)])
+        await pilot.press("l")  # nothing at or below zero, nothing that is not a number
+        await looked(pilot)
+        assert "loss" in text_of(app)
+
+
+async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
+    run = store.queue_run("train", {}, command=["diode-engine", "train"], directory="/",
+                          logs=tmp_path)  # fmt: skip
+    store.begin_run(run.id, {}, process=current())
+    log = tmp_path / f"run-{run.id}.log"
+    log.write_text("one step\nan error\n")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, run.id)
+        await pilot.press("f")
+        await settled(pilot)
+        app.screen.query_one(Log).focus()
+        assert "an error" in text_of(app)
+        await pilot.press("space")
+        with log.open("a") as file:
+            file.write("two steps\n")
+        await looked(pilot)
+        assert "two steps" not in text_of(app)
+        await pilot.press("space")
+        await looked(pilot)
+        assert "two steps" in text_of(app)
+        await pilot.press("slash", *"ERR", "enter")
+        await settled(pilot)
+        assert "an error" in text_of(app)
+        assert "two steps" not in text_of(app)
