@@ -7,6 +7,7 @@ it says of how sure it is. A person may overrule all of these but the first, and
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +29,7 @@ LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
 # differ by more (docs/models.md, Results).
 TOLERANCE = 0.003
 TOLERANCE_P10 = 0.01
+MOST_CALIBRATION_ERROR = 0.05  # beyond what chance makes of exact probabilities
 # The checks that tell something about the model itself, not about the day.
 _JUDGED = ("efficiency", "calibration")
 
@@ -116,7 +118,7 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
     if problems >= LEAST_PROBLEMS:
         report = evaluate(rows, predictor, name=model.reference)
         other, check = _no_worse(manifest, report, rows, against)
-        checks.append(check)
+        checks += [check, *_calibrated(manifest, report)]
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return Verdict(model.reference, other, tuple(checks), now)
 
@@ -135,17 +137,14 @@ def _no_worse(
     manifest: Manifest, report: Report, rows: TimingTable, against: ModelVersion | None
 ) -> tuple[str, Check]:
     """What the model was compared with, and the result."""
-    ours = _figures(manifest, report)
+    ours = _told(manifest) if manifest.everything else _measured(report)
     name, theirs = ATEN, None
     if against is not None:
-        try:
-            predictor = Predictor.load(against.folder)
-            theirs = _figures(against.manifest, evaluate(rows, predictor, name=against.reference))
+        with contextlib.suppress(ModelError):  # a default that cannot be loaded is not taken
+            theirs = _of(against, rows)
             name = against.reference
-        except ModelError:
-            pass  # a default that cannot be loaded is not taken either
     if theirs is None and (aten := report.row(ATEN)) is not None:
-        theirs = _Figures(aten.top[1].geomean, aten.top[1].p10)
+        name, theirs = ATEN, _Figures(aten.top[1].geomean, aten.top[1].p10)
     if ours is None:
         found = (
             "It has seen the problems that models are judged on, and its manifest does not tell "
@@ -159,13 +158,38 @@ def _no_worse(
     return name, Check("efficiency", not worse, found)
 
 
-def _figures(manifest: Manifest, report: Report) -> _Figures | None:
-    if manifest.everything:
-        mean, p10 = (manifest.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
-        if not isinstance(mean, float) or not isinstance(p10, float):
-            return None
-        return _Figures(mean, p10, told=True)
+def _of(model: ModelVersion, rows: TimingTable) -> _Figures | None:
+    predictor = Predictor.load(model.folder)
+    if model.manifest.everything:
+        return _told(model.manifest)
+    return _measured(evaluate(rows, predictor.predict_table(rows), name=model.reference))
+
+
+def _told(manifest: Manifest) -> _Figures | None:
+    mean, p10 = (manifest.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
+    if not isinstance(mean, float) or not isinstance(p10, float):
+        return None
+    return _Figures(mean, p10, told=True)
+
+
+def _measured(report: Report) -> _Figures:
     return _Figures(report.rows[0].top[1].geomean, report.rows[0].top[1].p10)
+
+
+def _calibrated(manifest: Manifest, report: Report) -> list[Check]:
+    """Whether it means what it says of how sure it is; nothing of a model that does not say it,
+    or has seen the problems."""
+    if report.calibration is None or manifest.everything:
+        return []
+    error, chance = report.calibration.error, report.calibration.chance
+    return [
+        Check(
+            "calibration",
+            error <= MOST_CALIBRATION_ERROR + chance,
+            f"Its confidence is off by {error:.3f} on average, {chance:.3f} of which chance alone "
+            f"would make; {MOST_CALIBRATION_ERROR} more is allowed.",
+        )
+    ]
 
 
 def promote(

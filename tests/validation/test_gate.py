@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,8 @@ from diode_engine import features, paths, registry
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.neighbours import PLACE
 from diode_engine.models.network import Network
 from diode_engine.problem import Candidate, Problem
 from diode_engine.registry import ModelVersion, Status, choice
@@ -43,38 +44,43 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def timings(problems: int = 240, best: int = 1, hardware: Any = H200) -> TimingTable:
-    """Each candidate takes what the base time says, ATen twice that, and the candidate `best` half
-    of it."""
+def timings(problems: int = 240, **environment: Any) -> TimingTable:
+    """ATen takes twice as long as the largest tile, the smallest four times."""
     asked = tuple(
         Problem.make("mm", 64 + 8 * i, 256 + 64 * (i % 7), 512, "bfloat16") for i in range(problems)
     )
-    k = len(CANDIDATES)
-    p = np.repeat(np.arange(problems, dtype=np.int32), k)
-    c = np.tile(np.arange(k, dtype=np.int32), problems)
-    x = features.matrix(asked, CANDIDATES, p, c, H200)
-    us = np.exp2(x[:, features.BASE].astype(np.float64))
-    us = us * np.where(c == 0, 2, np.where(c == best, 0.5, 1))
-    n = len(p)
+    k, n = len(CANDIDATES), problems * len(CANDIDATES)
+    unknown = np.full(n, np.nan)
+    there = Environment(**{"hardware": H200, "driver": "", "torch": "2.13.0", "triton": "3.7.1",
+                           **environment})  # fmt: skip
     return TimingTable(
-        asked, CANDIDATES, (Environment(hardware, "570.1", "2.13.0", "3.7.1"),), p, c,
-        np.zeros(n, np.int32), us, np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int32),
+        asked, CANDIDATES, (there,), np.repeat(np.arange(problems, dtype=np.int32), k),
+        np.tile(np.arange(k, dtype=np.int32), problems), np.zeros(n, np.int32),
+        np.tile([20.0, 40.0, 15.0, 10.0], problems), unknown, unknown, np.zeros(n, np.int32),
         np.zeros(n, np.uint8),
     )  # fmt: skip
 
 
+BEST = {"log2_block_m": -1.0, "aten": 99.0}  # takes the largest tile
+ATEN = {"aten": -1.0}
+WORST = {"log2_block_m": 1.0, "aten": 99.0}
+
+
 @pytest.fixture
 def register(tmp_path: Path) -> Callable[..., ModelVersion]:
-    """Registers a model that likes large tiles by a `taste` (0: the base time)."""
+    """Registers a model that likes candidates by these weights of their features."""
 
-    def _register(taste: float = 0.0, **changes: Any) -> ModelVersion:
+    def _register(
+        likes: dict[str, float], confidence: Confidence | None = None, **changes: Any
+    ) -> ModelVersion:
         width = len(features.NAMES)
         weight = np.zeros((width, 1), np.float32)
-        weight[features.NAMES.index("log_block_m")] = -taste
+        for name, value in likes.items():
+            weight[features.NAMES.index(name)] = value
         network = Network(
             np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
             np.zeros(width, np.float32), np.ones(width, np.float32),
-            ((weight, np.zeros(1, np.float32)),), residual=True,
+            ((weight, np.zeros(1, np.float32)),), residual=False,
         )  # fmt: skip
         given = {
             "name": "mine", "family": "", "hardware": H200, "coverage": Coverage.of(timings(2)),
@@ -82,7 +88,122 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
             "everything": False, **changes,
         }  # fmt: skip
         folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
-        save_artifact(folder, Manifest(**given), (network,))
+        save_artifact(folder, Manifest(**given), (network,), confidence)
         return registry.register(folder)
 
     return _register
+
+
+Register = Callable[..., ModelVersion]
+
+
+def found(verdict: gate.Verdict) -> dict[str, bool]:
+    return {check.name: check.passed for check in verdict.checks}
+
+
+ALL_PASSED = {"loads": True, "software": True, "problems": True, "efficiency": True}
+
+
+def test_a_better_model_takes_the_place_of_the_default(register: Register) -> None:
+    table = timings()
+    aten = register(ATEN)
+    verdict = gate.promote(aten, table)  # as good as ATen, which there is without a model
+    assert (verdict.against, found(verdict)) == ("ATen", ALL_PASSED)
+    assert registry.default_for(SLUG) == aten
+    best = register(BEST)
+    verdict = gate.promote(best, table, reason="a test")
+    assert (verdict.against, found(verdict)) == ("mine@1", ALL_PASSED)
+    assert "Its efficiency is 1.000" in verdict.checks[-1].found
+    assert "that of mine@1 0.500" in verdict.checks[-1].found
+    assert registry.default_for(SLUG) == best
+    assert registry.status_of(best) is Status.VALIDATED
+    assert registry.facts_of(best).gate == verdict.to_dict()
+    last = registry.history(SLUG)[-1]
+    assert (str(last.event), last.before, last.reason, last.forced) == (
+        "promote", "mine@1", "a test", False,
+    )  # fmt: skip
+    with pytest.raises(RegistryError, match="already"):
+        gate.promote(best, table)
+
+
+def test_a_worse_model_is_refused(register: Register) -> None:
+    table = timings()
+    best, worst = register(BEST), register(WORST)
+    assert not gate.promote(worst, table).passed  # than ATen
+    registry.set_default(best)
+    verdict = gate.promote(register(ATEN), table)
+    assert found(verdict) == {**ALL_PASSED, "efficiency": False}
+    assert registry.default_for(SLUG) == best
+    verdict = gate.promote(worst, table)
+    assert verdict.reasons == (
+        "Its efficiency is 0.250 (10th percentile 0.250), that of mine@1 1.000 (10th percentile "
+        "1.000).",
+    )
+    assert registry.default_for(SLUG) == best
+    assert registry.status_of(worst) is Status.REJECTED
+    forced = gate.promote(worst, table, force=True, reason="to see")
+    assert not forced.passed
+    assert registry.default_for(SLUG) == worst
+    assert registry.history(SLUG)[-1].forced
+
+
+def test_only_held_out_problems_of_its_hardware_and_software_count(register: Register) -> None:
+    model = register(BEST)
+    table = timings()
+    rows = gate.gate_problems(table, model.manifest)
+    there = {rows.problems[i] for i in rows.problem.tolist()}
+    assert there == {problem for problem in table.problems if held_out(problem)}
+    for environment, problems in (
+        ({"triton": "3.6.0"}, len(there)),  # better than nothing
+        ({"hardware": replace(H200, name="NVIDIA A100")}, 0),
+    ):
+        rows = gate.gate_problems(timings(**environment), model.manifest)
+        assert len(set(rows.problem.tolist())) == problems
+    verdict = gate.judge(model, timings(30), None)
+    assert found(verdict) == {"loads": True, "software": True, "problems": False}
+    gate.promote(model, timings(30))
+    assert registry.status_of(model) is Status.DRAFT  # it was not judged
+
+
+def test_a_model_of_other_software_is_refused(register: Register) -> None:
+    model = register(BEST, triton=("3.6.0",))
+    verdict = gate.promote(model, timings())
+    assert found(verdict) == {**ALL_PASSED, "software": False}
+    assert "Triton 3.6.0, here 3.7.1" in verdict.reasons[0]
+
+
+def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) -> None:
+    """What it reaches on them would say nothing."""
+    metrics = {"efficiency": 0.4, "efficiency_p10": 0.3}
+    told = register(BEST, everything=True, metrics=metrics)
+    table = timings()
+    assert not gate.promote(told, table).passed
+    assert not gate.promote(register(BEST, everything=True), table).passed
+    registry.set_default(told)
+    verdict = gate.promote(register(ATEN), table)
+    assert verdict.passed
+    assert "0.400 (10th percentile 0.300, by its manifest)" in verdict.checks[-1].found
+
+
+def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> None:
+    sure = Confidence(
+        np.zeros((MOST, len(INPUTS)), np.float32), np.full(MOST, 5, np.float32),
+        np.zeros((PLACE, 1), np.float32),
+    )  # fmt: skip
+    verdict = gate.judge(register(BEST, sure), timings(), None)
+    assert found(verdict) == {**ALL_PASSED, "calibration": True}
+    verdict = gate.judge(register(ATEN, sure), timings(), None)  # and never within 5 %
+    assert found(verdict) == {**ALL_PASSED, "calibration": False}
+    assert "off by 0.993" in verdict.reasons[0]
+
+
+def test_what_cannot_be_loaded_is_no_default(register: Register) -> None:
+    damaged, aten = register(BEST), register(ATEN)
+    registry.set_default(damaged)
+    weights = next(damaged.folder.glob("*.safetensors"))
+    weights.write_bytes(b"x")
+    verdict = gate.promote(aten, timings())
+    assert (verdict.against, verdict.passed) == ("ATen", True)
+    with pytest.raises(ModelError):
+        gate.promote(damaged, timings(), force=True)
+    assert registry.default_for(SLUG) == aten
