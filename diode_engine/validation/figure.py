@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FORMATS = (".svg", ".png", ".pdf")
 _INCHES = (13, 9)
 _LEAST = 0.5  # efficiencies below are at the left edge
-_MOST_GROUPS = 24
+_SHOWN = ("op", "dtype", "M", "layout", "dimension")  # not each named transformer
 
 
 def check(path: Path) -> None:
@@ -102,20 +102,21 @@ def _reliability(report: Report, axes: Any) -> None:
 def _groups(report: Report, axes: Any) -> None:
     found = [
         (name, summary)
-        for groups in report.rows[0].groups.values()
+        for kind, groups in report.rows[0].groups.items()
         for name, summary in groups.items()
-    ][:_MOST_GROUPS]
+        if kind in _SHOWN
+    ]
     places = np.arange(len(found))[::-1]
-    axes.barh(places, [summary.geomean for _, summary in found], height=0.6, label=report.model)
+    axes.barh(
+        places, [summary.geomean for _, summary in found], height=0.6, alpha=0.5, label=report.model
+    )
     for row, marker in zip(report.rows[1:3], ("D", "|"), strict=False):
-        there = {name: s for groups in row.groups.values() for name, s in groups.items()}
-        points = [(there[name].geomean, y) for (name, _), y in zip(found, places, strict=True)
-                  if name in there]  # fmt: skip
-        if points:
-            axes.scatter(*zip(*points, strict=True), marker=marker, zorder=3, label=row.chooser,
-                         color="black")  # fmt: skip
+        there = {name: s.geomean for groups in row.groups.values() for name, s in groups.items()}
+        # NaN is not drawn: a group on none of whose problems it has an answer.
+        x = [there.get(name, np.nan) for name, _ in found]
+        axes.scatter(x, places, marker=marker, zorder=3, label=row.chooser, color="black")
     axes.set_yticks(places, [f"{name} ({summary.problems})" for name, summary in found])
     axes.set_xlim(_LEAST, 1)
     axes.set_xlabel("geometric mean of the efficiency, by group (problems)")
-    axes.legend(loc="lower left")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncol=3)
     axes.grid(alpha=0.3, axis="x")
