@@ -26,6 +26,8 @@ def drawn_problems() -> list[Problem]:
         Problem.make("addmm", 4096, 11008, 77, "float16"),
         Problem.make("bmm", 100, 11008, 4096, "bfloat16"),
         Problem.make("mm", 33, 4096, 8960, "bfloat16"),
+        Problem.make("mm", 33, 4096, 32000, "bfloat16"),  # the gradients of a head
+        Problem.make("mm", 4096, 32000, 33, "bfloat16"),
         Problem.make("mm", 64, 64, 64, "float8_e4m3fn", out_dtype="bfloat16"),
         Problem.make("addmm", 64, 64, 64, "float32", bias="scalar", allow_tf32=True),
     ]
