@@ -150,6 +150,8 @@ def _check_tree(tree: Any, place: int) -> None:
     ):  # fmt: skip
         column[name] = _numbers(tree, name)
         _require(len(column[name]) == nodes, f"Tree {place}'s {name} has not one value a node.")
+    for name in ("left_children", "right_children", "parents", "split_indices"):
+        _require(column[name].dtype.kind in "iu", f"Tree {place}'s {name} are not whole numbers.")
     left, right = (
         column["left_children"].astype(np.int64),
         column["right_children"].astype(np.int64),

@@ -283,6 +283,7 @@ def test_hostile_trees_are_refused(
         load_artifact(tmp_path / "m")
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -292,6 +293,9 @@ def test_hostile_trees_are_refused(
          "sizes|reads"),
         (b"num_nodesSL\0\0\0\0\0\0\0\x02", b"num_nodesSL\x7f\0\0\0\0\0\0\x02", "length"),
         (b"diode_residual", b"diode_Residual", "lacks"),
+        # -1, a leaf's child, as a float's bits: NaN
+        *((name + b"[$l", name + b"[$d", "not whole numbers")
+          for name in (b"left_children", b"right_children", b"parents", b"split_indices")),
     ],
 )  # fmt: skip
 def test_other_boosters_are_refused(

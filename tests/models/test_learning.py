@@ -14,7 +14,7 @@ from diode_engine.errors import TrainingError
 from diode_engine.hardware import H200
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
-from diode_engine.models.fitting import Examples, Progress, efficiency, ranking_loss
+from diode_engine.models.fitting import Examples, Progress, efficiency, importance, ranking_loss
 from diode_engine.table import TimingTable
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=40, patience=40, problems=16, rows=16)
@@ -216,3 +216,25 @@ def test_asking_a_network_needs_no_torch() -> None:
         "sys.exit(bool({'torch', 'xgboost', 'sqlalchemy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_what_is_near_the_best_counts_more(halves: tuple[Examples, Examples]) -> None:
+    """Few and shallow trees cannot fit all: with `focus` they fit the fast candidates better."""
+    train, held_out = halves
+    near = train.gap < 0.1
+
+    def error(focus: float) -> float:
+        s = TreesSettings(**{**vars(TREES), "rounds": 8, "max_depth": 3, "focus": focus})
+        wrong = fit_trees(train, held_out, s).predict(train.x) - train.log_us
+        return float(np.sqrt(np.mean(wrong[near] ** 2)))
+
+    assert error(30.0) < 0.9 * error(0.0)
+
+
+def test_importance_falls_from_the_best() -> None:
+    log_us = np.log(np.array([2.0, 2.3, 20.0, 7.0], np.float32))
+    examples = Examples(np.zeros((4, 3), np.float32), log_us, np.array([0, 0, 0, 1]))
+    best, near, hopeless, alone = importance(examples, 3.0)
+    assert best == alone == 4
+    assert near == pytest.approx(1 + 3 * np.exp(-np.log(1.15) / 0.15), rel=1e-5)
+    assert hopeless == pytest.approx(1, abs=1e-4)
