@@ -42,6 +42,27 @@ class Page:
     total: int = 0
 
 
+def held_page(rows: Sequence[Row], query: PageQuery) -> Page:
+    """A page of rows that are held in memory. The filter's words must all occur in a row's cells,
+    whatever their case, or with a minus before them must not; rows are sorted by the values in
+    their records, those without one last."""
+    words = query.filter.lower().split()
+    if words:
+        rows = [row for row in rows if _holds(" ".join(row.cells.values()).lower(), words)]
+    if query.sort is not None:
+        key = query.sort
+        known = [row for row in rows if row.record.get(key) is not None]
+        known.sort(key=lambda row: row.record[key], reverse=query.descending)
+        rows = [*known, *(row for row in rows if row.record.get(key) is None)]
+    first = query.page * query.rows
+    return Page(tuple(rows[first : first + query.rows]), len(rows))
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    return all(word[1:] not in text if word[0] == "-" and word[1:] else word in text
+               for word in words)  # fmt: skip
+
+
 def as_json(records: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps([dict(record) for record in records], indent=1, default=str) + "\n"
 

@@ -1,8 +1,9 @@
-"""Reads for one place on the screen: off the event loop, one at a time, the last word shown."""
+"""Answers for one place on the screen: off the event loop, one at a time, the last word shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from textual.widget import Widget
@@ -16,26 +17,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Reading(Generic[T]):
-    """`ask` reads in a thread and gives the frozen result to `show`, or a sentence to `fail`.
+class Latest(Generic[T]):
+    """`do` awaits an answer and gives it to `show`, or a sentence to `fail`.
 
-    While one read is under way, further ones wait, and only the last of them is done: a store
-    that changes all the time is shown as fast as it can be read, and no faster.
+    While one answer is under way, further questions wait, and only the last of them is asked:
+    what changes all the time is shown as fast as it can be answered, and no faster.
     """
 
     def __init__(
-        self, node: Widget, source: Source, show: Callable[[T], None], fail: Callable[[str], None]
+        self, node: Widget, show: Callable[[T], None], fail: Callable[[str], None]
     ) -> None:
         self._node = node
-        self._source = source
         self._show = show
         self._fail = fail
         self._busy = False
-        self._next: Callable[[Store], T] | None = None
+        self._next: Callable[[], Awaitable[T]] | None = None
 
-    def ask(self, work: Callable[[Store], T]) -> None:
-        """`work` runs in a thread: it touches nothing but the store and what is frozen."""
-        self._next = work
+    def do(self, asking: Callable[[], Awaitable[T]]) -> None:
+        self._next = asking
         if not self._busy:
             self._busy = True
             self._node.run_worker(
@@ -47,16 +46,30 @@ class Reading(Generic[T]):
 
     async def _go(self) -> None:
         try:
-            while (work := self._next) is not None:
+            while (asking := self._next) is not None:
                 self._next = None
                 try:
-                    result = await self._source.read(work)
+                    result = await asking()
                 except DiodeError as error:
                     self._fail(str(error))
-                except Exception as error:  # noqa: BLE001  # a read must not end the dashboard
+                except Exception as error:  # noqa: BLE001  # it must not end the dashboard
                     self._fail(f"This could not be read ({error!r}); please report it.")
                 else:
                     if self._next is None and self._node.is_mounted:
                         self._show(result)
         finally:
             self._busy = False
+
+
+class Reading(Latest[T]):
+    """`ask` reads the store in a thread and gives the frozen result to `show`."""
+
+    def __init__(
+        self, node: Widget, source: Source, show: Callable[[T], None], fail: Callable[[str], None]
+    ) -> None:
+        super().__init__(node, show, fail)
+        self._source = source
+
+    def ask(self, work: Callable[[Store], T]) -> None:
+        """`work` runs in a thread: it touches nothing but the store and what is frozen."""
+        self.do(partial(self._source.read, work))

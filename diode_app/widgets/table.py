@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
 from diode_app.widgets.modals import Confirm, Problem, Prompt
-from diode_app.widgets.reading import Reading
+from diode_app.widgets.reading import Latest
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class PagedTable(Actions, Vertical):
         self,
         session: Session,
         columns: Sequence[Column],
-        read: Read,
+        read: Read | None,
         *,
         what: str,
         sort: str | None = None,
@@ -96,7 +97,8 @@ class PagedTable(Actions, Vertical):
         suggest: Suggest | None = None,
         id: str | None = None,
     ) -> None:
-        """`what` the rows are, in the plural: it names the exported file as well."""
+        """`what` the rows are, in the plural: it names the exported file as well. `read` is None
+        in a subclass with a `fetch` of its own."""
         super().__init__(id=id)
         self._session = session
         self._columns = tuple(columns)
@@ -104,9 +106,7 @@ class PagedTable(Actions, Vertical):
         self._what = what
         self._filter_hint = filter_hint
         self._suggest = suggest
-        self._reading: Reading[tuple[PageQuery, Page]] = Reading(
-            self, session.source, self._show, self._fail
-        )
+        self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
 
@@ -146,8 +146,16 @@ class PagedTable(Actions, Vertical):
     # Reading
 
     def reload(self) -> None:
-        query, read = self.query_now, self._read
-        self._reading.ask(lambda store: (query, read(store, query)))
+        self._reading.do(partial(self._fetch, self.query_now))
+
+    async def _fetch(self, query: PageQuery) -> tuple[PageQuery, Page]:
+        return query, await self.fetch(query)
+
+    async def fetch(self, query: PageQuery) -> Page:
+        """The page that is asked for. Raises DiodeError where the filter has a mistake."""
+        read = self._read
+        assert read is not None
+        return await self._session.source.read(lambda store: read(store, query))
 
     def ask(self, query: PageQuery) -> None:
         """Shows this from now on."""
@@ -297,17 +305,10 @@ class PagedTable(Actions, Vertical):
 
     async def _write(self, target: Path) -> int:
         query = replace(self.query_now, page=0, rows=MOST_ROWS)
-        read = self._read
-
-        def all_of(store: Store) -> list[Mapping[str, Any]]:
-            records: list[Mapping[str, Any]] = []
-            page = query
-            while rows := read(store, page).rows:
-                records.extend(row.record for row in rows)
-                page = replace(page, page=page.page + 1)
-            return records
-
-        records = await self._session.source.read(all_of)
+        records: list[Mapping[str, Any]] = []
+        while rows := (await self.fetch(query)).rows:
+            records.extend(row.record for row in rows)
+            query = replace(query, page=query.page + 1)
         text = as_json(records) if target.suffix == ".json" else as_csv(records)
         beside = target.with_name(f".unfinished-{target.name}")
 
