@@ -16,10 +16,11 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import logging
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from diode_engine import paths
@@ -86,10 +87,11 @@ def sources() -> tuple[Source, ...]:
     """The user's models, those that Diode ships, and those of installed packages by their
     names; in the order in which their aliases count."""
     shipped = Source(Kind.SHIPPED, paths.shipped_dir() / "trained_models", "shipped")
-    return (user_source(), shipped, *_packages())
+    return (user_source(), shipped, *_packages(tuple(sys.path)))
 
 
-def _packages() -> list[Source]:
+@cache  # it reads the metadata of everything that is installed
+def _packages(_path: tuple[str, ...]) -> tuple[Source, ...]:
     found = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         # A parent of a dotted name would be imported, and its code run, to find the module.
@@ -107,7 +109,7 @@ def _packages() -> list[Source]:
         label = point.module if point.dist is None else f"{point.dist.name} {point.dist.version}"
         for location in spec.submodule_search_locations:
             found[Path(location)] = Source(Kind.PACKAGE, Path(location), label)
-    return sorted(found.values(), key=lambda source: (source.label, source.root))
+    return tuple(sorted(found.values(), key=lambda source: (source.label, source.root)))
 
 
 def list_models() -> list[ModelVersion]:
