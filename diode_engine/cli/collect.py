@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diode_engine.collect.progress import Progress
 
 SOURCES = (
-    "transformers", "zoo", "log-normal", "attention", "skinny", "odd", "grid", "powers"
+    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers"
 )  # fmt: skip
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

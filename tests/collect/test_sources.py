@@ -23,6 +23,7 @@ from diode_engine.collect.sources import (
 )
 from diode_engine.errors import CollectionError, DatasetError
 from diode_engine.hardware import H200, Environment
+from diode_engine.inductor.kernel_class import shared_class
 from diode_engine.named_layers import TRANSFORMERS, models_of
 from diode_engine.problem import Bias, Candidate, DType, Layout, Problem, Timing
 from diode_engine.store import write_dataset
@@ -61,6 +62,17 @@ def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types() -> None
         (DType.BFLOAT16, False), (DType.FLOAT16, False), (DType.FLOAT32, True),
         (DType.FLOAT32, False),
     }  # fmt: skip
+
+
+def test_problems_by_widths_share_kernels() -> None:
+    candidate = Candidate.make(
+        "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_stages=3, num_warps=4
+    )
+
+    def classes(name: str) -> int:
+        return len({shared_class(p, candidate) for p in drawn(name) if not p.op.batched})
+
+    assert classes("widths") < classes("log-normal") / 2
 
 
 def test_skinny_problems_are_skinny_and_odd_ones_have_odd_strides() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, get_type_hints
 
 from diode_engine.collect.sources.layers import Attention, Transformers, Zoo
 from diode_engine.collect.sources.shapeset import is_shapeset, read_shapeset
-from diode_engine.collect.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny
+from diode_engine.collect.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
 from diode_engine.errors import CollectionError
 from diode_engine.problem import DType, Problem
 
@@ -35,6 +35,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "log-normal": LogNormal,
     "attention": Attention,
     "skinny": Skinny,
+    "widths": Widths,
     "odd": Odd,
     "grid": Grid,
     "powers": Powers,

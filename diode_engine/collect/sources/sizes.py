@@ -20,6 +20,9 @@ from diode_engine.errors import CollectionError
 from diode_engine.problem import Operand, Problem
 
 SKINNY = 64  # the larger of what M or N is in a skinny problem
+# Few that are small, since kernels with a short loop over K are compiled for each K.
+SMALL_WIDTHS = (64, 128, 256, 512, 768, 1024, 2048)
+WIDTH_STEP = 256  # of larger ones: what the largest block along K divides
 MOST_GRID_POINTS = 1_000_000
 
 
@@ -77,6 +80,31 @@ class Skinny:
             m, n = (thin, wide) if rng.random() < 0.8 else (wide, thin)
             op, b = drawn_op(rng)
             layouts = rng.choices(LAYOUTS[:3], (4, 5, 1))[0]
+            yield typed(rng, op, b, m, n, k, *layouts, (5, 3, 1, 1))
+
+
+@dataclass(frozen=True)
+class Widths:
+    """K a width of networks, N most often a multiple of 16, M anything: many problems then
+    share kernels, so that `collect --direct` times many more than it compiles."""
+
+    largest: int = 16384
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        rng = random.Random(f"widths/{seed}")
+        while True:
+            k = rng.choice(SMALL_WIDTHS)
+            if rng.random() < 0.5:
+                k = log_uniform(rng, SMALL_WIDTHS[-1], self.largest) // WIDTH_STEP * WIDTH_STEP
+            multiple = rng.choices((16, 8), (5, 1))[0]
+            n = max(multiple, log_uniform(rng, 16, self.largest) // multiple * multiple)
+            m = rng.randint(1, SKINNY) if rng.random() < 0.3 else log_uniform(rng, 16, self.largest)
+            op, b = drawn_op(rng)
+            if op in ("bmm", "baddbmm"):
+                m, n, k = (min(s, 2048) for s in (m, n, k))
+            layouts = rng.choices(LAYOUTS[:3], (4, 5, 2))[0]
+            if layouts[0] == "col":
+                m = max(multiple, m // multiple * multiple)
             yield typed(rng, op, b, m, n, k, *layouts, (5, 3, 1, 1))
 
 
