@@ -92,9 +92,9 @@ def test_export_of_one_gpu(
     other = tmp_path / "other.json"
     write_dataset(make_timings(2, name="Another GPU"), other)
     assert run("data", "import", dataset, other, "--store", store).code == 0
-    assert json.loads(
-        run("data", "export", out, "--store", store, "--hardware", "Another GPU").out
-    )["timings"] == 8  # fmt: skip
+    for name in ("Another GPU", "another-gpu"):
+        exported = run("data", "export", out, "--store", store, "--hardware", name).out
+        assert json.loads(exported)["timings"] == 8
     wrong = run("data", "export", tmp_path / "no.json", "--store", store, "--hardware", "GTX")
     assert wrong.code == 1
     assert "Another GPU, NVIDIA H200" in wrong.err
