@@ -192,6 +192,9 @@ def test_promoting_and_rolling_back(
     assert "against the gate" in forced.err
     assert "forced (why not)" in run("models", "show", "default").out
     back = run("models", "rollback", "--json")
+    shown = run("models", "show", "tripled@2").out
+    assert "promote default from tripled@1 to tripled@2 forced (why not)" in shown
+    assert "rollback default from tripled@2 to tripled@1" in shown
     assert json.loads(back.out) == {
         "hardware": "nvidia-h200", "default": "tripled@1", "before": "tripled@2",
     }  # fmt: skip

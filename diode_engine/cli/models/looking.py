@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from diode_engine.cli.models.options import as_json_option, hardware_option, mod
 
 if TYPE_CHECKING:
     from diode_engine.hardware import Hardware
-    from diode_engine.registry import Entry, ModelVersion
+    from diode_engine.registry import Entry, Event, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
 
@@ -172,16 +171,17 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         "notes": m.notes,
         **{f"metric {key}": _value(value) for key, value in m.metrics.items()},
         **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
-        **{f"{e.at[:16]}": _said(asdict(e)) for e in history},
     }
-    width = max(map(len, lines))
-    click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in lines.items() if value))
+    told = [*lines.items(), *((f"{e.at[:10]} {e.at[11:16]}", _said(e)) for e in history)]
+    width = max(len(key) for key, _ in told)
+    click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in told if value))
 
 
-def _said(event: Mapping[str, Any]) -> str:
-    parts = [event["event"], event["alias"], event["before"] and f"from {event['before']}",
-             event["model"] and f"to {event['model']}", event["forced"] and "forced",
-             event["reason"] and f"({event['reason']})"]  # fmt: skip
+def _said(e: Event) -> str:
+    parts = [
+        str(e.event), e.alias, e.before and f"from {e.before}", e.model and f"to {e.model}",
+        "forced" if e.forced else "", f"({e.reason})" if e.reason else "",
+    ]  # fmt: skip
     return " ".join(part for part in parts if part)
 
 

@@ -67,6 +67,7 @@ def promote(
     else:
         with existing(store) as opened:
             table = opened.read()
+    diagnostics.note(f"Judging {found.reference} ...")
     verdict = judge(found, table, force=force, reason=reason)
     promoted = verdict.passed or force
     if as_json:
