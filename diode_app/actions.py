@@ -52,11 +52,13 @@ class Action:
 
 
 class _Words(dict[str, object]):
-    """Values as a shell takes them; a name for one that is missing."""
+    """Values as a shell takes them, a tuple as several words; a name for one that is missing."""
 
     def __getitem__(self, name: str) -> object:
         value = super().get(name)
-        return name.upper() if value is None else shlex.quote(str(value))
+        if value is None:
+            return name.upper()
+        return shlex.join(value) if isinstance(value, tuple) else shlex.quote(str(value))
 
     def __missing__(self, name: str) -> str:
         return name.upper()

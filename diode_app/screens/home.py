@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
 from diode_app.data.overview import ModelInUse, Overview, model_in_use, overview
 from diode_app.data.threads import in_thread
@@ -19,6 +20,7 @@ from diode_app.screens.base import DiodeScreen, StoreLooked
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.modals import Notice
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -26,7 +28,12 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _NEXT = (
-    Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
+    Step(
+        "Import the shipped timings",
+        "app.import_shipped",
+        "Taken on an NVIDIA H200.",
+        "i",
+    ),
     Step("Take the tour", "app.tour", "What Diode does, in five steps.", "O"),
 )
 
@@ -39,10 +46,10 @@ class HomeScreen(DiodeScreen):
         Action("home.import", "i", "Import", "Import the timings that come with Diode.",
                "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
                does="app.import_shipped"),
+        Action("home.stats", "d", "Details", "All counts of the store.",
+               "diode-engine data stats --store={store}"),
         Action("home.hardware", "h", "Hardware", "Look at this machine's hardware again.",
-               "diode-engine collect --help"),
-        Action("home.stats", "c", "Counts", "What the store holds, in full: go to its runs.",
-               "diode-engine data stats --store={store}", footer=False, does="app.go('runs')"),
+               footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """
     HomeScreen {
@@ -57,6 +64,11 @@ class HomeScreen(DiodeScreen):
 
     def body(self) -> ComposeResult:
         with VerticalScroll(can_focus=True):
+            yield EmptyState(
+                "What to do next",
+                "There are no timings in this store yet, and a model is made from timings.",
+                _NEXT, id="home-next",
+            )  # fmt: skip
             with Horizontal(id="home-rows"):
                 with VerticalGroup(classes="panel", id="home-store") as panel:
                     panel.border_title = "Store"
@@ -70,11 +82,6 @@ class HomeScreen(DiodeScreen):
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "Runs"
                 yield Static(id="run-facts")
-            yield EmptyState(
-                "What to do next",
-                "There are no timings in this store yet, and a model is made from timings.",
-                _NEXT, id="home-next",
-            )  # fmt: skip
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -107,6 +114,13 @@ class HomeScreen(DiodeScreen):
             else "No run yet."
         )
         self.query_one("#home-next").display = snapshot.timings == 0
+
+    def action_stats(self) -> None:
+        async def stats() -> None:
+            said = await run_command(["data", "stats", f"--store={self.session.path}"])
+            await self.app.push_screen_wait(Notice("What the store holds", said))
+
+        self.act(stats, "counts what the store holds")
 
     # Hardware and model
 

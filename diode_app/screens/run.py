@@ -44,7 +44,7 @@ class RunScreen(RunActions):
     )  # fmt: skip
     DEFAULT_CSS = """
     RunScreen {
-        #run-title { height: 1; padding: 0 1; text-style: bold; }
+        #run-title { height: auto; max-height: 3; padding: 0 1; text-style: bold; }
         #run-command { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
         TabbedContent { height: 1fr; }
         TabPane { padding: 0; }
@@ -81,7 +81,7 @@ class RunScreen(RunActions):
         return lambda store: run_view(store, run)
 
     def values(self) -> Mapping[str, object]:
-        command = None if self._view is None else self._view.command
+        command = None if self._view is None else self._view.status.run.command
         return {"run": self._run, "command": command}
 
     def show(self, snapshot: RunView) -> None:
@@ -103,8 +103,11 @@ class RunScreen(RunActions):
             "" if snapshot.left_seconds is None else f"{text.seconds(snapshot.left_seconds)} left"
         )
         failed = text.pairs(snapshot.failures)
+        done = snapshot.fraction
         self.query_one(Meter).show(
-            snapshot.fraction, f"{rate}{left}" + (f"  failed: {failed}" if failed else "")
+            done,
+            "" if done is None else f"{100 * done:.0f} %",
+            f"{rate}{left}" + (f"  failed: {failed}" if failed else ""),
         )
         self._show_gpus(snapshot.gpus)
         self._draw()
@@ -125,13 +128,13 @@ class RunScreen(RunActions):
             heat = gpu.temperature_c
             words = [
                 f"{gpu.timings:,} timings",
-                "" if heat is None else f"{heat} °C",
                 "" if gpu.clock_mhz is None else f"{gpu.clock_mhz} MHz",
                 "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
                 f"held back: {', '.join(gpu.held_back)}" if gpu.held_back else "",
             ]
             meter.show(
                 None if heat is None else heat / 100,
+                "" if heat is None else f"{heat} °C",
                 "  ".join(word for word in words if word),
                 colour="$warning" if heat is not None and heat >= _HOT_C else "$success",
             )

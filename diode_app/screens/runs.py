@@ -79,7 +79,13 @@ class RunsScreen(RunActions, DiodeScreen):
         return None if pointed is None else int(pointed)
 
     def values(self) -> Mapping[str, object]:
-        return {"run": self.run, "filter": self.table.query_now.filter}
+        rows = {row.key: row.record for row in self.table.page.rows}
+        command = rows.get(str(self.run), {}).get("command")
+        return {
+            "run": self.run,
+            "command": None if command is None else tuple(command),
+            "filter": self.table.query_now.filter or None,
+        }
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         self.app.push_screen(RunScreen(self.session, int(event.key)))

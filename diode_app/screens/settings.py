@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -13,10 +14,10 @@ from textual.widgets import Static
 from diode_app.actions import Action, clashes
 from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.screens.places import sections
-from diode_app.settings import RUN_COLUMNS, Settings, SettingsError, sentence
+from diode_app.settings import COLUMNS, Settings, SettingsError, sentence
 from diode_app.themes import NAMES
 from diode_app.widgets.form import Field, whole_number
-from diode_app.widgets.modals import Problem
+from diode_app.widgets.modals import Notice
 
 
 class SettingsScreen(DiodeScreen):
@@ -40,7 +41,11 @@ class SettingsScreen(DiodeScreen):
             )
             yield Field(
                 "run_columns", "Columns of the runs", sentence("run_columns"),
-                " ".join(now.run_columns), check=_check_columns,
+                " ".join(now.run_columns), check=partial(_check_columns, "run_columns"),
+            )  # fmt: skip
+            yield Field(
+                "problem_columns", "Columns of the problems", sentence("problem_columns"),
+                " ".join(now.problem_columns), check=partial(_check_columns, "problem_columns"),
             )  # fmt: skip
             yield Field(
                 "keys", "Keys", f"{sentence('keys')} Here: runs.cancel=x runs.note=m",
@@ -67,6 +72,8 @@ class SettingsScreen(DiodeScreen):
             changed = replace(now, rows=int(event.value))
         elif event.field.name == "run_columns":
             changed = replace(now, run_columns=tuple(event.value.split()))
+        elif event.field.name == "problem_columns":
+            changed = replace(now, problem_columns=tuple(event.value.split()))
         else:
             changed = replace(now, keys=_keys(event.value))
         if changed != now:
@@ -82,7 +89,7 @@ class SettingsScreen(DiodeScreen):
 
     def action_edit(self) -> None:
         path = self.session.settings_path
-        self.app.push_screen(Problem(f"The file is {path}.", "Where the settings are"))
+        self.app.push_screen(Notice("Where the settings are", str(path)))
 
     def action_reset(self) -> None:
         async def reset() -> str | None:
@@ -92,6 +99,7 @@ class SettingsScreen(DiodeScreen):
             self.query_one("#field-theme", Field).value = plain.theme
             self.query_one("#field-rows", Field).value = str(plain.rows)
             self.query_one("#field-run_columns", Field).value = " ".join(plain.run_columns)
+            self.query_one("#field-problem_columns", Field).value = " ".join(plain.problem_columns)
             self.query_one("#field-keys", Field).value = ""
             return "All settings are as they come."
 
@@ -103,10 +111,10 @@ def _everywhere(screen: DiodeScreen) -> tuple[Action, ...]:
     return actions
 
 
-def _check_columns(given: str) -> str | None:
-    unknown = [name for name in given.split() if name not in RUN_COLUMNS]
+def _check_columns(setting: str, given: str) -> str | None:
+    unknown = [name for name in given.split() if name not in COLUMNS[setting]]
     if unknown or not given.split():
-        return f"It must be some of {', '.join(RUN_COLUMNS)}."
+        return f"It must be some of {', '.join(COLUMNS[setting])}."
     return None
 
 

@@ -19,13 +19,15 @@ class Meter(Static):
         super().__init__(id=id)
         self._label = label
 
-    def show(self, fraction: float | None, says: str, *, colour: str = "$primary") -> None:
-        """`fraction` from 0 to 1, None where it is not known."""
+    def show(
+        self, fraction: float | None, value: str, says: str = "", *, colour: str = "$primary"
+    ) -> None:
+        """`fraction` of the bar, from 0 to 1, None where it is not known; the value as a text."""
         self.update(
             Content.assemble(
                 f"{self._label:<10} ",
                 (text.bar(fraction, _BAR), colour),
-                "      " if fraction is None else f" {100 * fraction:3.0f} %",
+                f" {value:>6}",
                 f"  {says}",
             )
         )

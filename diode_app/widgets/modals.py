@@ -58,21 +58,22 @@ class Confirm(Actions, ModalScreen[bool]):
         self.dismiss(False)
 
 
-class Problem(Actions, ModalScreen[None]):
-    """What went wrong and what to do about it, in a sentence."""
+class Notice(Actions, ModalScreen[None]):
+    """Something to read, until it is closed."""
 
-    DEFAULT_CSS = f"Problem {{ {_BOX} .box {{ border: round $error; }} }}"
-    ACTIONS = (Action("problem.close", "escape,enter,q", "Close", "Back to the screen."),)
+    DEFAULT_CSS = f"Notice {{ {_BOX} VerticalScroll {{ height: auto; max-height: 18; }} }}"
+    ACTIONS = (Action("notice.close", "escape,enter,q", "Close", "Back to the screen."),)
 
-    def __init__(self, sentence: str, title: str = "That did not work") -> None:
+    def __init__(self, title: str, words: str) -> None:
         super().__init__()
-        self._sentence = sentence
         self._title = title
+        self._words = words
 
     def compose(self) -> ComposeResult:
         with Grid(classes="box"):
-            yield Label(f"✗ {self._title}", classes="title", markup=False)
-            yield Static(self._sentence, markup=False)
+            yield Label(self._title, classes="title", markup=False)
+            with VerticalScroll():
+                yield Static(self._words, markup=False)
             with Grid(classes="buttons"):
                 yield Button("Close", compact=True)
 
@@ -81,6 +82,15 @@ class Problem(Actions, ModalScreen[None]):
 
     def action_close(self) -> None:
         self.dismiss()
+
+
+class Problem(Notice):
+    """What went wrong and what to do about it, in a sentence."""
+
+    DEFAULT_CSS = "Problem { .box { border: round $error; } }"
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("✗ That did not work", sentence)
 
 
 class Prompt(Actions, ModalScreen[str | None]):
@@ -128,7 +138,7 @@ class Twins(Actions, ModalScreen[str | None]):
     """The headless twins of a screen's actions: the chosen one is copied. `twins` are (what it
     does, command)."""
 
-    DEFAULT_CSS = f"Twins {{ {_BOX} OptionList {{ height: auto; max-height: 16; }} }}"
+    DEFAULT_CSS = f"Twins {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
     ACTIONS = (
         Action("twins.copy", "y", "Copy", "Copy this command."),
         Action("twins.leave", "escape", "Leave", "Back to the screen."),
@@ -147,8 +157,7 @@ class Twins(Actions, ModalScreen[str | None]):
                     for label, command in self._twins
                 )
             )
-            with VerticalScroll(can_focus=False):
-                yield Static("Enter or y copies the command, Escape leaves.", markup=False)
+            yield Static("Enter or y copies the command, Escape leaves.", markup=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._twins[event.option_index][1])

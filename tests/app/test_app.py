@@ -14,10 +14,11 @@ from textual.widgets import DataTable, Input
 from diode_app.app import APP_ACTIONS, DiodeApp
 from diode_app.data.source import Condition
 from diode_app.screens.places import PLACES, sections
-from diode_app.widgets.modals import Problem, Prompt, Twins
+from diode_app.widgets.modals import Notice, Problem, Prompt, Twins
 from diode_engine.runs.process import current
-from diode_engine.store import RunState, Store
+from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.training.conftest import make_timings
 
 pytestmark = pytest.mark.asyncio
 
@@ -95,7 +96,7 @@ async def test_a_newer_and_an_older_store(make_app, path):
 async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
     store.start_run("train", {}, process=current())
     app = make_app()
-    async with app.run_test() as pilot:
+    async with app.run_test(size=(80, 40)) as pilot:
         await started(pilot)
         store.close()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -161,6 +162,37 @@ async def test_a_command_is_shown_and_copied(make_app, store, path):
         await settled(pilot)
         assert app.clipboard.startswith("diode-engine data import")
         assert app.clipboard.endswith(f"--store={path}")
+
+
+async def test_the_counts_of_the_store(make_app, store):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("d")
+        await settled(pilot)
+        assert isinstance(app.screen, Notice)
+        assert "problems" in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert not app.screen.is_modal
+
+
+async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_path, monkeypatch):
+    file = tmp_path / "shipped.msgpack"
+    with Store.open(tmp_path / "other.db") as other:
+        other.import_table(make_timings(5), key="x", spec={})
+        export_dataset(other, file)
+    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("i")
+        await settled(pilot)
+        await looked(pilot)
+        assert "● ready" in text_of(app)
+        assert "The shipped timings are in the store." in toasts(app)
+    with Store.open(path) as store:
+        assert store.stats().problems == 5
 
 
 async def test_the_tour_has_five_steps_and_an_end(make_app, store):
