@@ -66,10 +66,6 @@ class Overview:
     entries: tuple[Entry, ...]
     problems: tuple[str, ...]
 
-    def find(self, model: ModelVersion) -> Entry:
-        """The entry of a registered model."""
-        return next(entry for entry in self.entries if entry.model == model)
-
 
 def overview() -> Overview:
     """What there is now. Never raises: what cannot be read is told in its place."""

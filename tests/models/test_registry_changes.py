@@ -139,7 +139,7 @@ def test_an_overview_tells_all(model: Path, ship: Ship) -> None:
     registry.set_alias("candidate", mine)
     seen = registry.overview()
     assert [e.model.reference for e in seen.entries] == ["gemm@1", "mine@1"]
-    entry = seen.find(mine)
+    entry = seen.entries[1]
     assert sorted(entry.aliases) == ["candidate", "default"]
     assert entry.taken is not None
     assert json.loads(json.dumps([e.to_dict() for e in seen.entries]))[0]["from"] == "shipped"
