@@ -194,7 +194,7 @@ def evaluate(
     if not isinstance(asked, np.ndarray):
         reaches = _reaches(pool, asked, model.score)
         compiled = at_compile_time(pool, asked)
-    sure = [i for i, reach in enumerate(reaches) if reach is not None and answered[i]]
+    sure = [i for i, reach in enumerate(reaches) if reach is not None]
     return Report(
         model=name,
         hardware=tuple(dict.fromkeys(e.hardware.name for _, e, _ in cases)),

@@ -116,6 +116,7 @@ def test_distances_are_in_factors_of_two() -> None:
     )
     assert distance(PROBLEM, places([twice, twice])) == 1
     assert distance(PROBLEM, places([twice] * 3 + [PROBLEM] * 5)) == 0
+    assert distance(PROBLEM, places([twice] * 9 + [PROBLEM])) == pytest.approx(4 / 5)
     assert distances(PROBLEM, places([])).shape == (0,)
 
 

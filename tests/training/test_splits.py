@@ -157,3 +157,4 @@ def test_the_largest_are_judged_by_what_is_learned_from_smaller_ones(layers: Tim
     assert sizes_apart(part)
     assert "GFLOP" in part.name
     assert largest(layers.take(layers.problem < 0)) == []
+    assert largest(layers.take(layers.problem < 2)) == []  # of one size

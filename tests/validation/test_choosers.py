@@ -102,7 +102,7 @@ def test_the_nearest_problem_lends_its_fastest(table: Table, problem: Problem, t
     near = Problem.make("mm", 1024, 1024, 1536, "bfloat16")
     far = Problem.make("mm", 16, 1024, 1024, "bfloat16")
     seen = table(
-        (near, a, 5.0), (near, b, 4.0), (near, c, Failure.CRASH),
+        (near, a, 5.0), (near, b, 9.0), (near, b, 4.0), (near, c, Failure.CRASH),
         (near, tile(16, 16, 16, 2, 1), 1.0),
         (far, a, 1.0), (far, b, 2.0),
     )  # fmt: skip

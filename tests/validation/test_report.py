@@ -14,6 +14,7 @@ from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.table import TimingTable
 from diode_engine.validation import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE, evaluate
+from diode_engine.validation.exhaustive_space import exhaustive_space
 
 Table = Callable[..., TimingTable]
 Tile = Callable[..., Candidate]
@@ -100,6 +101,34 @@ def test_choices_that_were_not_measured_are_counted(
     assert other.cases[0].compiled is not None
     assert other.cases[0].compiled.choice == tile(16, 32, 32, 3, 2)
     assert "2 of 2 choices would be kernels that were not measured" in other.render()
+
+
+def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings: TimingTable, tile: Tile) -> None:
+    huge = tile(256, 128, 256, 5, 8)
+    assert huge in exhaustive_space(timings.problems[0])
+    report = evaluate(timings, Fixed(huge))
+    assert huge not in [case.compiled and case.compiled.choice for case in report.cases]
+
+
+def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings: TimingTable) -> None:
+    class Half(Fixed):
+        """Can say something of wide problems."""
+
+        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+            if problem.M > 16:
+                return super().rank(problem, candidates)
+            return Ranking(np.empty(0, np.intp), np.full(len(candidates), np.nan), None)
+
+        def predict_table(self, table: TimingTable) -> np.ndarray:
+            known = np.array([table.problems[i].M > 16 for i in table.problem])
+            return np.where(known, super().predict_table(table), np.nan)
+
+    report = evaluate(timings, Half(Candidate("aten::mm"), (0.7,) * 10))
+    compiled = {case.problem.M: case.compiled and case.compiled.choice for case in report.cases}
+    assert compiled == {16: None, 1024: Candidate("aten::mm")}
+    assert report.unmeasured == 0
+    assert report.calibration is not None
+    assert report.calibration.problems == 1
 
 
 def test_how_sure_it_is_goes_into_the_report(timings: TimingTable) -> None:

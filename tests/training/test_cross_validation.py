@@ -1,0 +1,88 @@
+"""What judges a model, and what its confidence is learned from, is unseen by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine.models.confidence import Confidence
+from diode_engine.models.fit_confidence import Unseen
+from diode_engine.models.fit_trees import TreesSettings
+from diode_engine.models.neighbours import Places
+from diode_engine.table import TimingTable
+from diode_engine.training import confidence, cross_validation
+from diode_engine.training.confidence import learn_confidence
+from diode_engine.training.cross_validation import cross_validate
+from diode_engine.training.fit import Settings, fit, learnable
+from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
+
+SMALL = Settings(trees=TreesSettings(rounds=40, learning_rate=0.2, max_depth=4, threads=1))
+
+
+def keys(table: TimingTable) -> set[str]:
+    return {table.problems[i].key for i in table.problem}
+
+
+@pytest.fixture
+def fitted_to(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The problems of each fit."""
+    seen: list[set[str]] = []
+
+    def recording(table: TimingTable, *rest: Any, **more: Any) -> Any:
+        seen.append(keys(table))
+        return fit(table, *rest, **more)
+
+    monkeypatch.setattr(cross_validation, "fit", recording)
+    monkeypatch.setattr(confidence, "fit", recording)
+    return seen
+
+
+def test_each_part_is_judged_by_a_model_that_has_not_seen_it(
+    timings: TimingTable, fitted_to: list[set[str]]
+) -> None:
+    steps: list[str] = []
+    found = cross_validate(
+        timings, "folds", family="trees", settings=SMALL,
+        report=lambda member, progress: steps.append(member),
+    )  # fmt: skip
+    judged = [{case.problem.key for case in part.cases} for part in found.parts.values()]
+    assert len(fitted_to) == len(judged) == 5
+    for learned, part in zip(fitted_to, judged, strict=True):
+        assert part
+        assert not learned & part
+    assert sum(map(len, judged)) == len(keys(timings))
+    together = found.together()
+    assert together is not None
+    assert together.problems == len(keys(timings))
+    parts = [(p.problems, p.efficiency) for p in found.parts.values()]
+    mean = sum(n * np.log(e) for n, e in parts) / sum(n for n, _ in parts)
+    assert together.geomean == pytest.approx(np.exp(mean))
+    for other in (ATEN, ROOFLINE, NEIGHBOUR):
+        summary = found.of_other(other)
+        assert summary is not None
+        assert summary.geomean < together.geomean
+    names = dict.fromkeys(step.partition(", ")[2] for step in steps)
+    assert list(names) == list(found.parts)
+
+
+def test_confidence_is_learned_from_what_its_models_have_not_seen(
+    timings: TimingTable, fitted_to: list[set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[list[Unseen]] = []
+    real = confidence.fit_confidence
+
+    def recording(unseen: list[Unseen], seen: Places) -> Confidence:
+        told.append(unseen)
+        assert seen.shape[1] == len(keys(timings))
+        return real(unseen, seen)
+
+    monkeypatch.setattr(confidence, "fit_confidence", recording)
+    usable = learnable(timings)
+    assert learn_confidence(usable, "trees", settings=SMALL) is not None
+    (unseen,) = told
+    assert len(unseen) == len(keys(usable))
+    assert all(case.away > 0 for case in unseen)  # the problem itself would be at 0
+    assert sum(map(len, fitted_to)) == 2 * len(keys(usable))  # each in two of three
+    assert learn_confidence(usable.take(usable.problem < 40), "trees", settings=SMALL) is None
