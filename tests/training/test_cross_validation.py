@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diode_engine.models.confidence import Confidence
+from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import Unseen
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.neighbours import Places
 from diode_engine.table import TimingTable
 from diode_engine.training import confidence, cross_validation
-from diode_engine.training.confidence import learn_confidence
+from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit import Settings, fit, learnable
+from diode_engine.training.splits import folds
 from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
 
 SMALL = Settings(trees=TreesSettings(rounds=40, learning_rate=0.2, max_depth=4, threads=1))
@@ -83,6 +84,11 @@ def test_confidence_is_learned_from_what_its_models_have_not_seen(
     assert learn_confidence(usable, "trees", settings=SMALL) is not None
     (unseen,) = told
     assert len(unseen) == len(keys(usable))
-    assert all(case.away > 0 for case in unseen)  # the problem itself would be at 0
+    away = [
+        distance(part.judged.problems[i], places_of(part.learned))
+        for part in folds(usable, 3)
+        for i in set(part.judged.problem.tolist())
+    ]
+    np.testing.assert_allclose(sorted(case.away for case in unseen), sorted(away))
     assert sum(map(len, fitted_to)) == 2 * len(keys(usable))  # each in two of three
     assert learn_confidence(usable.take(usable.problem < 40), "trees", settings=SMALL) is None
