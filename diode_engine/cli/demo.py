@@ -91,14 +91,15 @@ def _import(store: Store) -> None:
 
 def _train(store: Store) -> ModelVersion:
     from diode_engine.cli.train import fit_report
-    from diode_engine.training.train import train_from_store
+    from diode_engine.training.run import Request, train_from_store
 
     diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
         trained = train_from_store(
-            store, hardware=HARDWARE, name="demo", default=True,
+            store,
+            Request(hardware=HARDWARE, name="demo", default=True),
             report=fit_report(display),
-        )  # fmt: skip
+        )
     diagnostics.note(
         f"   {trained.timings} timings of {trained.problems} problems, in {trained.seconds:.0f} s; "
         f"registered as {trained.model.reference} in {trained.model.folder}."

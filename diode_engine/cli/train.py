@@ -1,11 +1,11 @@
-"""diode-engine train: a model from the timings in the store."""
+"""diode-engine train: a model from timings."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,10 +18,23 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from diode_engine.models.fitting import Progress
+    from diode_engine.training.fit import Settings
+    from diode_engine.training.search import Trial
+    from diode_engine.training.train import Trained
+
+_COUNT = click.IntRange(1)
+_RATE = click.FloatRange(0, min_open=True)
 
 
 @click.command()
 @store_option
+@click.option("--query", default="", help="Learn from the problems that this filter query finds.")
+@click.option(
+    "--dataset",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Learn from this file's timings instead of the store's, which keeps the run alone.",
+)
 @click.option(
     "--hardware",
     metavar="NAME",
@@ -29,13 +42,23 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--family",
-    type=click.Choice(("trees", "network", "ensemble")),
+    type=click.Choice(("trees", "network", "ensemble", "distilled")),
     default="ensemble",
     show_default=True,
-    help="What kind of model; an ensemble is one of each.",
+    help="What kind of model: an ensemble is trees and three networks; distilled a small network "
+    "that learns from an ensemble, answers in a millisecond and needs neither torch nor XGBoost.",
+)
+@click.option(
+    "--fine-tune",
+    metavar="MODEL",
+    help="Tune this model to the timings instead of making one from nothing: better on these "
+    "problems, the same on others. The result is of the family distilled.",
 )
 @click.option(
     "--name", help="Register it as the next version of this name. [default: the family's]"
+)
+@click.option(
+    "--default", is_flag=True, help="Make it the model that is taken for its hardware from now on."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another model.")
 @click.option(
@@ -45,45 +68,164 @@ if TYPE_CHECKING:
     help="Train on the held-out problems too, for a model that is shipped; the metrics are then "
     "those of a model made the same way without them.",
 )
+@click.option(
+    "--search",
+    "trials",
+    metavar="N",
+    type=_COUNT,
+    help="First look for better settings in N trials on folds of the training problems; asked "
+    "again, it goes on after those that are done.",
+)
+@click.option("--hidden", type=_COUNT, help="Networks: width of a layer.")
+@click.option("--layers", type=click.IntRange(1, 8), help="Networks: hidden layers.")
+@click.option("--epochs", type=_COUNT, help="Networks: epochs at most.")
+@click.option("--batch-size", type=_COUNT, help="Networks: candidates a step.")
+@click.option("--learning-rate", type=_RATE, help="Networks: the largest one of the schedule.")
+@click.option("--weight-decay", type=click.FloatRange(0), help="Networks: AdamW's.")
+@click.option("--patience", type=_COUNT, help="Networks: epochs without a better one, at most.")
+@click.option(
+    "--ranking",
+    type=click.Choice(("none", "listwise", "regret", "pairwise")),
+    help="Networks: the loss within a problem, beside that of the times.",
+)
+@click.option("--rounds", type=_COUNT, help="Trees: rounds at most.")
+@click.option("--depth", type=click.IntRange(1, 16), help="Trees: depth at most.")
 def train(
-    store: Path, hardware: str | None, family: str, name: str | None, seed: int, everything: bool
+    store: Path,
+    query: str,
+    dataset: Path | None,
+    hardware: str | None,
+    family: str,
+    fine_tune: str | None,
+    name: str | None,
+    default: bool,
+    seed: int,
+    everything: bool,
+    trials: int | None,
+    **options: Any,
 ) -> None:
-    """Train a model on the timings in the store, and register it.
+    """Train a model on timings, and register it.
 
     A fifth of the problems is held out, always the same ones, and the model is judged on them.
-    What came of it goes to stdout as JSON.
+    A training that was cancelled or killed goes on where it was when the same is asked again, or
+    by `diode-engine runs resume`. What came of it goes to stdout as JSON.
     """
-    from diode_engine.training.train import train_from_store
+    if dataset is not None and query:
+        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
+    if fine_tune is not None and (options["rounds"] or options["depth"]):
+        raise click.UsageError("--fine-tune makes a network: --rounds and --depth are for trees.")
+    if fine_tune is not None and trials is not None:
+        raise click.UsageError("--search is for models made from nothing, not for --fine-tune.")
+    from diode_engine import registry
+    from diode_engine.models.artifact import load_artifact
+    from diode_engine.store import Store
+    from diode_engine.training.run import Request, train_from_store
 
-    with existing(store) as opened, diagnostics.progress() as display:
-        diagnostics.note(f"Training {family} on the timings in {store} ...")
+    base = None if fine_tune is None else load_artifact(registry.resolve(fine_tune).folder)
+    request = Request(
+        family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
+        default=default, query=query, dataset=dataset, trials=trials or 0,
+        settings=_settings(tuned=base is not None, **options),
+    )  # fmt: skip
+    opened = existing(store) if dataset is None else Store.open(store)
+    with opened, diagnostics.progress() as display:
+        what = f"the model {fine_tune}" if fine_tune is not None else family
+        source = f"{dataset}" if dataset is not None else f"the store {store}"
+        diagnostics.note(f"Training {what} on the timings in {source} ...")
         trained = train_from_store(
-            opened, family=family, hardware=hardware, name=name, seed=seed, everything=everything,
-            report=fit_report(display),
-        )  # fmt: skip
-    diagnostics.note(
-        f"Registered {trained.model.reference}, trained on {trained.timings} timings of "
-        f"{trained.problems} problems."
-    )
+            opened, request, report=fit_report(display), told=_trial_report(display)
+        )
+    _say(trained)
     click.echo(json.dumps(trained.to_dict()))
 
 
+def _settings(
+    *,
+    tuned: bool,
+    hidden: int | None,
+    layers: int | None,
+    batch_size: int | None,
+    rounds: int | None,
+    depth: int | None,
+    **of_networks: Any,
+) -> Settings:
+    """The usual settings with what was asked for."""
+    from dataclasses import replace
+
+    from diode_engine.training.fit import Settings
+
+    settings = Settings()
+    network = settings.distilled if tuned else settings.network
+    changes = {name: value for name, value in of_networks.items() if value is not None}
+    if hidden is not None or layers is not None:
+        changes["hidden"] = (hidden or network.hidden[0],) * (layers or len(network.hidden))
+    if batch_size is not None:
+        rows = min(network.rows, batch_size)
+        changes |= {"rows": rows, "problems": max(1, batch_size // rows)}
+    network = replace(network, **changes)
+    trees = replace(
+        settings.trees,
+        rounds=rounds or settings.trees.rounds,
+        max_depth=depth or settings.trees.max_depth,
+    )
+    if tuned:
+        return replace(settings, distilled=network)
+    return replace(settings, trees=trees, network=network)
+
+
+def _say(trained: Trained) -> None:
+    """What was made of what, and which model is taken now."""
+    from diode_engine import registry
+
+    for what, timings in trained.left_out.items():
+        diagnostics.warn(
+            f"{timings} timings were left out: they are of {what}, and a model is made for one "
+            "GPU, torch and Triton."
+        )
+    model = trained.model
+    diagnostics.note(
+        f"Registered {model.reference}, trained on {trained.timings} timings of "
+        f"{trained.problems} problems."
+    )
+    hardware = model.manifest.hardware
+    match = registry.best_for(hardware)
+    if match is not None and match.model == model:
+        diagnostics.note(f"It is the model that is taken for {hardware.name} from now on.")
+    elif match is not None:
+        diagnostics.note(
+            f"For {hardware.name} {match.model.reference} is taken as before; `diode-engine models "
+            f"promote {model.reference}` has this one taken, and so does `train --default`."
+        )
+
+
 def fit_report(display: Display) -> Callable[[str, Progress], None]:
-    """Shows each fit as a bar; one that follows another of the same member has its own."""
-    tasks: dict[str, tuple[TaskID, int]] = {}
+    """Shows each fit as a bar."""
+    tasks: dict[str, TaskID] = {}
 
     def report(member: str, progress: Progress) -> None:
-        known = tasks.get(member)
-        if known is None or progress.step <= known[1]:
-            task = display.add_task(member, total=progress.steps)
-        else:
-            task = known[0]
-        tasks[member] = task, progress.step
+        if member not in tasks:
+            tasks[member] = display.add_task(member, total=progress.steps)
         display.update(
-            task,
+            tasks[member],
             completed=progress.step,
             description=f"{member}: efficiency {progress.efficiency:.3f}, "
             f"error {progress.rmse:.3f} (log)",
         )
 
     return report
+
+
+def _trial_report(display: Display) -> Callable[[Trial], None]:
+    """Writes a line for each trial of a search, and takes its bars away."""
+
+    def told(trial: Trial) -> None:
+        for task in list(display.task_ids):
+            display.remove_task(task)
+        result = "given up" if trial.efficiency is None else f"efficiency {trial.efficiency:.4f}"
+        tried = ", ".join(
+            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in trial.parameters.items()
+        )
+        diagnostics.note(f"Trial {trial.number}: {result} with {tried}")
+
+    return told

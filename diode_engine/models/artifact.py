@@ -5,7 +5,8 @@ hold code.
      "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},
      "torch": [versions], "triton": [versions],
      "coverage": {"kernels": […], "types": […]},
-     "data": {"datasets": [content hashes], "runs": [keys], "problems": n, "timings": n},
+     "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
+              "problems": n, "timings": n, "base": identity},
      "everything": bool or null, "metrics": {…}, "notes": …,
      "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
      "confidence": {"file": …, "bytes": n, "sha256": …} or null}
@@ -82,10 +83,12 @@ def type_of(problem: Problem) -> str:
 class Data:
     """What a model was made from."""
 
-    datasets: tuple[str, ...] = ()  # content hashes of dataset files
-    runs: tuple[str, ...] = ()  # keys of collections
+    datasets: tuple[str, ...] = ()  # content keys: of the timings learned from, then of files
+    runs: tuple[str, ...] = ()  # of the store that the timings were in: "import 1", "collect 7"
     problems: int = 0
     timings: int = 0
+    files: tuple[str, ...] = ()  # names of the dataset files among those that they came from
+    base: str = ""  # the identity of the model that was tuned to these timings
 
 
 @dataclass(frozen=True)
@@ -145,8 +148,8 @@ class Manifest:
             "torch": list(self.torch),
             "triton": list(self.triton),
             "coverage": {k: list(v) for k, v in asdict(self.coverage).items()},
-            "data": {**asdict(self.data), "datasets": list(self.data.datasets),
-                     "runs": list(self.data.runs)},
+            "data": {k: list(v) if isinstance(v, tuple) else v
+                     for k, v in asdict(self.data).items()},
             "everything": self.everything,
             "metrics": dict(self.metrics),
             "notes": self.notes,
@@ -186,8 +189,13 @@ class Manifest:
             family=read.text("family"),
             hardware=hardware,
             coverage=Coverage(*(coverage.texts(f.name) for f in fields(Coverage))),
-            data=Data(data.texts("datasets"), data.texts("runs"), data.count("problems"),
-                      data.count("timings")),
+            data=Data(
+                data.texts("datasets"), data.texts("runs"), data.count("problems"),
+                data.count("timings"),
+                # Models of before these were written have neither.
+                data.texts("files") if "files" in data.given else (),
+                data.text("base") if "base" in data.given else "",
+            ),
             torch=read.texts("torch"),
             triton=read.texts("triton"),
             metrics=read.mapping("metrics"),

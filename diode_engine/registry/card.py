@@ -34,6 +34,8 @@ def lineage(model: ModelVersion, known: Facts) -> dict[str, Any]:
         "runs": list(m.data.runs),
         "data": {
             "datasets": list(m.data.datasets),
+            "files": list(m.data.files),
+            "base": m.data.base or None,
             "problems": m.data.problems,
             "timings": m.data.timings,
         },
@@ -71,7 +73,9 @@ def _data(m: Manifest) -> str:
         f"{m.hardware.multiprocessors} multiprocessors)",
         f"torch {_words(m.torch)}, Triton {_words(m.triton)}",
         f"datasets, by content: {_code(m.data.datasets)}",
+        f"files: {_code(m.data.files)}",
         f"runs: {_code(m.data.runs)}",
+        *((f"tuned from the model with the identity `{m.data.base}`",) if m.data.base else ()),
     )
 
 

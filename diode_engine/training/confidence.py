@@ -15,8 +15,10 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Progress
+from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
 from diode_engine.table import TimingTable
+from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import Report, Settings, examples, fit
 from diode_engine.training.splits import folds
 
@@ -32,6 +34,7 @@ def learn_confidence(
     seed: int = 0,
     settings: Settings | None = None,
     report: Report = lambda member, progress: None,
+    checkpoints: Checkpoints | None = None,
 ) -> Confidence | None:
     """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
     are too few to say."""
@@ -45,7 +48,14 @@ def learn_confidence(
             report(f"{member}, {name}", progress)
 
         try:
-            members = fit(part.learned, family, seed=seed, settings=fewer, report=told)
+            members = fit(
+                part.learned,
+                family,
+                seed=seed,
+                settings=fewer,
+                report=told,
+                checkpoints=checkpoints,
+            )
         except TrainingError:  # by chance too few problems fell into the other folds
             return None
         if not len(part.judged):
@@ -53,7 +63,7 @@ def learn_confidence(
         seen = places_of(part.learned)
         hardware = part.judged.environments[int(part.judged.environment[0])].hardware
         judged = examples(part.judged, hardware)
-        log_us = np.stack([m.predict(judged.x) for m in members]).astype(np.float64)
+        log_us = answers_of(members, judged.x).astype(np.float64)
         library = judged.x[:, features.NAMES.index("aten")] > 0
         for start, count in zip(judged.starts, judged.counts, strict=True):
             rows = slice(start, start + count)
@@ -78,7 +88,7 @@ def places_of(table: TimingTable) -> Places:
 
 
 def _fewer_steps(settings: Settings) -> Settings:
-    trees, network = settings.trees, settings.network
+    trees, network, distilled = settings.trees, settings.network, settings.distilled
     return replace(
         settings,
         trees=replace(
@@ -87,4 +97,6 @@ def _fewer_steps(settings: Settings) -> Settings:
             learning_rate=min(trees.learning_rate * _STEPS, 1),
         ),
         network=replace(network, epochs=max(network.epochs // _STEPS, 1)),
+        distilled=replace(distilled, epochs=max(distilled.epochs // _STEPS, 1)),
+        lessons=settings.lessons // _STEPS,
     )

@@ -4,47 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import TrainingError
 from diode_engine.hardware import Environment, Hardware
+from diode_engine.models.artifact import Coverage
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
-from diode_engine.models.fitting import Examples, Progress
+from diode_engine.models.fitting import Checkpoint, Examples, Progress
 from diode_engine.models.protocol import TimingModel
+from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.distil import distil, drawn_problems, lessons, part, with_timings
 from diode_engine.training.splits import split_validation
 
 # The members of each family, in the order in which they are fitted.
 # Networks of other seeds err elsewhere: three of them with the trees chose better on problems
-# that they had not seen than any one of them (docs/models.md).
+# that they had not seen than any one of them (docs/models.md). The distilled network learns from
+# such an ensemble, TEACHER.
+TEACHER = "ensemble"
 FAMILIES = {
     "trees": ("trees",),
     "network": ("network",),
-    "ensemble": ("trees", "network", "network", "network"),
+    TEACHER: ("trees", "network", "network", "network"),
+    "distilled": ("trees", "network", "network", "network", "distilled"),
 }
+DISTILLED = "distilled"  # a member that learns from those before it, and stands for them
 
 LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
 LEAST_WATCHED = 2  # problems that early stopping watches
 
-Report = Callable[[str, Progress], None]  # is told the member that is being fitted
+Report = Callable[[str, Progress], None]  # is told the member that is being fitted: "network-1"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How each kind of member is fitted; the seeds in here are set by the training's."""
+    """How each kind of member is fitted; the seeds in here are set by the training's. A
+    distilled network's lessons are on `lessons` problems."""
 
     trees: TreesSettings = field(default_factory=TreesSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    distilled: NetworkSettings = field(
+        default_factory=lambda: NetworkSettings(
+            hidden=(128, 64), epochs=20, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
+        )
+    )
+    lessons: int = 2500
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
     """The rows that one model can be made from: of one device with one torch and one Triton,
     since each of them changes what a kernel is. Where several were timed on the GPU of this
-    name, the one with the most timings.
+    name (or slug), the one with the most timings.
 
     Raises TrainingError where there is no such GPU, or none is named and there are several.
     """
@@ -59,14 +74,14 @@ def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTa
         if not names:
             raise TrainingError("There are no timings to learn from; collect or import some.")
         hardware = names[0]
-    elif hardware not in names:
+    elif not any(table.environments[i].hardware.is_called(hardware) for i in counts):
         raise TrainingError(
             f"There are no timings of a GPU named {hardware!r}; there are some of: "
             f"{', '.join(names) or 'none'}."
         )
     kinds: Counter[tuple[Hardware, str, str]] = Counter()
     for i, count in counts.items():
-        if table.environments[i].hardware.name == hardware:
+        if table.environments[i].hardware.is_called(hardware):
             kinds[_kind(table.environments[i])] += count
     (kind, _), *_ = kinds.most_common(1)
     same = np.array([_kind(environment) == kind for environment in table.environments], np.bool_)
@@ -94,22 +109,9 @@ def examples(table: TimingTable, hardware: Hardware) -> Examples:
     )
 
 
-def fit(
-    table: TimingTable,
-    family: str,
-    *,
-    seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
-) -> tuple[TimingModel, ...]:
-    """The fitted members of this family, from rows that are `learnable` and of one
-    environment. Problems for early stopping are taken from among them. The same rows in the
-    same order and the same seed give the same members, on one machine.
-
-    Raises TrainingError where there is no such family or there are too few problems.
-    """
-    if family not in FAMILIES:
-        raise TrainingError(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
+def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, TimingTable]:
+    """(the rows to fit to, those that early stopping watches). Raises TrainingError where there
+    are too few problems for either."""
     fitted, watched = split_validation(table, seed=seed)
     problems, spare = len(set(fitted.problem.tolist())), len(set(watched.problem.tolist()))
     if problems < LEAST_FITTED or spare < LEAST_WATCHED:
@@ -118,19 +120,66 @@ def fit(
             f"{spare} to watch; {LEAST_FITTED} and {LEAST_WATCHED} are needed at least): collect "
             "or import timings of more."
         )
-    hardware = table.environments[int(table.environment[0])].hardware
+    return fitted, watched
+
+
+def fit(
+    table: TimingTable,
+    family: str,
+    *,
+    seed: int = 0,
+    settings: Settings | None = None,
+    report: Report = lambda member, progress: None,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[TimingModel, ...]:
+    """The fitted members of this family, from rows that are `learnable` and of one
+    environment. Problems for early stopping are taken from among them. The same rows in the
+    same order and the same seed give the same members, on one machine; with `checkpoints` the
+    fit goes on where one like it was cut short.
+
+    Raises TrainingError where there is no such family or there are too few problems.
+    """
+    if family not in FAMILIES:
+        raise TrainingError(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
+    fitted, watched = fitted_and_watched(table, seed=seed)
+    environment = table.environments[int(table.environment[0])]
+    hardware = environment.hardware
     train, held_out = examples(fitted, hardware), examples(watched, hardware)
     settings = settings or Settings()
+    data = dataset_key(table) if checkpoints is not None else ""
     members: list[TimingModel] = []
     for place, member in enumerate(FAMILIES[family]):
 
-        def told(progress: Progress, member: str = member) -> None:
-            report(member, progress)
+        def told(progress: Progress, label: str = f"{member}-{place}") -> None:
+            report(label, progress)
 
-        if member == "trees":
-            trees = replace(settings.trees, seed=seed + place)
-            members.append(fit_trees(train, held_out, trees, told))
-        else:
+        def make(
+            checkpoint: Checkpoint | None,
+            member: str = member,
+            place: int = place,
+            before: tuple[TimingModel, ...] = tuple(members),
+        ) -> TimingModel:
+            if member == "trees":
+                trees = replace(settings.trees, seed=seed + place)
+                return fit_trees(train, held_out, trees, told, checkpoint)
+            if member == DISTILLED:
+                coverage = Coverage.of(table)
+                timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
+                drawn = drawn_problems(coverage, settings.lessons - len(timed), seed=seed)
+                asked = [*timed, *drawn][: settings.lessons]
+                taught = lessons(
+                    before, coverage, hardware, asked, torch=environment.torch, seed=seed
+                )
+                network = replace(settings.distilled, seed=seed + place)
+                learned, checks = part(taught)
+                learned = with_timings(learned, before, train)
+                return distil(learned, checks, network, told, checkpoint)
             network = replace(settings.network, seed=seed + place)
-            members.append(fit_network(train, held_out, network, told))
+            return fit_network(train, held_out, network, told, checkpoint)
+
+        if checkpoints is None:
+            model = make(None)
+        else:
+            model = checkpoints.fitted([data, seed, place, asdict(settings)], member, make)
+        members = [model] if member == DISTILLED else [*members, model]
     return tuple(members)

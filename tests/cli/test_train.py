@@ -15,6 +15,7 @@ from diode_engine.store import RunState, Store
 from diode_engine.table import TimingTable
 
 TILES = (16, 32, 64, 128)
+QUICK = ["--rounds=60", "--depth=3", "--epochs=4", "--hidden=16", "--layers=1", "--batch-size=64"]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,10 @@ def store(tmp_path: Path) -> Path:
 def test_stdout_is_the_summary_and_the_model_is_registered(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "--store", str(store), "--name", "mine", "--seed", "3"]) == ExitCode.OK
+    assert (
+        main(["train", "--store", str(store), "--name", "mine", "--seed", "3", *QUICK])
+        == ExitCode.OK
+    )
     out, err = capsys.readouterr()
     summary = json.loads(out)
     assert summary["model"] == "mine@1"
@@ -65,7 +69,7 @@ def test_stdout_is_the_summary_and_the_model_is_registered(
 def test_all_trains_on_the_held_out_problems_too(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "--store", str(store), "--all"]) == ExitCode.OK
+    assert main(["train", "--store", str(store), "--all", *QUICK]) == ExitCode.OK
     summary = json.loads(capsys.readouterr().out)
     assert summary["problems"] == 60
     assert summary["metrics"]["problems"] == summary["held_out_problems"] > 0

@@ -66,3 +66,11 @@ def _make_timings() -> Callable[..., TimingTable]:
 def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry is empty, whatever Diode ships."""
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture(autouse=True)
+def _small_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher is asked about the few candidates that there are timings of."""
+    monkeypatch.setattr(
+        "diode_engine.training.distil.exhaustive_space", lambda problem, torch: CANDIDATES
+    )

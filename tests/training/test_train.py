@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from diode_engine import registry
 from diode_engine.errors import TrainingError
 from diode_engine.hardware import H200, Environment
+from diode_engine.models import fit_network
 from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
@@ -22,13 +24,17 @@ from diode_engine.problem import Failure
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.table import FAILURES, TimingTable
-from diode_engine.training.fit import Settings, learnable, one_environment
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.fit import FAMILIES, Settings, learnable, one_environment
+from diode_engine.training.run import Request, train_from_store
 from diode_engine.training.splits import split
-from diode_engine.training.train import train, train_from_store
+from diode_engine.training.train import train
 
 SMALL = Settings(
     trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
     network=NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2),
+    distilled=NetworkSettings(hidden=(32, 16), epochs=20, problems=8, rows=8, learning_rate=1e-2),
+    lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
 
@@ -36,7 +42,8 @@ OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
 @pytest.fixture
 def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
     with Store.open(tmp_path / "diode.db") as store:
-        store.import_table(timings, key=dataset_key(timings), spec={})
+        spec = {"file": "somewhere/timings.json"}
+        store.import_table(timings, key=dataset_key(timings), spec=spec)
         yield store
 
 
@@ -59,6 +66,7 @@ def joined(*tables: TimingTable) -> TimingTable:
         ("trees", ["trees"]),
         ("network", ["network"]),
         ("ensemble", ["trees", "network", "network", "network"]),
+        ("distilled", ["distilled"]),
     ],
 )
 def test_each_family_is_trained_and_registered(
@@ -66,22 +74,23 @@ def test_each_family_is_trained_and_registered(
 ) -> None:
     steps: list[tuple[str, Progress]] = []
     trained = train_from_store(
-        store, family=family, settings=SMALL, report=lambda *step: steps.append(step)
+        store, Request(family=family, settings=SMALL), report=lambda *step: steps.append(step)
     )
     assert trained.model == registry.resolve(f"{family}@1")
     manifest = trained.model.manifest
     assert manifest.family == family
     assert [member["family"] for member in manifest.members] == members
-    names = list(dict.fromkeys(members))
-    seen = list(dict.fromkeys(member for member, _ in steps))
-    assert seen[: len(names)] == names
-    folds = [f"{member}, fold {i} of 3" for i in (1, 2, 3) for member in names]
-    assert seen[len(names) :] == folds  # for the confidence
+    fitted = [f"{member}-{place}" for place, member in enumerate(FAMILIES[family])]
+    shown = list(dict.fromkeys(member for member, _ in steps))
+    assert shown[: len(fitted)] == fitted
+    assert all("fold" in member for member in shown[len(fitted) :])  # of the confidence
 
     learned, held_out = split(learnable(timings))
     assert manifest.hardware == H200
     assert (manifest.torch, manifest.triton) == (("2.13.0",), ("3.7.1",))
-    assert manifest.data.runs == (dataset_key(timings),)
+    assert manifest.data.datasets == (dataset_key(learned), dataset_key(timings))
+    assert manifest.data.runs == ("import 1",)
+    assert manifest.data.files == ("timings.json",)
     assert manifest.data.timings == trained.timings == len(learned)
     assert manifest.data.problems == trained.problems == len(set(learned.problem.tolist()))
     assert manifest.coverage.kernels == ("mm aten::mm", "mm triton::mm")  # no features of cutlass
@@ -93,6 +102,19 @@ def test_each_family_is_trained_and_registered(
     assert run.state is RunState.DONE
     assert run.spec["family"] == family
     assert run.message == f"registered as {family}@1"
+    curves = store.curves(run.id)
+    for member in shown:
+        epochs, _ = curves[f"{member}/objective"]
+        progress = [p for of, p in steps if of == member]
+        assert epochs.tolist() == [p.step for p in progress]
+        assert curves[f"{member}/efficiency"][1].tolist() == [p.efficiency for p in progress]
+        assert (
+            curves[f"{member}/train_objective"][1][-1] < curves[f"{member}/train_objective"][1][0]
+        )
+    result = store.result(run.id)
+    assert result is not None
+    assert result["identity"] == manifest.identity
+    assert result["settings"]["trees"]["rounds"] == 60
 
 
 def predicted(model: registry.ModelVersion, timings: TimingTable) -> np.ndarray:
@@ -147,12 +169,14 @@ def test_timings_of_another_gpu_or_software_are_left_out(
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
     with pytest.raises(TrainingError, match=r"several GPUs \(NVIDIA H100, NVIDIA H200\)"):
         train(both, settings=SMALL)
-    trained = train(both, settings=SMALL, hardware="NVIDIA H200")
+    trained = train(both, settings=SMALL, hardware="nvidia-h200")
     alone = train(timings, settings=SMALL)
     assert trained.model.manifest.identity == alone.model.manifest.identity
     assert trained.model.manifest.triton == ("3.7.1",)
-    assert trained.left_out > 0
-    assert alone.left_out == 0
+    assert list(trained.left_out) == [
+        "NVIDIA H100, torch 2.13.0, Triton 3.7.1", "NVIDIA H200, torch 2.13.0, Triton 3.6.0",
+    ]  # fmt: skip
+    assert alone.left_out == {}
     with pytest.raises(TrainingError, match="no timings of a GPU named 'A100'"):
         train(both, settings=SMALL, hardware="A100")
 
@@ -193,7 +217,7 @@ def test_a_run_that_ends_early_says_so_and_registers_nothing(
         raise raised
 
     with pytest.raises((KeyboardInterrupt, ValueError)):
-        train_from_store(store, settings=SMALL, report=report)
+        train_from_store(store, Request(settings=SMALL), report=report)
     (run,) = [run for run in store.runs() if run.kind == "train"]
     assert run.state is state
     assert run.message == ("why" if state is RunState.FAILED else "stopped by the user")
@@ -212,14 +236,14 @@ def test_a_request_to_stop_ends_the_training(store: Store, monkeypatch: pytest.M
             store.ask_to_cancel(store.runs()[-1].id)
 
     with pytest.raises(KeyboardInterrupt):
-        train_from_store(store, settings=SMALL, report=report)
+        train_from_store(store, Request(settings=SMALL), report=report)
     run = store.runs()[-1]
     assert (run.kind, run.state) == ("train", RunState.CANCELLED)
     assert registry.list_models() == []
 
 
 def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diode_engine.training.train.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("diode_engine.training.run.WRITE_SECONDS", 0)
     seen: list[Any] = []
 
     def report(member: str, progress: Progress) -> None:
@@ -227,10 +251,10 @@ def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPat
         assert run.state is RunState.RUNNING
         seen.append(run.progress)
 
-    train_from_store(store, settings=SMALL, report=report)
+    train_from_store(store, Request(settings=SMALL), report=report)
     assert seen[0] is None
     assert [progress["step"] for progress in seen[1:4]] == [1, 2, 3]
-    assert seen[1]["member"] == "trees"
+    assert seen[1]["member"] == "trees-0"
     assert seen[1]["steps"] == 60
     assert seen[1]["efficiency"] > 0
 
@@ -241,3 +265,31 @@ def test_the_default_is_what_a_device_gets(timings: TimingTable) -> None:
     match = registry.best_for(H200)
     assert match is not None
     assert match.model == chosen
+
+
+def test_a_training_that_was_cut_short_goes_on_where_it_was(
+    store: Store, timings: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always = partial(Checkpoints, seconds=0)
+    monkeypatch.setattr("diode_engine.training.run.Checkpoints", always)
+    whole = train(timings, family="network", name="whole", settings=SMALL).model
+    request = Request(family="network", settings=SMALL)
+    first: list[tuple[str, int]] = []
+
+    def stop(member: str, progress: Progress) -> None:
+        first.append((member, progress.step))
+        if len(first) == 8:  # in the second of the confidence's fits
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_from_store(store, request, report=stop)
+    made: list[int] = []
+    epoch = fit_network._Fit.epoch
+    monkeypatch.setattr(fit_network._Fit, "epoch", lambda fit: made.append(1) or epoch(fit))
+    trained = train_from_store(store, request)
+    # 6 epochs of the model and 3 times 3 of the confidence, without the 8 before
+    assert len(made) == 6 + 9 - 8
+    assert trained.model.manifest.identity == whole.manifest.identity
+    run = store.runs()[-1]
+    assert store.curves(run.id)["network-0, fold 2 of 3/objective"][0].tolist() == [1, 2, 3]
+    assert not store.path.with_name(f"{store.path.name}-checkpoints").exists()

@@ -1,0 +1,120 @@
+"""How far the fits of a training are, in a folder, so that one that was cut short can go on.
+
+A fit's checkpoint is named by its content: the timings, the settings and the seed. Whoever asks
+for the same fit again, by `runs resume` or by the same command, goes on with it; with other
+timings a fit begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from diode_engine import features
+from diode_engine.errors import ModelError, TrainingError
+from diode_engine.models.fitting import Checkpoint, unpack
+from diode_engine.models.members import load_member
+from diode_engine.models.protocol import TimingModel
+
+log = logging.getLogger(__name__)
+
+SECONDS = 10.0  # between two checkpoints of a fit: what is lost at most
+_KEPT_SECONDS = 30 * 24 * 3600.0  # of fits that nobody went on with
+
+
+class Checkpoints:
+    """The checkpoints in a folder, which is made when it is needed. Raises TrainingError, in
+    every method, where it cannot be written."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder = folder
+        self._seconds = seconds
+        self._clock = clock
+        self._used: set[Path] = set()
+
+    def fitted(
+        self, what: Any, family: str, make: Callable[[Checkpoint], TimingModel]
+    ) -> TimingModel:
+        """The model that `make` makes, or made before it was cut short; `what`, as JSON, says
+        all that it is made from."""
+        text = json.dumps([what, family, features.VERSION, features.NAMES_HASH])
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
+        self._used |= {progress, done}
+        if done.exists():
+            try:
+                return load_member(family, done.read_bytes())
+            except (ModelError, OSError) as error:
+                log.warning("The finished fit %s is not used: %s", done, error)
+        model = make(_File(progress, self._seconds, self._clock))
+        _write(done, model.to_bytes())
+        progress.unlink(missing_ok=True)
+        return model
+
+    def clear(self) -> None:
+        """Removes those that were used, and old ones: the training has come to its end."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                old = time.time() - path.stat().st_mtime > _KEPT_SECONDS
+                if path in self._used or old:
+                    path.unlink()
+            self.folder.rmdir()  # if nothing is left
+
+
+class _File:
+    """A Checkpoint in a file, written at most every so many seconds."""
+
+    def __init__(self, path: Path, seconds: float, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._seconds = seconds
+        self._clock = clock
+        self._saved = clock()
+
+    def load(self) -> bytes | None:
+        try:
+            data = self._path.read_bytes()
+            unpack(data)
+        except FileNotFoundError:
+            return None
+        except (OSError, TrainingError) as error:
+            log.warning("The checkpoint %s is not used: %s", self._path, error)
+            return None
+        return data
+
+    def save(self, state: Callable[[], bytes]) -> None:
+        if self._clock() - self._saved >= self._seconds:
+            _write(self._path, state())
+            self._saved = self._clock()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The file whole or as it was."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(made).replace(path)
+        except BaseException:
+            Path(made).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise TrainingError(
+            f"The checkpoint {path} cannot be written: {error.strerror}. Make room or permissions "
+            "and resume the training."
+        ) from None

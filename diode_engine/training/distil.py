@@ -1,0 +1,160 @@
+"""A large model's answers, learned by a small network.
+
+The lessons are problems that nobody needs to have timed: the teacher says what each candidate
+takes, on the problems with timings and on many drawn ones. So the small network learns the
+teacher's surface between what was measured, and beside it what was measured itself.
+
+Fine-tuning is the same with a user's timings: these are learned as they were measured, and
+everywhere else the model is held to what it said before (after Li and Hoiem, "Learning without
+Forgetting", ECCV 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine import features
+from diode_engine.collect.sources import mixed
+from diode_engine.hardware import Hardware
+from diode_engine.models.artifact import Coverage, kernel, type_of
+from diode_engine.models.distilled import DistilledNetwork, quantized
+from diode_engine.models.fit_network import NetworkSettings, fit_network
+from diode_engine.models.fitting import Checkpoint, Examples, Report
+from diode_engine.models.members import Ensemble, answers_of
+from diode_engine.models.neighbours import distances, places
+from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import fits
+from diode_engine.validation.exhaustive_space import exhaustive_space
+
+_ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
+_BEST = 64  # of these that become lessons: the teacher's best
+_OTHERS = 192  # and drawn ones
+_WATCHED = 20  # every so manieth problem is what early stopping watches
+_LIKE = 2.0  # so near to a timed problem its time tells of another: two factors of two in size
+_CALIBRATED = 20_000  # rows that the activations' levels are spread over
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """What a network is to learn: `heads` [m, n] are the log times of the rows by each of the
+    teacher's m members, whose mean is the examples' log time."""
+
+    examples: Examples
+    heads: Matrix
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> Lessons:
+        e = self.examples
+        return Lessons(Examples(e.x[rows], e.log_us[rows], e.problem[rows]), self.heads[:, rows])
+
+
+def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
+    """`count` problems of the types and ops that a model covers, as collections draw them."""
+    ops = {name.partition(" ")[0] for name in coverage.kernels}
+    known = (
+        p
+        for p in mixed(4 * max(count, 0), seed)
+        if str(p.op) in ops and type_of(p) in coverage.types
+    )
+    return list(islice(known, max(count, 0)))
+
+
+def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
+    """Those of the problems that are not like a timed one (see models.neighbours): of these the
+    timings tell more than a model that has not seen them."""
+    there = places(timed)
+    return [p for p in problems if distances(p, there).min() >= _LIKE]
+
+
+def lessons(
+    teacher: Sequence[TimingModel],
+    coverage: Coverage,
+    hardware: Hardware,
+    problems: Iterable[Problem],
+    *,
+    torch: str = "",
+    seed: int = 0,
+) -> Lessons:
+    """What the teacher says of the candidates that this version of torch has for these problems,
+    as far as it covers them: of its best and of others."""
+    rng = np.random.default_rng(seed)
+    kernels = frozenset(coverage.kernels)
+    x: list[Matrix] = []
+    heads: list[Matrix] = []
+    for problem in problems:
+        space = exhaustive_space(problem, torch)
+        known = [kernel(problem.op, c.template) in kernels for c in space]
+        places = np.flatnonzero(fits(problem, space, hardware) & known)
+        if len(places) > _ASKED:
+            libraries = [i for i in places if space[i].is_extern]
+            drawn = rng.choice(places, _ASKED, replace=False)
+            places = np.union1d(np.array(libraries, np.intp), drawn)
+        if not len(places):
+            continue
+        rows = _rows(problem, [space[i] for i in places], hardware)
+        answers = answers_of(teacher, rows)
+        best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
+        others = rng.choice(len(rows), min(len(rows), _OTHERS), replace=False)
+        externs = np.flatnonzero(rows[:, features.NAMES.index("aten")] > 0)
+        kept = np.unique(np.concatenate([best, others, externs]))
+        x.append(rows[kept])
+        heads.append(answers[:, kept])
+    return _lessons(x, heads)
+
+
+def _rows(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Matrix:
+    n = len(candidates)
+    return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
+
+
+def _lessons(x: list[Matrix], heads: list[Matrix]) -> Lessons:
+    together = np.concatenate(heads, axis=1)
+    problem = np.repeat(np.arange(len(x)), [len(rows) for rows in x])
+    log_us = Ensemble.mean(list(together))
+    return Lessons(Examples(np.concatenate(x), log_us, problem), together)
+
+
+def with_timings(taught: Lessons, teacher: Sequence[TimingModel], timed: Examples) -> Lessons:
+    """The lessons and what was measured, repeated so that about half of the problems are
+    measured ones. There the heads differ as the teacher's members do, around the measured time."""
+    times = max(1, round(len(taught.examples.starts) / len(timed.starts)))
+    first = int(taught.examples.problem.max()) + 1
+    _, place = np.unique(timed.problem, return_inverse=True)
+    problems = int(place.max()) + 1
+    answers = answers_of(teacher, timed.x)
+    heads = answers - answers.mean(axis=0) + timed.log_us
+    e = taught.examples
+    return Lessons(
+        Examples(
+            np.concatenate([e.x, *[timed.x] * times]),
+            np.concatenate([e.log_us, *[timed.log_us] * times]),
+            np.concatenate([e.problem, *(first + problems * i + place for i in range(times))]),
+        ),
+        np.concatenate([taught.heads, np.tile(heads, times)], axis=1),
+    )
+
+
+def distil(
+    learned: Lessons,
+    watched: Lessons,
+    settings: NetworkSettings,
+    report: Report = lambda progress: None,
+    checkpoint: Checkpoint | None = None,
+) -> DistilledNetwork:
+    """A small network that has learned these lessons; early stopping watches the others."""
+    network = fit_network(
+        learned.examples, watched.examples, settings, report, checkpoint, heads=learned.heads
+    )
+    step = max(1, len(learned.examples.x) // _CALIBRATED)
+    return quantized(network, learned.examples.x[::step])
+
+
+def part(taught: Lessons) -> tuple[Lessons, Lessons]:
+    """(the lessons to learn, those that early stopping watches), by problem."""
+    watched = taught.examples.problem % _WATCHED == 0
+    return taught.take(~watched), taught.take(watched)

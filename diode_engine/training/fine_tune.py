@@ -1,0 +1,82 @@
+"""Fine-tuning: a model that is better on a user's problems and says the same elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from diode_engine.errors import TrainingError
+from diode_engine.hardware import Hardware
+from diode_engine.models.artifact import Artifact, Coverage
+from diode_engine.models.fitting import Checkpoint, Progress
+from diode_engine.models.protocol import TimingModel
+from diode_engine.store.transfer import dataset_key
+from diode_engine.table import TimingTable
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.distil import (
+    distil,
+    drawn_problems,
+    far_from,
+    lessons,
+    part,
+    with_timings,
+)
+from diode_engine.training.fit import DISTILLED, Report, Settings, examples, fitted_and_watched
+
+
+def fine_tune(
+    table: TimingTable,
+    base: Artifact,
+    *,
+    seed: int = 0,
+    settings: Settings | None = None,
+    report: Report = lambda member, progress: None,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[TimingModel, ...]:
+    """A distilled network that has learned these timings, rows as `fit` takes them, and what
+    the base model says on drawn problems of all that it covers, but for those like the timed ones.
+
+    Raises TrainingError where the base is another GPU's, or there are too few problems.
+    """
+    fitted, watched = fitted_and_watched(table, seed=seed)
+    environment = table.environments[int(table.environment[0])]
+    hardware = environment.hardware
+    check_base(base, hardware)
+    settings = settings or Settings()
+    teacher: Sequence[TimingModel] = base.members
+
+    def told(progress: Progress) -> None:
+        report(f"{DISTILLED}-0", progress)
+
+    def make(checkpoint: Checkpoint | None) -> TimingModel:
+        coverage, torch = base.manifest.coverage, environment.torch
+        timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
+        drawn = far_from(drawn_problems(coverage, settings.lessons, seed=seed), timed)
+        taught = lessons(teacher, coverage, hardware, drawn, torch=torch, seed=seed)
+        learned, checks = (
+            with_timings(side, teacher, examples(rows, hardware))
+            for side, rows in zip(part(taught), (fitted, watched), strict=True)
+        )
+        network = replace(settings.distilled, seed=seed)
+        return distil(learned, checks, network, told, checkpoint)
+
+    if checkpoints is None:
+        return (make(None),)
+    what = [dataset_key(table), base.manifest.identity, seed, asdict(settings)]
+    return (checkpoints.fitted(what, DISTILLED, make),)
+
+
+def check_base(base: Artifact, hardware: Hardware) -> None:
+    """Raises TrainingError where the base model was made for another GPU."""
+    if base.manifest.hardware.slug != hardware.slug:
+        raise TrainingError(
+            f"The model to tune was made for {base.manifest.hardware.name}, the timings are of "
+            f"{hardware.name}; name a model of that GPU, or train one."
+        )
+
+
+def covered(base: Coverage, tuned: Coverage) -> Coverage:
+    """What the base and the timings that it was tuned to cover together."""
+    return Coverage(
+        tuple(sorted({*base.kernels, *tuned.kernels})), tuple(sorted({*base.types, *tuned.types}))
+    )

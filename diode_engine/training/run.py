@@ -1,0 +1,197 @@
+"""A training as a run of the store: what it learns from, how far it is, its curves and what came
+of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.fitting import Progress
+from diode_engine.runs import Heartbeat, begin
+from diode_engine.store.transfer import dataset_key, read_dataset
+from diode_engine.table import TimingTable
+from diode_engine.training import splits
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.fit import Report, Settings, learnable, one_environment
+from diode_engine.training.search import Trial, search
+from diode_engine.training.train import Origin, Trained, train
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+WRITE_SECONDS = 1.0  # between two looks that others get at a training
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a training: see `train` for family, base, hardware, name, seed,
+    everything and default. It learns from the store's timings of the problems that `query`
+    finds, or from those in `dataset`; `trials` of a search for better settings come first."""
+
+    family: str = "ensemble"
+    base: Artifact | None = None
+    hardware: str | None = None
+    name: str | None = None
+    seed: int = 0
+    everything: bool = False
+    default: bool = False
+    query: str = ""
+    dataset: Path | None = None
+    trials: int = 0
+    settings: Settings = field(default_factory=Settings)
+
+    def spec(self) -> dict[str, Any]:
+        """As the run's spec has it."""
+        return {
+            "family": self.family,
+            "fine_tune": None if self.base is None else self.base.manifest.identity,
+            "hardware": self.hardware,
+            "name": self.name,
+            "seed": self.seed,
+            "everything": self.everything,
+            "default": self.default,
+            "query": self.query or None,
+            "dataset": None if self.dataset is None else str(self.dataset),
+            "search": self.trials or None,
+            "settings": asdict(self.settings),
+        }
+
+
+def train_from_store(
+    store: Store,
+    request: Request | None = None,
+    *,
+    report: Report = lambda member, progress: None,
+    told: Callable[[Trial], None] = lambda trial: None,
+) -> Trained:
+    """`train` as a run of kind train in the store, which shows how far it is, holds its curves
+    (`<member>/log_rmse`, `/efficiency`, `/objective`, `/train_objective` by epoch or round, and
+    `search/efficiency` by trial) and what came of it. One that was cut short goes on from its
+    checkpoints, in a folder beside the store, when the same is asked again. `told` hears of each
+    trial of a search."""
+    r = request or Request()
+    table, origin = _timings(store, r)
+    with _Run(store, r) as run:
+        checkpoints = Checkpoints(store.path.with_name(f"{store.path.name}-checkpoints"))
+        settings = r.settings
+        if r.trials:
+            settings = _searched(store, r, table, run, report, told)
+        trained = train(
+            table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
+            everything=r.everything, default=r.default, origin=origin, settings=settings,
+            report=run.reporting(report), checkpoints=checkpoints,
+        )  # fmt: skip
+        run.finish(trained, settings)
+    return trained
+
+
+def _timings(store: Store, r: Request) -> tuple[TimingTable, Origin]:
+    """What the model learns from, and where that came from."""
+    if r.dataset is not None:
+        table = read_dataset(r.dataset)
+        return table, Origin((dataset_key(table),), (r.dataset.name,))
+    table = store.read(r.query)
+    one = one_environment(table, r.hardware)
+    environments = {one.environments[i] for i in set(one.environment.tolist())}
+    runs = store.contributors(environments, r.query)
+    return table, Origin(
+        tuple(run.key for run in runs if run.key is not None),
+        tuple(Path(run.spec["file"]).name for run in runs if "file" in run.spec),
+        tuple(f"{run.kind} {run.id}" for run in runs),
+    )
+
+
+def _searched(
+    store: Store,
+    r: Request,
+    table: TimingTable,
+    run: _Run,
+    report: Report,
+    told: Callable[[Trial], None],
+) -> Settings:
+    """The best settings that a search among the problems to learn from finds."""
+    learned, _ = splits.split(learnable(one_environment(table, r.hardware)))
+
+    def trial_ended(trial: Trial) -> None:
+        if trial.efficiency is not None:
+            store.add_points(run.id, "search/efficiency", [(trial.number, trial.efficiency)])
+        told(trial)
+
+    return search(
+        learned, r.family, r.trials, store.path.with_name(f"{store.path.name}-search.db"),
+        seed=r.seed, settings=r.settings, report=run.reporting(report, curves=False),
+        told=trial_ended,
+    )  # fmt: skip
+
+
+class _Run:
+    """The run in the store; a context manager around the work, which writes how it ended."""
+
+    def __init__(self, store: Store, request: Request) -> None:
+        self._store = store
+        self.id = begin(store, "train", request.spec())
+        self._heartbeat = Heartbeat(store, self.id)
+        self._written = time.monotonic()
+        self._points: dict[str, list[tuple[float, float]]] = {}
+        self._done: str | None = None
+
+    def __enter__(self) -> Self:
+        self._heartbeat.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._heartbeat.__exit__(kind, error, trace)
+        self._write_points()
+        if error is None:
+            self._store.finish_run(self.id, "done", self._done)
+        elif isinstance(error, KeyboardInterrupt):
+            self._store.finish_run(self.id, "cancelled", "stopped by the user")
+        else:
+            self._store.finish_run(self.id, "failed", str(error))
+
+    def reporting(self, report: Report, *, curves: bool = True) -> Report:
+        """Tells `report` and, now and then, the store; raises KeyboardInterrupt where somebody
+        asked the run to stop."""
+
+        def told(member: str, progress: Progress) -> None:
+            self._heartbeat.check()
+            report(member, progress)
+            if curves:
+                for name in ("log_rmse", "efficiency", "objective", "train_objective"):
+                    value = progress.rmse if name == "log_rmse" else getattr(progress, name)
+                    self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
+            if time.monotonic() - self._written >= WRITE_SECONDS:
+                self._written = time.monotonic()
+                self._store.update_run(self.id, progress=_progress(member, progress))
+                self._write_points()
+
+        return told
+
+    def finish(self, trained: Trained, settings: Settings) -> None:
+        self._store.set_result(self.id, {**trained.to_dict(), "settings": asdict(settings)})
+        self._done = f"registered as {trained.model.reference}"
+
+    def _write_points(self) -> None:
+        for series, points in self._points.items():
+            self._store.add_points(self.id, series, points)
+        self._points = {}
+
+
+def _progress(member: str, progress: Progress) -> Mapping[str, Any]:
+    return {
+        "member": member,
+        "step": progress.step,
+        "steps": progress.steps,
+        "log_rmse": progress.rmse,
+        "efficiency": progress.efficiency,
+    }

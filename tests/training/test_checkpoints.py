@@ -1,0 +1,103 @@
+"""Checkpoints: what is found again, what is not believed, and what is cleared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.errors import TrainingError
+from diode_engine.models.fitting import Checkpoint, pack
+from diode_engine.models.network import Network
+from diode_engine.training.checkpoints import Checkpoints
+
+
+def network(value: float = 0.5) -> Network:
+    width = len(features.NAMES)
+    row = np.zeros(width, np.float32)
+    layer = (np.full((width, 1), value, np.float32), np.zeros(1, np.float32))
+    return Network(row - 9, row + 9, row, row + 1, (layer,), True)
+
+
+class Stopped(Exception):
+    pass
+
+
+def never(checkpoint: Checkpoint) -> Network:
+    raise AssertionError("it was there already")
+
+
+def test_a_finished_fit_is_not_made_again(tmp_path: Path) -> None:
+    first = Checkpoints(tmp_path / "c").fitted(["data", 1], "network", lambda _: network())
+    again = Checkpoints(tmp_path / "c").fitted(["data", 1], "network", never)
+    assert again.to_bytes() == first.to_bytes()
+
+
+def test_other_data_settings_or_seeds_are_another_fit(tmp_path: Path) -> None:
+    made = [
+        Checkpoints(tmp_path).fitted(what, "network", lambda _, place=place: network(place))
+        for place, what in enumerate((["data", 1], ["data", 2], ["other", 1]))
+    ]
+    assert [m.to_bytes() for m in made] == [network(place).to_bytes() for place in range(3)]
+
+
+def cut_short(clock: Callable[[], float], folder: Path) -> list[bytes | None]:
+    """What a fit finds that saves three times and is then cut short; again and again."""
+    found: list[bytes | None] = []
+
+    def make(checkpoint: Checkpoint) -> Network:
+        found.append(checkpoint.load())
+        for step in range(3):
+            checkpoint.save(lambda step=step: pack({}, step))  # type: ignore[misc]
+        raise Stopped
+
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            Checkpoints(folder, seconds=10, clock=clock).fitted("what", "network", make)
+    return found
+
+
+def test_a_fit_finds_what_it_saved_last_and_saves_now_and_then(tmp_path: Path) -> None:
+    times = iter([0.0, 11.0, 11.0, 12.0, 22.0, 22.0, *[30.0] * 9])
+    # At 11 it is time, at 12 not, at 22 again.
+    assert cut_short(lambda: next(times), tmp_path) == [None, pack({}, 2)]
+
+
+def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.fitted("what", "network", lambda _: network())
+    (done,) = tmp_path.iterdir()
+    done.write_bytes(done.read_bytes()[:-7])
+    Checkpoints(tmp_path).fitted("what", "network", lambda _: network())
+    assert "is not used" in caplog.text
+    done.with_suffix(".safetensors").write_bytes(b"rubbish")
+    done.unlink()
+
+    def make(checkpoint: Checkpoint) -> Network:
+        assert checkpoint.load() is None
+        return network()
+
+    checkpoints.fitted("what", "network", make)
+
+
+def test_the_end_clears_what_was_used_and_what_is_old(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    Checkpoints(folder).fitted("of another training", "network", lambda _: network())
+    (other,) = folder.iterdir()
+    mine = Checkpoints(folder)
+    mine.fitted("mine", "network", lambda _: network())
+    mine.clear()
+    assert list(folder.iterdir()) == [other]
+    os.utime(other, (0, 0))
+    Checkpoints(folder).clear()
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TrainingError, match="cannot be written"):
+        Checkpoints(tmp_path / "file").fitted("what", "network", lambda _: network())

@@ -1,0 +1,157 @@
+"""Distillation, fine-tuning and the search, on made-up timings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine import features, registry
+from diode_engine.errors import TrainingError
+from diode_engine.hardware import H200
+from diode_engine.models.artifact import Artifact, Coverage, load_artifact
+from diode_engine.models.fit_network import NetworkSettings
+from diode_engine.models.fit_trees import TreesSettings
+from diode_engine.models.fitting import Examples, efficiency
+from diode_engine.models.members import answers_of
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Problem
+from diode_engine.table import TimingTable
+from diode_engine.training.distil import drawn_problems, lessons, with_timings
+from diode_engine.training.fit import Settings, examples, fit, learnable
+from diode_engine.training.search import Trial, search
+from diode_engine.training.splits import split
+from diode_engine.training.train import train
+
+SMALL = Settings(
+    trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
+    network=NetworkSettings(hidden=(32,), epochs=12, problems=8, rows=8, learning_rate=1e-2),
+    distilled=NetworkSettings(
+        hidden=(32, 16), epochs=40, problems=16, rows=16, learning_rate=1e-2, averaging=0.98
+    ),
+    lessons=300,
+)
+
+
+@pytest.fixture(scope="module")
+def learned(timings: TimingTable) -> TimingTable:
+    return split(learnable(timings))[0]
+
+
+def test_problems_are_drawn_of_what_a_model_covers() -> None:
+    coverage = Coverage(("mm aten::mm", "addmm triton::mm"), ("bfloat16", "tf32"))
+    drawn = drawn_problems(coverage, 50, seed=3)
+    assert len(drawn) == len(set(drawn)) == 50
+    assert {p.op for p in drawn} == {"mm", "addmm"}
+    assert {str(p.dtype) for p in drawn} == {"bfloat16", "float32"}
+    assert all(p.allow_tf32 for p in drawn if p.dtype == "float32")
+    assert drawn == drawn_problems(coverage, 50, seed=3) != drawn_problems(coverage, 50, seed=4)
+
+
+def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) -> None:
+    teacher = fit(learned, "ensemble", settings=SMALL)
+    coverage = Coverage.of(learned)
+    problems = drawn_problems(coverage, 6, seed=0)
+    taught = lessons(teacher, coverage, H200, problems)
+    assert len(taught.examples.starts) == 6
+    wanted = answers_of(teacher, taught.examples.x)
+    np.testing.assert_allclose(taught.heads, wanted, atol=1e-5)
+    aten = taught.examples.x[:, features.NAMES.index("aten")]
+    assert np.add.reduceat(aten, taught.examples.starts).tolist() == [1] * 6
+    known = taught.examples.x[:, features.NAMES.index("triton")]
+    assert np.all(aten + known == 1)  # nothing of templates that were not timed
+
+    timed = examples(learned, H200)
+    both = with_timings(taught, teacher, timed)
+    assert isinstance(both.examples, Examples)
+    assert len(both.examples.starts) == 6 + len(timed.starts)
+    measured = both.heads[:, len(taught.examples.x) :]
+    np.testing.assert_allclose(measured.mean(axis=0), timed.log_us, atol=1e-5)
+    spread = answers_of(teacher, timed.x).std(axis=0)
+    np.testing.assert_allclose(measured.std(axis=0), spread, atol=1e-5)
+
+
+def shifted(table: TimingTable, problems: np.ndarray, factor: float) -> TimingTable:
+    """The table where large tiles are slower on these problems."""
+    large = np.array([(c.config.get("BLOCK_M") or 0) == 128 for c in table.candidates])
+    rows = np.isin(table.problem, problems) & large[table.candidate]
+    return replace(table, min_us=np.where(rows, table.min_us * factor, table.min_us))
+
+
+def geomean(model: registry.ModelVersion | Artifact, table: TimingTable) -> float:
+    artifact = model if isinstance(model, Artifact) else load_artifact(model.folder)
+    us = Predictor(artifact).predict_table(table)
+    judged = examples(table, H200)
+    order = np.argsort(table.problem, kind="stable")
+    return efficiency(judged, np.log(us[order]).astype(np.float32))
+
+
+def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
+    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    usual = [
+        Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
+        for _ in range(SMALL.lessons)
+    ]
+    monkeypatch.setattr("diode_engine.training.distil.mixed", lambda count, seed: usual)
+    base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
+    rows = np.array([problem.M for problem in timings.problems])
+    theirs = np.flatnonzero(rows >= 512)  # where large tiles turn out to be slow
+    world = learnable(shifted(timings, theirs, 4.0))
+    mine = world.take(np.isin(world.problem, theirs))
+    rest = world.take(rows[world.problem] < 128)
+    tuned = train(mine, base=base, settings=SMALL).model
+    assert tuned.reference == "ensemble@2"
+    assert tuned.manifest.family == "distilled"
+    assert tuned.manifest.data.base == base.manifest.identity
+    unseen = split(mine)[1]
+    assert tuned.manifest.metrics["efficiency_of_base"] == pytest.approx(geomean(base, unseen))
+    assert geomean(tuned, unseen) > geomean(base, unseen) + 0.1
+    assert geomean(tuned, rest) > geomean(base, rest) - 0.05
+
+
+def test_another_gpus_model_is_not_tuned(timings: TimingTable) -> None:
+    base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
+    other = replace(base, manifest=replace(base.manifest, hardware=replace(H200, name="A100")))
+    with pytest.raises(TrainingError, match="made for A100, the timings are of NVIDIA H200"):
+        train(timings, base=other, settings=SMALL)
+
+
+def trials_of(learned: TimingTable, count: int, path: Path, **more: Any) -> tuple[Any, list[Trial]]:
+    told: list[Trial] = []
+    settings = replace(SMALL, trees=replace(SMALL.trees, rounds=15))
+    found = search(learned, "trees", count, path, settings=settings, told=told.append, **more)
+    return found, told
+
+
+def test_a_search_begins_with_what_it_is_given_and_goes_on(
+    learned: TimingTable, tmp_path: Path
+) -> None:
+    path = tmp_path / "search.db"
+    _, first = trials_of(learned, 2, path)
+    assert [trial.number for trial in first] == [1, 2]
+    assert first[0].parameters["trees.max_depth"] == SMALL.trees.max_depth
+    assert first[0].parameters["trees.learning_rate"] == SMALL.trees.learning_rate
+    assert first[1].parameters != first[0].parameters
+
+    class Stopped(Exception):
+        pass
+
+    def stop(member: str, progress: object) -> None:
+        assert member.startswith("trial 3, fold 1 of 3")
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        trials_of(learned, 3, path, report=stop)
+    found, all_of_them = trials_of(learned, 3, path)
+    assert all_of_them[:2] == first
+    assert len(all_of_them) == 3
+    best = max(all_of_them, key=lambda trial: trial.efficiency or 0)
+    assert found.trees.max_depth == best.parameters["trees.max_depth"]
+    assert found.trees.focus == best.parameters["trees.focus"]
+    assert found.trees.rounds == 15
+    assert found.network == SMALL.network
