@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.errors import TrainingError
-from diode_engine.models.confidence import INPUTS, MOST, WITHIN, Confidence, Values, inputs
+from diode_engine.models.confidence import MOST, WITHIN, Confidence, Values, inputs
 from diode_engine.models.neighbours import Places
 
 LEAST_CASES = 50  # problems; of fewer nothing can be said about probabilities
 _L2 = 10.0  # on standardised inputs: 867 problems decide little about thirteen weights
-_STEPS = 50
-_CONVERGED = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +58,22 @@ def _reached(case: Unseen) -> npt.NDArray[np.bool_]:
 
 def _logistic(x: Values, y: npt.NDArray[np.bool_]) -> Values:
     """[1 + F] the bias and weights of a logistic regression of y [n] on x [n, F], the weights
-    (not the bias) held back by _L2, by Newton's method. The targets are Platt's, a little
-    inside of 0 and 1, so that no number of equal answers makes it certain."""
+    (not the bias) held back by _L2. The targets are Platt's, a little inside of 0 and 1, so that
+    no number of equal answers makes it certain."""
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     positives = np.count_nonzero(y)
     low, high = 1 / (len(y) - positives + 2), (positives + 1) / (positives + 2)
     target = np.where(y, high, low)
-    rows = np.column_stack([np.ones(len(x)), x])
-    held = np.array([0.0, *[_L2] * len(INPUTS)])
-    weights = np.zeros(len(held))
-    weights[0] = np.log(target.mean() / (1 - target.mean()))
-    for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-rows @ weights))
-        slope = rows.T @ (target - p) - held * weights
-        curvature = (rows.T * (p * (1 - p))) @ rows + np.diag(held)
-        step = np.linalg.solve(curvature, slope)
-        weights += step
-        if np.abs(step).max() < _CONVERGED:
-            break
-    return weights
+
+    def loss(weights: Values) -> tuple[float, Values]:
+        logit, held = x @ weights[1:] + weights[0], _L2 * weights[1:]
+        wrong = expit(logit) - target
+        value = np.sum(np.logaddexp(0, logit) - target * logit) + held @ weights[1:] / 2
+        return float(value), np.append(wrong.sum(), x.T @ wrong + held)
+
+    start = np.zeros(1 + x.shape[1])
+    start[0] = np.log(target.mean() / (1 - target.mean()))
+    found: Values = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    return found

@@ -108,6 +108,20 @@ def test_all_right_is_not_certain() -> None:
         fit_confidence([said(rng, 0.0)] * (LEAST_CASES - 1), places([PROBLEM]))
 
 
+def test_rare_and_wild_problems_do_not_upset_the_fit() -> None:
+    """One failure in a hundred, and it is far out: Newton's steps alone run away there."""
+    rng = np.random.default_rng(3)
+    unseen = [said(rng, 0.001) for _ in range(400)]
+    for _ in range(4):
+        wild = said(rng, 0.0)
+        unseen.append(Unseen(wild.members[:, ::-1] * 40, wild.log_us, wild.library, 1e6))
+    fitted = fit_confidence(unseen, places([PROBLEM]))
+    sure = [asked(fitted, case) for case in unseen]
+    assert np.isfinite(sure).all()
+    assert np.mean(sure[:400]) == pytest.approx(1, abs=0.03)
+    assert np.mean([s[0] for s in sure[400:]]) < 0.7
+
+
 def test_distances_are_in_factors_of_two() -> None:
     twice = Problem.make("mm", 128, 128, 256, "bfloat16")
     both = Problem.make("mm", 128, 64, 256, "bfloat16")
