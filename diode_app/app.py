@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -107,10 +108,15 @@ class DiodeApp(Actions, App[None]):
                 screen.post_message(StoreLooked(look))
         if not self._warmed:
             self._warmed = True
-            # Their modules are imported now, so that the first key to each finds them there.
-            self.run_worker(in_thread(sections, "imports"), group="warming", exit_on_error=False)
+            self.run_worker(self._warm(), group="warming", exit_on_error=False)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
+
+    async def _warm(self) -> None:
+        """Imports the screens' modules, so that the first key to each finds them there, and has
+        the garbage collector, whose full pass takes a tenth of a second, leave all that be."""
+        await in_thread(sections, "imports")
+        gc.freeze()
 
     def action_create_store(self) -> None:
         async def create() -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer
+from textual.widgets import Footer, Static
 
 from diode_app.actions import Actions
 from diode_app.data.source import Condition, Look
@@ -88,6 +89,12 @@ class DiodeScreen(Actions, Screen[None]):
     def reload(self) -> None:
         if (work := self.reader()) is not None:
             self.reading.ask(work)
+
+    def put(self, selector: str, content: str | Content) -> None:
+        """Writes a Static, if it says something else: a change lays the whole screen out anew."""
+        widget = self.query_one(selector, Static)
+        if widget.content != content:
+            widget.update(content)
 
     def fail(self, sentence: str) -> None:
         """A read failed."""

@@ -107,11 +107,12 @@ class HomeScreen(DiodeScreen):
             ("failed", text.count(sum(snapshot.failures.values()))),
         ]
         facts += [("on", f"{name} ({n:,})") for name, n in snapshot.environments]
-        self.query_one("#store-facts", Static).update(_table(facts))
-        self.query_one("#run-facts", Static).update(
+        self.put("#store-facts", _table(facts))
+        self.put(
+            "#run-facts",
             Content("\n").join([_run_line(status) for status in snapshot.last])
             if snapshot.last
-            else "No run yet."
+            else "No run yet.",
         )
         self.query_one("#home-next").display = snapshot.timings == 0
 

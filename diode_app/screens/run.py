@@ -89,15 +89,16 @@ class RunScreen(RunActions):
         status = snapshot.status
         run = status.run
         why = status.why or run.message
-        self.query_one("#run-title", Static).update(
+        self.put(
+            "#run-title",
             Content.assemble(
                 f"Run {run.id}, {run.kind}  ",
                 badge(str(status.state)),
                 f"  {text.seconds(status.seconds)}" + (f"  {why}" if why else ""),
-            )
+            ),
         )
         command = snapshot.command
-        self.query_one("#run-command", Static).update("" if command is None else f"$ {command}")
+        self.put("#run-command", "" if command is None else f"$ {command}")
         rate = "" if not snapshot.rate else f"{snapshot.rate:.3g} timings/s  "
         left = (
             "" if snapshot.left_seconds is None else f"{text.seconds(snapshot.left_seconds)} left"
@@ -113,8 +114,8 @@ class RunScreen(RunActions):
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
         width = max((len(name) for name, _ in snapshot.facts), default=0)
-        self.query_one("#run-facts", Static).update(
-            "\n".join(f"{name:<{width}}  {value}" for name, value in snapshot.facts)
+        self.put(
+            "#run-facts", "\n".join(f"{name:<{width}}  {value}" for name, value in snapshot.facts)
         )
 
     def _show_gpus(self, gpus: tuple[Gpu, ...]) -> None:

@@ -65,4 +65,7 @@ class TopBar(VerticalGroup):
             words.append(runs + live)
         if self._session.read_only:
             words.append(("  read-only", "bold"))
-        self.query_one("#bar-store", Static).update(Content.assemble(*words))
+        says = Content.assemble(*words)
+        widget = self.query_one("#bar-store", Static)
+        if widget.content != says:
+            widget.update(says)
