@@ -13,6 +13,11 @@ from diode_app.themes import DEFAULT, NAMES
 from diode_engine.errors import DiodeError
 
 RUN_COLUMNS = ("run", "kind", "state", "progress", "rate", "left", "gpu", "started", "tags", "note")
+PROBLEM_COLUMNS = (
+    "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",
+    "candidates", "failed", "gpu", "fastest", "bias", "align", "timings",
+)  # fmt: skip
+COLUMNS = {"run_columns": RUN_COLUMNS, "problem_columns": PROBLEM_COLUMNS}
 
 
 class SettingsError(DiodeError):
@@ -33,6 +38,10 @@ class Settings:
         f"The columns of the list of runs, in this order: some of {', '.join(RUN_COLUMNS)}.",
         default=RUN_COLUMNS,
     )
+    problem_columns: tuple[str, ...] = _told(
+        f"The columns of the problems, in this order: some of {', '.join(PROBLEM_COLUMNS)}.",
+        default=PROBLEM_COLUMNS,
+    )
     keys: Mapping[str, str] = _told(
         'Other keys for actions, by the names that the help shows, such as "runs.cancel" = "x".',
         default_factory=dict,
@@ -44,11 +53,12 @@ class Settings:
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
         if not whole or not 10 <= self.rows <= 500:
             raise SettingsError(f"rows is {self.rows!r}; it must be a whole number from 10 to 500.")
-        if not self.run_columns or not set(self.run_columns) <= set(RUN_COLUMNS):
-            raise SettingsError(
-                f"run_columns is {list(self.run_columns)!r}; it must be some of "
-                f"{', '.join(RUN_COLUMNS)}."
-            )
+        for name, columns in COLUMNS.items():
+            chosen = getattr(self, name)
+            if not chosen or not set(chosen) <= set(columns):
+                raise SettingsError(
+                    f"{name} is {list(chosen)!r}; it must be some of {', '.join(columns)}."
+                )
         for name, key in self.keys.items():
             if not isinstance(key, str) or not key:
                 raise SettingsError(f"The key of {name} is {key!r}; it must be a text.")
@@ -75,8 +85,7 @@ def load(path: Path) -> Settings:
             f"{', '.join(sorted(known))}."
         )
     try:
-        if "run_columns" in given:
-            given["run_columns"] = tuple(given["run_columns"])
+        given.update((name, tuple(given[name])) for name in COLUMNS if name in given)
         if not isinstance(given.get("keys", {}), dict):
             raise SettingsError("keys must be a table of names and keys.")
         return replace(Settings(), **given)

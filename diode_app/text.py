@@ -71,6 +71,25 @@ def percent(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
+def microseconds(value: float | None) -> str:
+    """With two decimals, below one with three; empty where there is none."""
+    if value is None or not math.isfinite(value):
+        return ""
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def ratio(value: float | None) -> str:
+    """Such as 0.972; empty where there is none."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def change(value: float | None) -> str:
+    """A part as a signed percentage, such as +3 % or −12 %; empty where there is none."""
+    if value is None or not math.isfinite(value):
+        return ""
+    return f"{100 * value:+.0f} %".replace("-", "−")
+
+
 def moment(value: datetime | None) -> str:
     """To the second, in UTC, as in the store."""
     return NONE if value is None else f"{value:%Y-%m-%d %H:%M:%S}"

@@ -40,12 +40,17 @@ class Place:
 PLACES = (
     Place("home", "H", "Home", "Home", "diode_app.screens.home:HomeScreen"),
     Place("runs", "R", "Runs", "Runs", "diode_app.screens.runs:RunsScreen"),
+    Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
 # Pages that are opened from another screen, for the help and the settings.
-PAGES = ("diode_app.screens.run:RunScreen",)
+PAGES = (
+    "diode_app.screens.run:RunScreen",
+    "diode_app.screens.problem:ProblemScreen",
+    "diode_app.screens.space_map:SpaceMapScreen",
+)
 WIDGETS = ("diode_app.widgets.table:PagedTable", "diode_app.widgets.log_pane:LogPane")
 
 

@@ -57,6 +57,10 @@ class FilterBox(VerticalGroup):
         self.add_class("-open")
         self.query_one(Input).focus()
 
+    def put(self, text: str) -> None:
+        """The filter has become this by another way."""
+        self.query_one(Input).value = text
+
     def complain(self, sentence: str | None) -> None:
         self.set_class(sentence is not None, "-wrong")
         self.query_one(".error", Static).update(f"✗ {sentence}" if sentence else "")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.containers import ScrollableContainer
+from textual.geometry import Region
+from textual.message import Message
 from textual.widgets import Static
 
 
@@ -26,38 +31,107 @@ class Map:
 
 
 class HeatMap(ScrollableContainer, can_focus=True):
-    """Scrolls where it is larger than its place."""
+    """Scrolls where it is larger than its place. The arrows move a cursor over the cells: it
+    posts `HeatMap.Pointed`, and with Enter or a click `HeatMap.Chosen`."""
 
     DEFAULT_CSS = "HeatMap { height: 1fr; Static { width: auto; height: auto; } }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1, 0)", "Up", show=False),
+        Binding("down", "move(1, 0)", "Down", show=False),
+        Binding("left", "move(0, -1)", "Left", show=False),
+        Binding("right", "move(0, 1)", "Right", show=False),
+        Binding("enter", "choose", "Choose", show=False),
+    ]
+
+    class Pointed(Message):
+        def __init__(self, row: int, column: int) -> None:
+            super().__init__()
+            self.row = row
+            self.column = column
+
+    class Chosen(Pointed):
+        pass
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chart = Map((), (), ())
+        self.cursor = (0, 0)
 
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
 
-    def show(self, chart: Map) -> None:
+    def show(self, chart: Map, cursor: tuple[int, int] | None = None) -> None:
+        """Draws this map, with the cursor on this cell (where it was, if None)."""
+        self._chart = chart
+        row, column = self.cursor if cursor is None else cursor
+        self.point(row, column)
+
+    def point(self, row: int, column: int) -> None:
+        """Puts the cursor on this cell, or the nearest one that there is."""
+        chart = self._chart
+        if not chart.rows or not chart.columns:
+            self.query_one(Static).update("")
+            return
+        row = min(max(row, 0), len(chart.rows) - 1)
+        column = min(max(column, 0), len(chart.columns) - 1)
+        self.cursor = row, column
         self.query_one(Static).update(self._drawn(chart))
+        margin, width = self._widths(chart)
+        here = Region(margin + column * width, row, width, 1)
+        self.call_after_refresh(self.scroll_to_region, here, animate=False)  # it has its size then
+        self.post_message(self.Pointed(row, column))
+
+    def action_move(self, down: int, right: int) -> None:
+        row, column = self.cursor
+        self.point(row + down, column + right)
+
+    def action_choose(self) -> None:
+        if self._chart.rows:
+            self.post_message(self.Chosen(*self.cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        margin, width = self._widths(self._chart)
+        at = event.get_content_offset(self.query_one(Static))
+        if at is None or at.x < margin or at.y >= len(self._chart.rows):
+            return
+        column = (at.x - margin) // width
+        if column < len(self._chart.columns):
+            self.point(at.y, column)
+            self.action_choose()
+
+    @staticmethod
+    def _widths(chart: Map) -> tuple[int, int]:
+        """Of the rows' labels with a blank, and of a cell."""
+        most = max((max(row, default=0) for row in chart.counts), default=0)
+        margin = max((len(label) for label in (*chart.rows, chart.row_name)), default=0)
+        width = max((len(label) for label in (*chart.columns, _short(most))), default=1)
+        return margin + 1, width + 1
 
     def _drawn(self, chart: Map) -> Text:
         most = max((max(row, default=0) for row in chart.counts), default=0)
-        margin = max((len(label) for label in (*chart.rows, chart.row_name)), default=0)
-        width = max((len(label) for label in (*chart.columns, _short(most))), default=1) + 1
+        margin, width = self._widths(chart)
         variables = self.app.theme_variables
         low, high = Color.parse(variables["surface"]), Color.parse(variables["primary"])
         drawn = Text(no_wrap=True)
-        for label, counts in zip(chart.rows, chart.counts, strict=True):
-            drawn.append(f"{label:>{margin}} ")
-            for count in counts:
+        for r, (label, counts) in enumerate(zip(chart.rows, chart.counts, strict=True)):
+            drawn.append(f"{label:>{margin - 1}} ")
+            for c, count in enumerate(counts):
                 # By the logarithm: the map is there to show where there is little.
                 part = math.log1p(count) / math.log1p(most) if most else 0.0
                 ground = low.blend(high, part)
+                here = (r, c) == self.cursor
                 style = Style(
-                    color=ground.get_contrast_text(1.0).rich_color, bgcolor=ground.rich_color
+                    color=ground.get_contrast_text(1.0).rich_color,
+                    bgcolor=ground.rich_color,
+                    reverse=here,
+                    bold=here,
                 )
                 drawn.append(f"{_short(count) if count else '·':>{width}}", style)
             drawn.append("\n")
-        drawn.append(" " * (margin + 1))
+        drawn.append(" " * margin)
         for label in chart.columns:
             drawn.append(f"{label:>{width}}")
-        drawn.append(f"\n{chart.row_name:>{margin}} ↑   {chart.column_name} →")
+        drawn.append(f"\n{chart.row_name:>{margin - 1}} ↑   {chart.column_name} →")
         return drawn
 
 

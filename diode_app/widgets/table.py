@@ -160,6 +160,7 @@ class PagedTable(Actions, Vertical):
     def ask(self, query: PageQuery) -> None:
         """Shows this from now on."""
         self.query_now = replace(query, rows=min(query.rows, MOST_ROWS))
+        self.query_one(FilterBox).put(query.filter)
         self.reload()
 
     @property

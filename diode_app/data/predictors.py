@@ -1,0 +1,105 @@
+"""The registered models, asked in this process: numpy and XGBoost, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_engine.errors import ModelError
+from diode_engine.hardware import Hardware
+from diode_engine.problem import Candidate, Problem
+
+if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.models.ranking import Ranking
+    from diode_engine.registry import ModelVersion
+
+
+@dataclass(frozen=True)
+class Model:
+    """A registered model. `likeness` is that of the hardware it was looked up for to the one it
+    was trained on."""
+
+    reference: str
+    folder: Path
+    identity: str
+    hardware: Hardware
+    likeness: float
+
+    @property
+    def name(self) -> str:
+        """As a list shows it, which may hold models for several GPUs."""
+        return f"{self.reference} for {self.hardware.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """A model's answer. `ranking` is of those of the candidates at `places`, the ones that the
+    device can launch; `predicted_us` is [candidates], NaN where the model cannot say."""
+
+    ranking: Ranking
+    places: np.ndarray[tuple[int], np.dtype[np.intp]]
+    predicted_us: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+    @property
+    def taken(self) -> int | None:
+        """The place of the candidate that is taken, as at compile time: the first by predicted
+        time. None where the model can say nothing."""
+        order = self.ranking.order
+        return int(self.places[order[0]]) if len(order) else None
+
+
+def models_for(hardware: Hardware) -> tuple[Model, ...]:
+    """Those that can serve it, the one that is taken for it first."""
+    from diode_engine import registry
+
+    return tuple(_model(match.model, match.likeness) for match in registry.matches(hardware))
+
+
+def all_models(here: Hardware | None) -> tuple[Model, ...]:
+    """Every registered model that can be read, those for the hardware here first; without one,
+    the default first."""
+    from diode_engine import registry
+
+    first = () if here is None else models_for(here)
+    found = {model.folder: model for model in first}
+    for entry in sorted(registry.overview().entries, key=lambda entry: entry.taken is None):
+        if entry.manifest is not None and entry.model.folder not in found:
+            likeness = 0.0 if here is None else here.likeness(entry.manifest.hardware)
+            found[entry.model.folder] = _model(entry.model, likeness)
+    return tuple(found.values())
+
+
+def _model(version: ModelVersion, likeness: float) -> Model:
+    manifest = version.manifest
+    return Model(version.reference, version.folder, manifest.identity, manifest.hardware, likeness)
+
+
+@lru_cache(maxsize=64)
+def rank(
+    model: Model, problem: Problem, candidates: tuple[Candidate, ...], hardware: Hardware
+) -> Ranked:
+    """What the model says of candidates that are to run on this hardware. Raises ModelError where
+    it cannot be loaded."""
+    from diode_engine.resources import fits
+
+    predictor = _loaded(model.folder, model.identity)
+    places = np.flatnonzero(fits(problem, candidates, hardware))
+    ranking = predictor.rank(problem, [candidates[i] for i in places])
+    predicted = np.full(len(candidates), np.nan)
+    predicted[places] = ranking.predicted_us
+    return Ranked(ranking, places, predicted)
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: Path, identity: str) -> Predictor:
+    from diode_engine.models.predictor import Predictor
+
+    predictor = Predictor.load(folder)
+    if predictor.identity != identity:
+        raise ModelError(f"The model in {folder} was replaced meanwhile; look again.")
+    return predictor

@@ -1,0 +1,260 @@
+"""One problem in one environment: its candidates as measured and as models predict them, and
+which one each chooser would take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_app import text
+from diode_app.data import predictors
+from diode_app.data.pages import MOST_ROWS, Row
+from diode_app.data.predictors import Model, Ranked
+from diode_app.data.problems import rows_of, short
+from diode_app.data.roofline import Roofline, roofline
+from diode_engine.errors import ModelError, NothingError
+from diode_engine.problem import Candidate, Problem
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+    from diode_engine.store.query import CandidateRow, ProblemRow
+
+MODELS_SHOWN = 3  # at most, beside the measured times
+BEST, ATEN, DEFAULT, ROOFLINE = "best measured", "ATen", "max-autotune DEFAULT", "roofline ranking"
+_SIGNS = {BEST: "★", ATEN: "A", DEFAULT: "D", ROOFLINE: "R"}
+
+Times = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a chooser would take: `time_us` is measured, None where it failed or was never
+    timed; `efficiency` the best measured time divided by it. `candidate` is None where the
+    chooser can say nothing. `sure` is a model's confidence in it."""
+
+    sign: str
+    chooser: str
+    candidate: Candidate | None = None
+    time_us: float | None = None
+    efficiency: float | None = None
+    failed: str = ""
+    sure: float | None = None
+
+
+@dataclass(frozen=True)
+class ProblemView:
+    """All of a problem's page. `rows` are the candidates that have a time, the fastest first,
+    `failures` those that have none; `models` are beside the times, of `known` ones that can
+    serve the hardware. `notes` are sentences."""
+
+    row: ProblemRow
+    environments: tuple[int, ...]
+    roofline: Roofline | None
+    known: tuple[Model, ...]
+    models: tuple[Model, ...]
+    choices: tuple[Choice, ...]
+    rows: tuple[Row, ...]
+    failures: tuple[Row, ...]
+    measured_us: tuple[float, ...]  # of `rows`
+    predicted_us: Mapping[str, tuple[float, ...]]  # by model, of `rows`
+    roofline_us: tuple[float, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def problem(self) -> Problem:
+        return self.row.problem
+
+
+class NoSuchProblemError(NothingError):
+    """The store has no timings of the problem."""
+
+
+def problem_view(
+    store: Store,
+    key: str,
+    environment: int | None = None,
+    references: Sequence[str] | None = None,
+    before: ProblemView | None = None,
+) -> ProblemView:
+    """The problem with this content key, in this environment (the first one that it was measured
+    in, if None), beside the models of these references (the first that can serve its hardware).
+
+    `before` is given back where nothing of it has changed. Raises NoSuchProblemError.
+    """
+    rows = rows_of(store, key)
+    if not rows:
+        raise NoSuchProblemError(f"The store has no timings of a problem {key}.")
+    row = next((row for row in rows if row.environment_number == environment), rows[0])
+    known = predictors.models_for(row.environment.hardware)
+    models = tuple(m for m in known if references is None or m.reference in references)
+    models = models[:MODELS_SHOWN]
+    environments = tuple(each.environment_number for each in rows)
+    if before is not None and (row, environments, known, models) == (
+        before.row, before.environments, before.known, before.models
+    ):  # fmt: skip
+        return before
+    found: list[CandidateRow] = []
+    while page := _candidates(store, row, len(found)):
+        found.extend(page)
+    return _view(row, environments, known, models, found)
+
+
+def _candidates(store: Store, row: ProblemRow, offset: int) -> list[CandidateRow]:
+    from diode_engine.store.query import candidates
+
+    return candidates(store, row.number, row.environment_number, offset=offset, limit=MOST_ROWS)
+
+
+def _view(
+    row: ProblemRow,
+    environments: tuple[int, ...],
+    known: tuple[Model, ...],
+    models: tuple[Model, ...],
+    found: Sequence[CandidateRow],
+) -> ProblemView:
+    problem, hardware = row.problem, row.environment.hardware
+    candidates = tuple(c.candidate for c in found)
+    notes = []
+    answers: dict[Model, Ranked] = {}
+    for model in models:
+        try:
+            answers[model] = predictors.rank(model, problem, candidates, hardware)
+        except ModelError as error:
+            notes.append(f"{model.reference} cannot be asked: {error}")
+    if not known:
+        notes.append(f"No model that is registered serves {hardware.name}.")
+    space = in_default(problem, candidates, row.environment.torch)
+    roof, base = roofline(problem, candidates, hardware)
+    times = np.array([np.nan if c.time_us is None else c.time_us for c in found])
+    extern = np.array([c.is_extern for c in candidates], np.bool_)
+
+    takers: list[tuple[str, str, int | None, float | None]] = [
+        (_SIGNS[BEST], BEST, _least(times), None),
+        (_SIGNS[ATEN], ATEN, _least(np.where(extern, times, np.nan)), None),
+        (_SIGNS[DEFAULT], DEFAULT, _least(np.where(space, times, np.nan)), None),
+    ]
+    takers += [
+        (str(i), model.reference, answer.taken, answer.ranking.confidence)
+        for i, (model, answer) in enumerate(answers.items(), 1)
+    ]
+    takers.append((_SIGNS[ROOFLINE], ROOFLINE, _least(base), None))
+    choices = [_choice(sign, name, at, sure, found, row) for sign, name, at, sure in takers]
+
+    shown = []
+    for i, c in enumerate(found):
+        signs = "".join(sign for sign, _, at, _ in takers if at == i)
+        predicted = {m.reference: float(a.predicted_us[i]) for m, a in answers.items()}
+        kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
+        shown.append(_row(i + 1, c, row, signs, kind, predicted, float(base[i])))
+    timed = int(np.count_nonzero(~np.isnan(times)))  # the failed ones come last
+    return ProblemView(
+        row=row,
+        environments=environments,
+        roofline=roof,
+        known=known,
+        models=models,
+        choices=tuple(choices),
+        rows=tuple(shown[:timed]),
+        failures=tuple(shown[timed:]),
+        measured_us=tuple(times[:timed].tolist()),
+        predicted_us={m.reference: tuple(a.predicted_us[:timed].tolist())
+                      for m, a in answers.items()},
+        roofline_us=tuple(base[:timed].tolist()),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def in_default(
+    problem: Problem, candidates: Sequence[Candidate], torch: str
+) -> npt.NDArray[np.bool_]:
+    """[n] which of these max-autotune offers with its search space DEFAULT, by this torch."""
+    from diode_engine.validation import default_space
+    from diode_engine.validation.choosers import kernel_keys
+
+    offered = set(kernel_keys(default_space(problem, torch)))
+    return np.array([key in offered for key in kernel_keys(candidates)], np.bool_)
+
+
+def _least(values: Times) -> int | None:
+    known = np.flatnonzero(~np.isnan(values))
+    return int(known[np.argmin(values[known])]) if len(known) else None
+
+
+def _choice(
+    sign: str,
+    name: str,
+    at: int | None,
+    sure: float | None,
+    found: Sequence[CandidateRow],
+    row: ProblemRow,
+) -> Choice:
+    if at is None:
+        return Choice(sign, name)
+    taken = found[at]
+    efficiency = None
+    if taken.time_us is not None and row.best_us is not None:
+        efficiency = row.best_us / taken.time_us
+    failed = "" if taken.time_us is not None else _failures(taken)
+    return Choice(sign, name, taken.candidate, taken.time_us, efficiency, failed, sure)
+
+
+def _row(
+    rank: int,
+    c: CandidateRow,
+    row: ProblemRow,
+    signs: str,
+    kind: str,
+    predicted: Mapping[str, float],
+    base: float,
+) -> Row:
+    timed = c.time_us is not None and row.best_us is not None
+    efficiency = row.best_us / c.time_us if timed else None  # type: ignore[operator]
+    record: dict[str, Any] = {
+        "rank": rank,
+        "candidate": short(c.candidate),
+        "time_us": c.time_us,
+        "efficiency": efficiency,
+        **{f"{name} us": _known(us) for name, us in predicted.items()},
+        **{f"{name} error": _error(us, c.time_us) for name, us in predicted.items()},
+        "roofline_us": _known(base),
+        "spread_us": c.spread_us,
+        "timings": c.timings,
+        "space": kind,
+        "failures": dict(c.failures),
+        "taken by": signs,
+        **c.candidate.to_dict(),
+    }
+    cells = {
+        "rank": str(rank),
+        "taken by": signs,
+        "candidate": short(c.candidate),
+        "time_us": text.microseconds(c.time_us),
+        "efficiency": text.ratio(efficiency),
+        "roofline_us": text.microseconds(_known(base)),
+        "spread_us": text.microseconds(c.spread_us),
+        "timings": str(c.timings),
+        "space": kind,
+        "failures": _failures(c),
+    }
+    for name in predicted:
+        cells[f"{name} us"] = text.microseconds(record[f"{name} us"])
+        cells[f"{name} error"] = text.change(record[f"{name} error"])
+    return Row(c.candidate.key, cells, record)
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _error(predicted: float, measured: float | None) -> float | None:
+    """As a part of the measured time."""
+    return None if measured is None or np.isnan(predicted) else predicted / measured - 1
+
+
+def _failures(c: CandidateRow) -> str:
+    words = [f"{name} ×{n}" if n > 1 else name for name, n in c.failures.items()]
+    return ", ".join(words).replace("_", " ")

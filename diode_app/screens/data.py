@@ -1,0 +1,212 @@
+"""Data: every problem that was timed, with its best candidate beside ATen's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static
+
+from diode_app import text
+from diode_app.actions import Action
+from diode_app.data.problems import (
+    Preview,
+    known_values,
+    parse_key,
+    preview,
+    problems_page,
+    suggestions,
+)
+from diode_app.data.source import Look
+from diode_app.screens.base import DiodeScreen, SettingsChanged
+from diode_app.screens.data_files import FILE_ACTIONS, FileActions
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.space_map import SpaceMapScreen
+from diode_app.session import Session
+from diode_app.settings import PROBLEM_COLUMNS
+from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.modals import Choose
+from diode_app.widgets.reading import Reading
+from diode_app.widgets.table import Column, PagedTable
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+_LABELS = {
+    "problem": "id", "b": "B", "m": "M", "n": "N", "k": "K", "best": "best µs", "aten": "ATen µs",
+    "efficiency": "ATen eff.", "candidates": "tried", "gpu": "GPU",
+}  # fmt: skip
+_LEFT = frozenset({"op", "dtype", "layout", "align", "bias", "gpu", "fastest"})
+_UNSORTED = frozenset({"layout", "align", "bias", "fastest"})
+_BAR = 24
+_NEXT = (
+    Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
+    Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
+)
+
+
+def _columns(keys: tuple[str, ...]) -> list[Column]:
+    return [
+        Column(key, _LABELS.get(key, key), sortable=key not in _UNSORTED, right=key not in _LEFT)
+        for key in keys
+    ]
+
+
+class DataScreen(FileActions, DiodeScreen):
+    """The list; Enter opens a problem's page."""
+
+    MODE = "data"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
+    ACTIONS = (
+        Action("data.open", "enter", "Open", "The page of this problem.",
+               "diode-engine data show {problem} --store={store}", footer=False),
+        Action("data.map", "m", "Map", "How many problems have which sizes.",
+               "diode-engine data map {filter} --store={store}"),
+        *FILE_ACTIONS,
+        Action("data.columns", "k", "Columns", "Choose the columns of the list.", footer=False),
+        Action("data.list", "l", "Everything", "Take the filter away.",
+               "diode-engine data problems {filter} --store={store}", footer=False),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    DataScreen {
+        #data-preview { height: auto; border-top: solid $panel; padding: 0 1; }
+        &.-low #data-preview { display: none; }
+    }
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._known: dict[str, list[str]] = {}
+        self._previewing: Reading[Preview | None] = Reading(
+            self, session.source, self._show_preview, self.fail
+        )
+
+    def body(self) -> ComposeResult:
+        yield PagedTable(
+            self.session,
+            _columns(self.session.settings.problem_columns),
+            problems_page,
+            what="problems",
+            sort="problem",
+            filter_hint="op:mm dtype:bf16 m<=64 k%8!=0 -layout:row/col efficiency<0.8",
+            suggest=suggestions(self._known),
+        )
+        yield Static(id="data-preview")
+        yield EmptyState(
+            "There are no timings yet",
+            "Problems come with the timings of their kernels: from a file, or from this machine's "
+            "GPUs.",
+            _NEXT, id="data-empty",
+        )  # fmt: skip
+
+    @property
+    def table(self) -> PagedTable:
+        return self.query_one(PagedTable)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#data-empty").display = False
+        self.table.focus_rows()
+
+    def look_changed(self, look: Look) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        super().reload()
+        self.table.reload()
+
+    def reader(self) -> Callable[[Store], tuple[bool, dict[str, list[str]]]]:
+        def read(store: Store) -> tuple[bool, dict[str, list[str]]]:
+            from diode_engine.store.query import problems
+
+            return bool(problems(store, limit=1)), known_values(store)
+
+        return read
+
+    def show(self, snapshot: tuple[bool, dict[str, list[str]]]) -> None:
+        there, known = snapshot
+        self._known.update(known)
+        empty = self.query_one("#data-empty")
+        if empty.display is there:
+            empty.display = not there
+            self.table.display = there
+            self.query_one("#data-preview").display = there
+            if there:
+                self.table.focus_rows()
+            else:
+                self.query("#data-empty Button").first().focus()
+
+    # The one that the cursor is on
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        rows = {row.key: row.record for row in self.table.page.rows}
+        return rows.get(self.table.pointed or "", {})
+
+    def values(self) -> Mapping[str, object]:
+        return {
+            **super().values(),
+            "problem": self.record.get("id"),
+            "filter": tuple(self.table.query_now.filter.split()),
+        }
+
+    def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
+        key = event.key
+        self._previewing.ask(lambda store: preview(store, key))
+
+    def _show_preview(self, found: Preview | None) -> None:
+        panel = self.query_one("#data-preview", Static)
+        if found is None:
+            panel.update("")
+            return
+        row = found.row
+        lines = [
+            Content.assemble((str(row.problem), "bold"), f"  on {row.environment.hardware.name}")
+        ]
+        for name, us in found.fastest:
+            best = found.fastest[0][1] / us
+            lines.append(
+                Content.assemble(
+                    (text.bar(best, _BAR), "$primary"),
+                    f" {best:.3f} {text.microseconds(us):>10} µs  {name}",
+                )
+            )
+        rest = [f"{found.more:,} more were slower" if found.more else "",
+                f"{row.failed:,} failed" if row.failed else ""]  # fmt: skip
+        lines.append(Content.styled(", ".join(filter(None, rest)), "$text-muted"))
+        panel.update(Content("\n").join(lines))
+
+    # Actions
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        self.app.push_screen(ProblemScreen(self.session, *parse_key(event.key)))
+
+    def action_open(self) -> None:
+        if self.table.pointed is not None:
+            self.app.push_screen(ProblemScreen(self.session, *parse_key(self.table.pointed)))
+
+    def action_map(self) -> None:
+        now = self.table.query_now
+        self.app.push_screen(SpaceMapScreen(self.session, now.filter, self._narrow))
+
+    def _narrow(self, query: str) -> None:
+        self.table.ask(replace(self.table.query_now, filter=query, page=0))
+
+    def action_list(self) -> None:
+        self.table.ask(replace(self.table.query_now, filter="", page=0))
+
+    def action_columns(self) -> None:
+        async def choose() -> None:
+            now = self.session.settings.problem_columns
+            chosen = await self.app.push_screen_wait(
+                Choose("Columns of the problems", PROBLEM_COLUMNS, now)
+            )
+            if chosen:
+                wanted = replace(self.session.settings, problem_columns=chosen)
+                self.post_message(SettingsChanged(wanted))
+                self.table.set_columns(_columns(chosen))
+
+        self.run_worker(choose(), group="acting", exit_on_error=False)

@@ -1,0 +1,91 @@
+"""Timings from files into the store, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from diode_app.actions import Action
+from diode_app.data.commands import run_command
+from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.modals import Prompt
+
+SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst")
+
+FILE_ACTIONS = (
+    Action("data.import-file", "f", "Import", "Add the timings of a dataset file.",
+           "diode-engine data import {file} --store={store}"),
+    Action("data.export-file", "x", "To file", "Write all timings to a dataset file.",
+           "diode-engine data export {target} --store={store}"),
+    Action("data.import-shipped", "i", "Import shipped", "Import the timings that come with Diode.",
+           "diode-engine data import datasets/*/*.msgpack.zst --store={store}", footer=False,
+           does="app.import_shipped"),
+)  # fmt: skip
+
+
+class FileActions(DiodeScreen):
+    """A mixin. The work is done by headless commands, which go on where the dashboard is left;
+    an import is in the list of runs."""
+
+    def values(self) -> Mapping[str, object]:
+        return {"file": None, "target": "timings.msgpack.zst"}
+
+    def action_import_file(self) -> None:
+        async def bring() -> str | None:
+            self.session.source.must_be_writable()
+            given = await self.app.push_screen_wait(
+                Prompt("Import the timings of which file?", f"{Path.cwd()}/", check=_check_file)
+            )
+            if given is None:
+                return None
+            file = Path(given).expanduser()
+            self.notify(f"Importing {file.name} ...", markup=False)
+            told = await run_command(
+                ["data", "import", str(file.absolute()), f"--store={self.session.path}"]
+            )
+            done = json.loads(told)
+            if not done["timings"]:
+                return f"All of {file.name} was in the store before."
+            there = f" {done['there']:,} more were there before." if done["there"] else ""
+            return f"{done['timings']:,} timings of {file.name} are in the store.{there}"
+
+        self.act(bring, "imports a file")
+
+    def action_export_file(self) -> None:
+        async def write() -> str | None:
+            given = await self.app.push_screen_wait(
+                Prompt(
+                    "Write all timings of the store to which file?",
+                    str(Path.cwd() / "timings.msgpack.zst"),
+                    check=_check_target,
+                )
+            )
+            if given is None:
+                return None
+            target = Path(given).expanduser()
+            if target.exists() and not await self.confirmed(
+                f"{target} exists already. Replace it?", "Replace it"
+            ):
+                return None
+            self.notify(f"Writing {target.name} ...", markup=False)
+            told = await run_command(
+                ["data", "export", str(target.absolute()), f"--store={self.session.path}"]
+            )
+            return f"{json.loads(told)['timings']:,} timings are in {target}."
+
+        self.act(write, "exports the timings")
+
+
+def _check_file(given: str) -> str | None:
+    path = Path(given).expanduser()
+    return None if path.is_file() else f"There is no file {path}."
+
+
+def _check_target(given: str) -> str | None:
+    path = Path(given).expanduser()
+    if not path.name.endswith(SUFFIXES):
+        return f"The name must end in one of {', '.join(SUFFIXES)}."
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent}."
+    return None

@@ -1,0 +1,251 @@
+"""The page of a problem: its candidates as measured and as models predict them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static, TabbedContent, TabPane
+
+from diode_app import text
+from diode_app.actions import Action
+from diode_app.data.problem import Choice, ProblemView, problem_view
+from diode_app.data.problems import short
+from diode_app.screens.base import DiodeScreen
+from diode_app.session import Session
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.modals import Choose
+from diode_app.widgets.plot import Line, Lines, Plot
+from diode_app.widgets.table import Column
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+
+def _columns(models: tuple[str, ...]) -> list[Column]:
+    of_models = [
+        column
+        for i, name in enumerate(models, 1)
+        for column in (
+            Column(f"{name} us", f"{i}: µs", right=True),
+            Column(f"{name} error", f"{i}: error", right=True),
+        )
+    ]
+    return [
+        Column("rank", "#", right=True),
+        Column("taken by", "taken", sortable=False),
+        Column("candidate", "candidate"),
+        Column("time_us", "µs", right=True),
+        Column("efficiency", "eff.", right=True),
+        *of_models,
+        Column("roofline_us", "R: µs", right=True),
+        Column("space", "space"),
+        Column("spread_us", "spread", right=True),
+        Column("timings", "timings", right=True),
+    ]
+
+
+_FAILED = (
+    Column("taken by", "taken", sortable=False),
+    Column("candidate", "candidate"),
+    Column("failures", "why", sortable=False),
+    Column("space", "space"),
+    Column("timings", "timings", right=True),
+)
+
+
+class ProblemScreen(DiodeScreen):
+    """`key` is the problem's content key, `environment` the number of the one to begin with (the
+    first that it was measured in, if None)."""
+
+    MODE = "data"
+    HELP_TITLE = "A problem"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
+    ACTIONS = (
+        Action("problem.back", "escape", "Back", "To where this page was opened."),
+        Action("problem.show", "c", "Candidates", "Those that have a time, the fastest first.",
+               "diode-engine data show {key} --store={store}"),
+        Action("problem.failed", "f", "Failed", "The candidates that have no time."),
+        Action("problem.plot", "p", "Plot", "Measured and predicted times over the rank, or the "
+               "table again."),
+        Action("problem.models", "m", "Models", "Choose the models beside the measured times."),
+        Action("problem.environment", "v", "Next GPU", "The next GPU or software that it was "
+               "timed with.", footer=False),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    ProblemScreen {
+        #problem-title { height: 1; padding: 0 1; text-style: bold; }
+        #problem-facts { height: auto; padding: 0 1; color: $text-muted; }
+        #problem-choices { height: auto; padding: 0 1; }
+        TabbedContent { height: 1fr; }
+        TabPane { padding: 0; }
+        Plot { height: 15; }
+        &.-low Plot { display: none; }
+        &.-plot Plot { display: block; height: 1fr; }
+        &.-plot TabbedContent { display: none; }
+    }
+    """
+
+    def __init__(self, session: Session, key: str, environment: int | None = None) -> None:
+        super().__init__(session)
+        self._key = key
+        self._environment = environment
+        self._references: tuple[str, ...] | None = None
+        self._view: ProblemView | None = None
+
+    def body(self) -> ComposeResult:
+        yield Static(id="problem-title", markup=False)
+        yield Static(id="problem-facts", markup=False)
+        yield Static("Asking the models ...", id="problem-choices")
+        with TabbedContent(initial="tab-candidates"):
+            with TabPane("Candidates", id="tab-candidates"):
+                yield HeldTable(
+                    self.session, _columns(()), what="candidates", id="problem-candidates"
+                )
+            with TabPane("Failed", id="tab-failed"):
+                yield HeldTable(
+                    self.session, _FAILED, what="failed candidates", id="problem-failures"
+                )
+        yield Plot("No candidate of this problem has a time.")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#problem-candidates", HeldTable).focus_rows()
+
+    def reader(self) -> Callable[[Store], ProblemView]:
+        key, environment = self._key, self._environment
+        references, before = self._references, self._view
+        return lambda store: problem_view(store, key, environment, references, before)
+
+    def values(self) -> Mapping[str, object]:
+        return {"key": self._key}
+
+    def show(self, snapshot: ProblemView) -> None:
+        if snapshot is self._view:
+            return
+        view, self._view = snapshot, snapshot
+        self.query_one("#problem-title", Static).update(
+            f"{view.problem}" + (f"  bias {view.problem.bias}" if view.problem.op.biased else "")
+        )
+        self.query_one("#problem-facts", Static).update(_facts(view))
+        self.query_one("#problem-choices", Static).update(_choices(view.choices))
+        table = self.query_one("#problem-candidates", HeldTable)
+        table.set_columns(_columns(tuple(view.predicted_us)))
+        table.hold(view.rows)
+        self.query_one("#problem-failures", HeldTable).hold(view.failures)
+        tabs = self.query_one(TabbedContent)
+        tabs.get_tab("tab-candidates").label = f"Candidates {len(view.rows):,}"
+        tabs.get_tab("tab-failed").label = f"Failed {len(view.failures):,}"
+        self._draw(view)
+
+    def _draw(self, view: ProblemView) -> None:
+        ranks = tuple(range(1, len(view.rows) + 1))
+        curves = {"measured": view.measured_us, **view.predicted_us, "roofline": view.roofline_us}
+        self.query_one(Plot).show(
+            Lines(
+                [Line(name, ranks, times) for name, times in curves.items()],
+                x_label="rank by measured time",
+                y_label="µs",
+                log_y=True,
+            )
+        )
+
+    # Actions
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def _tab(self, tab: str) -> None:
+        self.remove_class("-plot")
+        self.query_one(TabbedContent).active = tab
+        for table in self.query_one(f"#{tab}").query(HeldTable):
+            table.focus_rows()
+
+    def action_show(self) -> None:
+        self._tab("tab-candidates")
+
+    def action_failed(self) -> None:
+        self._tab("tab-failed")
+
+    def action_plot(self) -> None:
+        self.toggle_class("-plot")
+        if not self.has_class("-plot"):
+            self._tab(self.query_one(TabbedContent).active)
+
+    def action_environment(self) -> None:
+        if self._view is None or len(self._view.environments) < 2:
+            self.notify("It was timed on one GPU with one software only.")
+            return
+        there = self._view.environments
+        now = there.index(self._view.row.environment_number)
+        self._environment = there[(now + 1) % len(there)]
+        self.reload()
+
+    def action_models(self) -> None:
+        view = self._view
+        if view is None or not view.known:
+            self.notify("There is no model to choose.")
+            return
+
+        async def choose() -> None:
+            names = [model.reference for model in view.known]
+            now = [model.reference for model in view.models]
+            chosen = await self.app.push_screen_wait(Choose("Models to show", names, now))
+            if chosen is not None:
+                self._references = chosen
+                self.reload()
+
+        self.run_worker(choose(), group="acting", exit_on_error=False)
+
+
+def _facts(view: ProblemView) -> str:
+    row, roof = view.row, view.roofline
+    e = row.environment
+    software = [f"torch {e.torch}", f"Triton {e.triton}", f"driver {e.driver}"]
+    where = " · ".join([e.hardware.name, *(word for word in software if not word.endswith(" "))])
+    if len(view.environments) > 1:
+        now = view.environments.index(row.environment_number) + 1
+        where += f" ({now} of {len(view.environments)}: v)"
+    lines = [where]
+    work = f"{text.number(row.problem.flops / 1e9, 3)} GFLOP"
+    if roof is None:
+        lines.append(f"{work} · no roofline: the features do not know this type.")
+    else:
+        bound = "compute" if roof.compute_bound else "memory"
+        reached = (
+            ""
+            if row.best_us is None
+            else f", the best reaches {100 * roof.share(row.best_us):.0f} %"
+        )
+        lines.append(
+            f"{work} · {text.size(round(roof.bytes))} · {roof.intensity:,.0f} FLOP/byte · "
+            f"{bound}-bound: {text.microseconds(roof.time_us)} µs{reached}"
+        )
+    return "\n".join([*lines, *view.notes])
+
+
+def _choices(choices: tuple[Choice, ...]) -> Content:
+    """What each chooser would take, in columns."""
+    width = max(len(choice.chooser) for choice in choices)
+    lines = []
+    for choice in choices:
+        if choice.candidate is None:
+            words, style = "cannot say", "$text-muted"
+        elif choice.time_us is None:
+            words, style = (
+                f"{short(choice.candidate)}, which failed: {choice.failed}",
+                "$text-error",
+            )
+        else:
+            words = f"{text.microseconds(choice.time_us):>10} µs {text.ratio(choice.efficiency)}  "
+            words += short(choice.candidate)
+            style = ""
+        sure = "" if choice.sure is None else f"  sure {choice.sure:.2f}"
+        lines.append(
+            Content.assemble(
+                (choice.sign, "bold $primary"), f" {choice.chooser:<{width}} ", (words, style), sure
+            )
+        )
+    return Content("\n").join(lines)
