@@ -14,12 +14,12 @@ from diode_engine import features
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
-from diode_engine.models.fitting import Progress
+from diode_engine.models.fitting import Examples, Progress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
 from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import Report, Settings, examples, fit
+from diode_engine.training.fit import Report, Settings, fit
 from diode_engine.training.splits import folds
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
@@ -62,7 +62,7 @@ def learn_confidence(
             continue
         seen = places_of(part.learned)
         hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-        judged = examples(part.judged, hardware)
+        judged = Examples.of(part.judged, hardware)
         log_us = answers_of(members, judged.x).astype(np.float64)
         library = judged.x[:, features.NAMES.index("aten")] > 0
         for start, count in zip(judged.starts, judged.counts, strict=True):

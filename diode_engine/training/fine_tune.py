@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from diode_engine.errors import TrainingError
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Coverage
-from diode_engine.models.fitting import Checkpoint, Progress
+from diode_engine.models.fitting import Checkpoint, Examples, Progress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
@@ -21,7 +21,7 @@ from diode_engine.training.distil import (
     part,
     with_timings,
 )
-from diode_engine.training.fit import DISTILLED, Report, Settings, examples, fitted_and_watched
+from diode_engine.training.fit import DISTILLED, Report, Settings, fitted_and_watched
 
 
 def fine_tune(
@@ -54,7 +54,7 @@ def fine_tune(
         drawn = far_from(drawn_problems(coverage, settings.lessons, seed=seed), timed)
         taught = lessons(teacher, coverage, hardware, drawn, torch=torch, seed=seed)
         learned, checks = (
-            with_timings(side, teacher, examples(rows, hardware))
+            with_timings(side, teacher, Examples.of(rows, hardware))
             for side, rows in zip(part(taught), (fitted, watched), strict=True)
         )
         network = replace(settings.distilled, seed=seed)

@@ -98,17 +98,6 @@ def learnable(table: TimingTable) -> TimingTable:
     return table.take(known & (table.failure == 0))
 
 
-def examples(table: TimingTable, hardware: Hardware) -> Examples:
-    """What models are fitted to, of rows that are `learnable`."""
-    rows = np.argsort(table.problem, kind="stable")
-    problem, candidate = table.problem[rows], table.candidate[rows]
-    return Examples(
-        features.matrix(table.problems, table.candidates, problem, candidate, hardware),
-        np.log(table.time_us[rows]).astype(np.float32),
-        problem,
-    )
-
-
 def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, TimingTable]:
     """(the rows to fit to, those that early stopping watches). Raises TrainingError where there
     are too few problems for either."""
@@ -144,7 +133,7 @@ def fit(
     fitted, watched = fitted_and_watched(table, seed=seed)
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
-    train, held_out = examples(fitted, hardware), examples(watched, hardware)
+    train, held_out = Examples.of(fitted, hardware), Examples.of(watched, hardware)
     settings = settings or Settings()
     data = dataset_key(table) if checkpoints is not None else ""
     members: list[TimingModel] = []

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_engine.models.fitting import efficiency
+from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import Ensemble, answers_of
 from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
-from diode_engine.training.fit import DISTILLED, FAMILIES, TEACHER, Report, Settings, examples, fit
+from diode_engine.training.fit import DISTILLED, FAMILIES, TEACHER, Report, Settings, fit
 from diode_engine.training.splits import folds
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def search(
                 ),
             )  # fmt: skip
             hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-            judged = examples(part.judged, hardware)
+            judged = Examples.of(part.judged, hardware)
             reached = efficiency(judged, Ensemble.mean(list(answers_of(members, judged.x))))
             gaps += [np.log(reached)] * len(judged.starts)
             trial.report(float(np.exp(np.mean(gaps))), number)

@@ -21,7 +21,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problem import Problem
 from diode_engine.table import TimingTable
 from diode_engine.training.distil import drawn_problems, lessons, with_timings
-from diode_engine.training.fit import Settings, examples, fit, learnable
+from diode_engine.training.fit import Settings, fit, learnable
 from diode_engine.training.search import Trial, search
 from diode_engine.training.splits import split
 from diode_engine.training.train import train
@@ -64,7 +64,7 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     known = taught.examples.x[:, features.NAMES.index("triton")]
     assert np.all(aten + known == 1)  # nothing of templates that were not timed
 
-    timed = examples(learned, H200)
+    timed = Examples.of(learned, H200)
     both = with_timings(taught, teacher, timed)
     assert isinstance(both.examples, Examples)
     assert len(both.examples.starts) == 6 + len(timed.starts)
@@ -84,7 +84,7 @@ def shifted(table: TimingTable, problems: np.ndarray, factor: float) -> TimingTa
 def geomean(model: registry.ModelVersion | Artifact, table: TimingTable) -> float:
     artifact = model if isinstance(model, Artifact) else load_artifact(model.folder)
     us = Predictor(artifact).predict_table(table)
-    judged = examples(table, H200)
+    judged = Examples.of(table, H200)
     order = np.argsort(table.problem, kind="stable")
     return efficiency(judged, np.log(us[order]).astype(np.float32))
 
