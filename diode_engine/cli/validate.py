@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     help="NAME, NAME@VERSION or a model's folder. [default: the one for the timings' GPU]",
 )
 @store_option
+@click.option("--query", default="", help="Judge on the problems that this filter query finds.")
 @click.option(
     "--dataset",
     metavar="FILE",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 def validate(
     reference: str | None,
     store: Path,
+    query: str,
     dataset: Path | None,
     only_held_out: bool,
     kind: str | None,
@@ -95,6 +97,8 @@ def validate(
     from diode_engine.training.splits import split
     from diode_engine.validation import Report
 
+    if dataset is not None and query:
+        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
     if kind is None and family is not None:
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
     if kind is not None and (reference is not None or figure is not None):
@@ -119,10 +123,10 @@ def validate(
     else:
         with existing(store) as opened:
             spec = {
-                "model": reference, "held_out": only_held_out, "cross_validate": kind,
-                "family": family,
+                "model": reference, "query": query or None, "held_out": only_held_out,
+                "cross_validate": kind, "family": family,
             }  # fmt: skip
-            report = _as_run(opened, spec, lambda check: judge(opened.read(), check))
+            report = _as_run(opened, spec, lambda check: judge(opened.read(query), check))
     if as_json:
         click.echo(json.dumps(report.to_dict(), allow_nan=False))
     elif isinstance(report, Report):
@@ -270,16 +274,21 @@ def _as_run(
         store.finish_run(run, state, message)
 
 
-def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float], str]:
+def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | str], str]:
     """What a list of runs shows, and as a sentence."""
     from diode_engine.validation import Report
 
     if not isinstance(report, Report):
         together = report.together()
         assert together is not None  # a part without an answer is an error before
-        figures: dict[str, float] = {"problems": together.problems, "efficiency": together.geomean}
-        return figures, f"{report.family}, {report.kind}: {together.geomean:.3f} of the best"
-    figures = {"problems": report.problems, "efficiency": report.efficiency}
+        judged = f"{report.family}, {report.kind}"
+        figures: dict[str, float | str] = {
+            "judged": judged, "problems": together.problems, "efficiency": together.geomean
+        }  # fmt: skip
+        return figures, f"{judged}: {together.geomean:.3f} of the best"
+    figures = {
+        "judged": report.model, "problems": report.problems, "efficiency": report.efficiency
+    }  # fmt: skip
     if report.errors is not None:
         figures["log_rmse"] = report.errors.rmse_log
     if report.calibration is not None:

@@ -75,8 +75,19 @@ def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: P
         assert opened.result(failed.id) is None
     assert kept is not None
     assert (kept["format"], len(kept["cases"])) == ("diode-validation", 12)
+    assert done.progress["judged"] == "tripled@0"
     assert failed.message is not None
     assert "no model for NVIDIA H200" in failed.message
+
+
+def test_on_the_problems_of_a_query(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    run("data", "import", dataset, "--store", store)
+    arguments = ("validate", "--store", store, "--model", model, "--all", "--json")
+    sizes = sorted(case["problem"]["M"] for case in json.loads(run(*arguments).out)["cases"])
+    some = json.loads(run(*arguments, "--query", f"m<={sizes[3]}").out)["cases"]
+    assert sorted(case["problem"]["M"] for case in some) == [m for m in sizes if m <= sizes[3]]
+    assert run(*arguments, "--query", "wings:2").code == 1
 
 
 def test_timings_of_the_models_gpu_and_triton(
@@ -182,6 +193,7 @@ def test_options_that_do_not_go_together(run: Run, dataset: Path, model: Path) -
         ("--family", "trees"),
         ("--cross-validate", "folds", "--model", model),
         ("--cross-validate", "folds", "--figure", "a.svg"),
+        ("--query", "op:mm"),
     ):
         ran = run("validate", "--dataset", dataset, *arguments)
         assert (ran.code, ran.out) == (2, "")
