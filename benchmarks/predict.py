@@ -1,35 +1,49 @@
-"""How long it takes to rank the whole candidate space of a problem that was never asked about.
+"""How long it takes to load a model, and to rank the whole candidate space of a problem that was
+never asked about.
 
     python benchmarks/predict.py [MODEL FOLDER]
 
-Without a model: a network (256, 256, 128) and 400 trees of depth 9 with made-up weights of the
-usual size. The reference in the same run is torch evaluating the same network on feature rows
-that are there already; a ratio below 1 is faster. Threads are as the environment sets them.
+Without a model: an ensemble (three networks and 400 trees) and a distilled network of the usual
+sizes with made-up weights. One thread; the reference in the same run is torch evaluating one
+256-256-128 network on feature rows that are there already. A ratio below 1 is faster. Then whether
+20 fresh processes, with 1 to 4 threads, choose by the same bits. Targets: a problem in 1 ms, a
+load in 50 ms.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+if __name__ == "__main__":
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
 
 import numpy as np
 
 from diode_engine import features
 from diode_engine.encoding import _encode
 from diode_engine.hardware import H200
-from diode_engine.models.artifact import load_artifact
+from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.distilled import quantized
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
-from diode_engine.models.members import Ensemble
 from diode_engine.models.network import Network
+from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problem import Candidate, Problem
 
 PROBLEMS = 200
+PROCESSES = 20
+COVERAGE = Coverage(("mm triton::mm",), ("float16", "bfloat16", "float32"))
 
 
 def space() -> tuple[Candidate, ...]:
@@ -59,9 +73,9 @@ def rows(problem: Problem, candidates: tuple[Candidate, ...]) -> np.ndarray:
     return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), H200)
 
 
-def made_up_network() -> Network:
+def made_up_network(hidden: tuple[int, ...], outputs: int = 1) -> Network:
     rng = np.random.default_rng(0)
-    sizes = (len(features.NAMES), 256, 256, 128, 1)
+    sizes = (len(features.NAMES), *hidden, outputs)
     layers = tuple(
         (
             rng.standard_normal(pair).astype(np.float32) / np.float32(pair[0] ** 0.5),
@@ -74,12 +88,21 @@ def made_up_network() -> Network:
     return Network(-edge, edge, zero, one, layers, True)
 
 
-def made_up_trees(candidates: tuple[Candidate, ...]) -> TimingModel:
+def made_up_models(folder: Path, candidates: tuple[Candidate, ...]) -> dict[str, Path]:
     rng = np.random.default_rng(1)
     x = np.concatenate([rows(problem, candidates[::14]) for problem in new_problems(200, 1)])
     noise = rng.normal(0, 1, len(x)).astype(np.float32)
     examples = Examples(x, x[:, features.BASE] + noise, np.repeat(np.arange(200), len(x) // 200))
-    return fit_trees(examples, examples, TreesSettings(rounds=400, patience=400))
+    trees = fit_trees(examples, examples, TreesSettings(rounds=400, patience=400))
+    network = made_up_network((256, 256, 128))
+    members: dict[str, tuple[TimingModel, ...]] = {
+        "an ensemble": (trees, network, network, network),
+        "a distilled network": (quantized(made_up_network((128, 64), 4), x),),
+    }
+    for name, of_one in members.items():
+        manifest = Manifest("made-up", "", H200, COVERAGE, Data())
+        save_artifact(folder / name, manifest, of_one)
+    return {name: folder / name for name in members}
 
 
 def median_ms(work: Callable[[Problem], object], problems: list[Problem]) -> float:
@@ -93,17 +116,55 @@ def median_ms(work: Callable[[Problem], object], problems: list[Problem]) -> flo
     return 1e3 * statistics.median(took)
 
 
+LOAD = """
+import sys, time
+import numpy
+started = time.perf_counter()
+from pathlib import Path
+from diode_engine.models.predictor import Predictor
+imported = time.perf_counter()
+Predictor.load(Path(sys.argv[1]))
+print(1e3 * (imported - started), 1e3 * (time.perf_counter() - imported))
+"""
+
+
+def load_ms(folder: Path) -> tuple[float, float]:
+    """(the import of what loads and asks a model, the load), without numpy's import; the
+    medians of seven fresh processes."""
+    took = [
+        [float(v) for v in subprocess.check_output([sys.executable, "-c", LOAD, folder]).split()]
+        for _ in range(7)
+    ]
+    imported, loaded = (statistics.median(part) for part in zip(*took, strict=True))
+    return imported, loaded
+
+
+def answers(folder: Path) -> str:
+    """A digest of what the model says of ten problems, bit for bit."""
+    predictor, candidates = Predictor.load(folder), space()
+    digest = hashlib.sha256()
+    for problem in new_problems(10, 2):
+        digest.update(predictor.predict_us(problem, candidates).tobytes())
+    return digest.hexdigest()
+
+
+def different_answers(folder: Path) -> int:
+    """How many different digests fresh processes with 1, 2 and 4 threads give."""
+    found = set()
+    for place in range(PROCESSES):
+        threads = str((1, 2, 4)[place % 3])
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, __file__, "--answers", str(folder)]
+        found.add(subprocess.check_output(command, env=environment))
+    return len(found)
+
+
 def main() -> None:
     import torch
 
-    candidates = space()
-    problems = new_problems(PROBLEMS, 0)
-    network = made_up_network()
-    if len(sys.argv) > 1:
-        models = {"the model": Ensemble(load_artifact(Path(sys.argv[1])).members)}
-    else:
-        models = {"network": network, "trees": made_up_trees(candidates)}
-
+    torch.set_num_threads(1)
+    candidates, problems = space(), new_problems(PROBLEMS, 0)
+    network = made_up_network((256, 256, 128))
     modules: list[torch.nn.Module] = []
     for weight, bias in network.layers:
         linear = torch.nn.Linear(*weight.shape)
@@ -114,20 +175,30 @@ def main() -> None:
     with torch.inference_mode():
         torch_ms = median_ms(lambda p: reference(ready[p]).argmin(), problems)
 
-    print(f"{len(candidates)} candidates, {PROBLEMS} new problems, median a problem")
-    print(f"{'torch, the network alone (reference)':44s}{torch_ms:8.3f} ms{1:8.2f}")
-
     def line(what: str, ms: float) -> None:
-        print(f"{what:44s}{ms:8.3f} ms{ms / torch_ms:8.2f}")
+        print(f"{what:46s}{ms:8.3f} ms{ms / torch_ms:8.2f}")
 
-    line("features", median_ms(lambda p: rows(p, candidates), problems))
+    print(f"{len(candidates)} candidates, {PROBLEMS} new problems, median a problem")
+    line("torch, one network alone (reference)", torch_ms)
+    line("features", median_ms(lambda p: features.space(p, candidates, H200), problems))
     line("encoding a space not seen before", median_ms(lambda p: _encode(candidates), problems))
-    for name, model in models.items():
-        line(
-            f"features and {name}",
-            median_ms(lambda p, m=model: m.predict(rows(p, candidates)).argmin(), problems),
-        )
+    with tempfile.TemporaryDirectory() as made:
+        if len(sys.argv) > 1:
+            folders = {"the model": Path(sys.argv[1])}
+        else:
+            folders = made_up_models(Path(made), candidates)
+        for name, folder in folders.items():
+            predictor = Predictor.load(folder)
+            asked = median_ms(lambda p, it=predictor: it.predict_us(p, candidates), problems)
+            line(f"features and {name}", asked)
+            imported, loaded = load_ms(folder)
+            print(f"{f'loading {name}':46s}{loaded:8.3f} ms, after imports of {imported:.0f} ms")
+            different = different_answers(folder)
+            print(f"  {different} different answers of {PROCESSES} processes, 1 to 4 threads")
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--answers"]:
+        print(answers(Path(sys.argv[2])))
+    else:
+        main()

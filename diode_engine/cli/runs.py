@@ -219,7 +219,7 @@ def cancel(run: int, store: Path) -> int:
 def resume(run: int, store: Path) -> None:
     """Start a run that failed, died or was cancelled again, in a process of its own.
 
-    A collection goes on where it was, a training begins anew. The number of the new run goes to
+    It goes on where it was: see docs/runs.md. The number of the new run goes to
     stdout.
     """
     from diode_engine.runs import resume as start_again

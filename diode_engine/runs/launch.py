@@ -57,7 +57,7 @@ def repeat(store: Store, run: int) -> Run:
 
 def resume(store: Store, run: int) -> Run:
     """Starts the command of a run that failed, died or was cancelled again, as a new run that
-    names it; a collection goes on where it was, a training begins anew.
+    names it; a collection and a training go on where they were.
 
     Raises RunError where it is not over, is done, is gone on with already, or does not know its
     command.
