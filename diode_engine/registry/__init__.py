@@ -12,6 +12,7 @@ from diode_engine.registry.aliases import (
     aliases_for,
     default_for,
     history,
+    last_change,
     remove_alias,
     rollback,
     set_alias,
@@ -27,6 +28,7 @@ from diode_engine.registry.choice import (
     load_predictor,
     matches,
 )
+from diode_engine.registry.comparison import side_by_side
 from diode_engine.registry.facts import Action, Event, Facts, Status
 from diode_engine.registry.overview import Entry, Overview, overview
 from diode_engine.registry.references import resolve
@@ -67,6 +69,7 @@ __all__ = [
     "facts_of",
     "history",
     "import_model",
+    "last_change",
     "lineage",
     "list_models",
     "load_predictor",
@@ -81,6 +84,7 @@ __all__ = [
     "set_default",
     "set_note",
     "set_verdict",
+    "side_by_side",
     "sources",
     "status_of",
     "tag",

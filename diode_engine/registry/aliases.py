@@ -161,14 +161,7 @@ def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersi
     before has been removed, ModelError where it cannot be loaded any more.
     """
     with facts.changing(slug) as document:
-        earlier = _earlier(document, alias)
-        now = document.aliases.get(alias)
-        if not earlier or now is None:
-            raise NoSuchModelError(
-                f"The alias {alias} of {slug} has not been changed here; there is nothing to go "
-                "back to."
-            )
-        before = earlier[-1]
+        now, before = _change(document, slug, alias)
         model = None
         if before is None:
             del document.aliases[alias]
@@ -179,6 +172,23 @@ def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersi
         if alias == DEFAULT:
             document.models[now] = replace(document.of(now), status=Status.RETIRED)
     return model
+
+
+def last_change(slug: str, alias: str = DEFAULT) -> tuple[str, str | None]:
+    """(what the user's alias stands for, what `rollback` would have it stand for). Raises
+    NoSuchModelError where there is nothing to go back to."""
+    return _change(facts.read(slug), slug, alias)
+
+
+def _change(document: Document, slug: str, alias: str) -> tuple[str, str | None]:
+    earlier = _earlier(document, alias)
+    now = document.aliases.get(alias)
+    if not earlier or now is None:
+        raise NoSuchModelError(
+            f"The alias {alias} of {slug} has not been changed here; there is nothing to go back "
+            "to."
+        )
+    return now, earlier[-1]
 
 
 def _earlier(document: Document, alias: str) -> list[str | None]:

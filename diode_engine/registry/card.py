@@ -15,6 +15,8 @@ _METRICS = {
     "efficiency_p10": "efficiency, 10th percentile",
     "efficiency_worst": "efficiency, worst",
     "log_rmse": "error of log time (RMSE)",
+    "calibration_error": "error of its confidence (expected calibration error)",
+    "calibration_error_by_chance": "of which chance alone would make about",
 }
 
 

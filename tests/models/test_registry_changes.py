@@ -40,14 +40,17 @@ def test_rolling_back_goes_through_the_history(model: Path, ship: Ship, shipped:
     first, second, third = (registry.register(model, "mine") for _ in range(3))
     for promoted in (first, second):
         registry.set_default(promoted)
+    assert registry.last_change(SLUG) == ("mine@2", "mine@1")
     assert registry.rollback(SLUG) == first
+    assert registry.last_change(SLUG) == ("mine@1", None)
     assert default() == "mine@1"
     registry.set_default(third, reason="better")
     assert registry.rollback(SLUG, reason="worse") == first
     assert registry.rollback(SLUG) is None  # what Diode ships counts again
     assert default() == "gemm@1"
-    with pytest.raises(NoSuchModelError, match="nothing to go back to"):
-        registry.rollback(SLUG)
+    for ask in (registry.rollback, registry.last_change):
+        with pytest.raises(NoSuchModelError, match="nothing to go back to"):
+            ask(SLUG)
     told = [(str(e.event), e.before, e.model, e.reason) for e in registry.history(SLUG)]
     assert told == [
         ("alias", None, "mine@1", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -201,7 +201,7 @@ def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> Non
     if len(models) < 2:
         raise click.UsageError("Name two models or more to compare.")
     found = [registry.resolve(model, hardware) for model in models]
-    columns = [_compared(model) for model in found]
+    columns = [registry.side_by_side(model) for model in found]
     names = list(dict.fromkeys(name for column in columns for name in column))
     if as_json:
         lines = [
@@ -214,26 +214,6 @@ def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> Non
         click.echo(aligned(["", *(model.reference for model in found)], rows))
     if len({column.get("problems") for column in columns}) > 1:
         diagnostics.warn("The models were judged on different problems.")
-
-
-def _compared(model: ModelVersion) -> dict[str, Any]:
-    m = model.manifest
-    flat: dict[str, Any] = {}
-    for name, value in m.metrics.items():
-        if isinstance(value, dict):
-            flat.update({f"{name} {k}": v for k, v in value.items() if not isinstance(v, dict)})
-        elif not isinstance(value, list):
-            flat[name] = value
-    return {
-        "hardware": m.hardware.name,
-        "family": m.family,
-        "torch": ", ".join(m.torch),
-        "triton": ", ".join(m.triton),
-        "trained problems": m.data.problems,
-        "trained timings": m.data.timings,
-        "bytes": sum(entry["bytes"] for entry in m.files),
-        **flat,
-    }
 
 
 @click.command()
