@@ -152,7 +152,8 @@ def train(
     metrics = _metrics(Artifact(manifest, members, confidence), judged)
     if base is not None:
         metrics["efficiency_of_base"] = _metrics(base, judged)["efficiency"]
-    notes = f"The metrics are on {problems} problems that this model has not seen."
+    seen_by_base = False if base is None else base.manifest.everything
+    notes = _notes(problems, seen_by_base)
     if everything:
         learned = learnable(one)
         members = fitted(learned, lambda member, p: report(f"{member}, all problems", p))
@@ -163,7 +164,8 @@ def train(
             "This model has seen all problems. The metrics are those of one made the same way "
             f"without {problems} of them, on these."
         )
-    manifest = replace(manifest, metrics=metrics, notes=notes, everything=everything)
+    seen = everything or seen_by_base
+    manifest = replace(manifest, metrics=metrics, notes=notes, everything=seen)
     with tempfile.TemporaryDirectory(prefix="diode-model-") as folder:
         made = Path(folder) / name
         save_artifact(made, manifest, members, confidence)
@@ -177,6 +179,17 @@ def train(
         held_out_problems=problems,
         left_out=_left_out(table, one),
         seconds=time.monotonic() - began,
+    )
+
+
+def _notes(problems: int, seen_by_base: bool | None) -> str:
+    """What the metrics are on, of a model that was not trained on everything itself."""
+    if seen_by_base is False:
+        return f"The metrics are on {problems} problems that this model has not seen."
+    has = "has" if seen_by_base else "may have"
+    return (
+        f"The metrics are on {problems} problems that took no part in the tuning, but the model "
+        f"that was tuned {has} seen them."
     )
 
 
@@ -247,6 +260,12 @@ def _metrics(model: Artifact, held_out: TimingTable) -> dict[str, Any]:
     }
     if report.errors is not None:
         metrics["log_rmse"] = report.errors.rmse_log
+    if report.calibration is not None:
+        metrics["calibration_error"] = report.calibration.error
+        metrics["calibration_error_by_chance"] = report.calibration.chance
+        metrics["efficiency_surest"] = {
+            str(share): summary.geomean for share, summary in report.calibration.surest.items()
+        }
     return metrics
 
 

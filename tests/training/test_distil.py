@@ -105,6 +105,12 @@ def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
     mine = world.take(np.isin(world.problem, theirs))
     rest = world.take(rows[world.problem] < 128)
     tuned = train(mine, base=base, settings=SMALL).model
+    assert tuned.manifest.everything is False
+    for seen, said in ((True, "has seen them"), (None, "may have seen them")):
+        spoilt = replace(base, manifest=replace(base.manifest, everything=seen))
+        manifest = train(mine, base=spoilt, settings=SMALL).model.manifest
+        assert manifest.everything is seen
+        assert said in manifest.notes
     assert tuned.reference == "ensemble@2"
     assert tuned.manifest.family == "distilled"
     assert tuned.manifest.data.base == base.manifest.identity
