@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ def _command(store: str | None, read_only: bool, theme: str | None, version: boo
 
         click.echo(f"diode-tui {__version__}")
         return 0
+    # A widget is many small objects: by Python's own thresholds the garbage collector passes a
+    # third of a key's time over them, and now and then holds the screen up for 0.1 s and more.
+    gc.set_threshold(20_000, 50, 100)
     try:
         from diode_app.app import create_app
     except ModuleNotFoundError as error:

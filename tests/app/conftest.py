@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from textual import constants
@@ -31,7 +32,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing moves by itself."""
+    """Nothing moves by itself, and the tests' garbage is collected."""
+    monkeypatch.setattr("diode_app.app.gc", SimpleNamespace(freeze=lambda: None))
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
 
