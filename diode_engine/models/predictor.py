@@ -14,6 +14,7 @@ from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
 from diode_engine.models.distilled import DistilledNetwork
 from diode_engine.models.members import Ensemble, answers_of
+from diode_engine.models.protocol import Matrix
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
@@ -74,6 +75,11 @@ class Predictor:
         out = np.full((len(members), len(candidates)), np.nan)
         out[:, ~np.isnan(predicted)] = np.exp(members)
         return out
+
+    def log_us(self, x: Matrix) -> Times:
+        """[n] natural logarithms of microseconds for feature rows [n, F] (features.matrix), also
+        of what the model was not trained on."""
+        return Ensemble.mean(list(answers_of(self._members, x))).astype(np.float64)
 
     def _one(self, problem: Problem, candidates: Sequence[Candidate]) -> tuple[Times, Times]:
         """[n] as `predict_us`, and [members, known] log times of those that are not NaN."""

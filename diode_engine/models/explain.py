@@ -1,0 +1,86 @@
+"""Why a model predicts that one candidate is faster than another on the same problem.
+
+The features that differ between the two are put into groups. Each group's part of the difference
+in log time is its Shapley value (Shapley, A Value for n-Person Games, 1953), the other candidate
+being the baseline (baseline Shapley: Sundararajan and Najmi, The Many Shapley Values for Model
+Explanation, ICML 2020): the mean over all orders in which the groups could go over from the one
+candidate's values to the other's. With few groups it is computed exactly, for any model, and the
+parts multiply to the ratio of the two predicted times. The rows in between belong to no kernel
+that there is: a part says what the model makes of a group, not what would be measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Candidate, Problem
+
+# Every column that does not follow from the problem alone.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "kind of kernel": (
+        "aten", "triton", "triton_tma", "decompose_k", "aten_bias_addmm", "log2_k_split",
+    ),
+    "tile": (
+        "log2_block_m", "log2_block_n", "log2_block_k", "log2_tile", "log2_over_m",
+        "log2_over_n", "log2_tile_intensity", "efficiency_m", "efficiency_n", "efficiency_k",
+        "even_k",
+    ),
+    "waves": (
+        "log2_group_m", "log2_tiles_m", "log2_tiles_n", "log2_tiles", "log2_waves",
+        "log2_waves_resident", "fill", "fill_resident",
+    ),
+    "pipeline": ("stages", "log2_k_iterations", "log2_in_flight", "pipelined", "depth"),
+    "warps and memory on chip": (
+        "log2_warps", "log2_shared", "log2_accumulator", "log2_registers",
+        "blocks_per_multiprocessor", "threads_share", "shared_share", "wgmma", "spilled",
+    ),
+    "roofline": (
+        "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_extra_us",
+        "log2_base_us", "compute_share", "dram_share", "l2_share", "latency_share",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`factors` has, by group, what it multiplies the baseline's predicted time by to come to
+    the candidate's: below 1 where it speaks for the candidate. Times are in microseconds."""
+
+    candidate_us: float
+    baseline_us: float
+    factors: Mapping[str, float]
+
+
+def explain(
+    predictor: Predictor, problem: Problem, candidate: Candidate, baseline: Candidate
+) -> Explanation | None:
+    """Why the model's time of the candidate differs from that of the baseline; None where it
+    cannot say one of them."""
+    us = predictor.predict_us(problem, (candidate, baseline))
+    if np.isnan(us).any():
+        return None
+    pair = features.matrix(
+        (problem,), (candidate, baseline), np.zeros(2, np.intp), np.arange(2), predictor.hardware
+    )
+    group_of = {name: g for g, names in enumerate(GROUPS.values()) for name in names}
+    column = np.array([group_of.get(name, -1) for name in features.NAMES])
+    # Row s has the candidate's values of the groups whose bits are set in s.
+    n = len(GROUPS)
+    sets = np.arange(1 << n)
+    taken = (sets[:, None] >> np.maximum(column, 0)) & 1 == 1
+    log_us = predictor.log_us(np.where(taken, pair[0], pair[1]))
+    size = np.array([s.bit_count() for s in range(1 << n)])
+    factors = {}
+    for g, name in enumerate(GROUPS):
+        without = sets[(sets >> g) & 1 == 0]
+        # How many orders have exactly these groups before g.
+        orders = [math.factorial(k) * math.factorial(n - 1 - k) for k in size[without]]
+        steps = log_us[without | (1 << g)] - log_us[without]
+        factors[name] = math.exp(float(np.dot(orders, steps)) / math.factorial(n))
+    return Explanation(float(us[0]), float(us[1]), factors)

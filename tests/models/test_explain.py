@@ -1,0 +1,80 @@
+"""What each group of features adds to the difference between two candidates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.hardware import H200
+from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.explain import GROUPS, explain
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Candidate, Problem
+from diode_engine.table import TimingTable
+
+PROBLEM = Problem.make("mm", 512, 384, 2048, "bfloat16")
+WIDE = Candidate.make(
+    "triton::mm", BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, num_stages=4, num_warps=8, GROUP_M=8
+)
+SMALL = Candidate.make(
+    "triton::mm", BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, num_stages=2, num_warps=4, GROUP_M=8
+)
+
+
+class Rule:
+    """A model that is a function of columns."""
+
+    family = "rule"
+    suffix = ".rule"
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def predict(self, x):
+        return self.rule(lambda name: x[:, features.NAMES.index(name)]).astype(np.float32)
+
+
+@pytest.fixture
+def predictor(table: TimingTable):
+    manifest = Manifest("rule", "rule", H200, Coverage.of(table), Data())
+    return lambda rule: Predictor(Artifact(manifest, (Rule(rule),)))
+
+
+def test_every_column_that_candidates_differ_in_is_in_one_group():
+    named = [name for names in GROUPS.values() for name in names]
+    assert sorted(named) == sorted(features.NAMES[features.OF_PROBLEM :])
+
+
+def test_the_factors_multiply_to_the_ratio_of_the_times(predictor):
+    def rule(x):
+        return 0.1 * x("stages") * x("log2_warps") - 0.3 * np.maximum(x("log2_tile"), x("fill"))
+
+    found = explain(predictor(rule), PROBLEM, WIDE, SMALL)
+    assert found is not None
+    assert math.prod(found.factors.values()) == pytest.approx(
+        found.candidate_us / found.baseline_us, rel=1e-5
+    )
+
+
+def test_a_group_that_the_model_does_not_look_at_has_no_part(predictor):
+    found = explain(predictor(lambda x: x("stages") / 2), PROBLEM, WIDE, SMALL)
+    assert found is not None
+    assert found.factors["pipeline"] == pytest.approx(math.e)  # (4 - 2) / 2
+    others = [factor for group, factor in found.factors.items() if group != "pipeline"]
+    assert others == pytest.approx([1] * len(others))
+
+
+def test_groups_that_only_count_together_share_it_equally(predictor):
+    found = explain(predictor(lambda x: x("stages") * x("log2_warps")), PROBLEM, WIDE, SMALL)
+    assert found is not None
+    # 4·3 - 2·2 = 8; by the two orders (4-2)·2 + 4·(3-2), and 2·(3-2) + (4-2)·3.
+    assert math.log(found.factors["pipeline"]) == pytest.approx((4 + 6) / 2)
+    assert math.log(found.factors["warps and memory on chip"]) == pytest.approx((4 + 2) / 2)
+
+
+def test_nothing_is_said_of_what_the_model_does_not_know(predictor):
+    rule = predictor(lambda x: x("stages"))
+    assert explain(rule, PROBLEM, WIDE, Candidate.make("cutlass::mm")) is None
