@@ -52,6 +52,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Time the problems of this shapeset (as capture writes it, or torch-diode) or dataset; "
     "may be repeated. Nothing is drawn then, unless a source is named too.",
 )
+@click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
+@click.option(
+    "--dtypes", metavar="TYPE,...", default="", help="Only of these: bf16, fp16, fp32, tf32."
+)
+@click.option(
+    "--layouts", metavar="A/B,...", default="", help="Only of these operands: row/row, row/col, ..."
+)
+@click.option(
+    "--search-space",
+    type=click.Choice(("EXHAUSTIVE", "DEFAULT"), case_sensitive=False),
+    default="EXHAUSTIVE",
+    show_default=True,
+    help="Inductor's space of candidates that is timed.",
+)
 @click.option(
     "--budget",
     type=click.IntRange(1),
@@ -100,6 +114,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 def collect(
     store: Path, problems: int, sources: tuple[str, ...], files: tuple[Path, ...],
+    ops: str, dtypes: str, layouts: str, search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
     workers: int | None, direct: bool, compiles: int | None, plan_only: bool,
 ) -> None:  # fmt: skip
@@ -109,18 +124,24 @@ def collect(
     stdout as JSON; with --plan those of the plan do.
     """
     from diode_engine.collect.plan import Plan, read_candidates
-    from diode_engine.collect.sources import mixed, problems_in
+    from diode_engine.collect.sources import Wanted, mixed, problems_in
     from diode_engine.errors import NothingError
 
     if candidates is not None and budget is not None:
         raise click.UsageError("Give --budget or --candidates, not both.")
+    if candidates is not None and search_space == "DEFAULT":
+        raise click.UsageError("--candidates names them: leave out --search-space.")
     if compiles is not None and not (direct and budget):
         raise click.UsageError("--compiles goes with --direct and --budget.")
-    todo = [problem for file in files for problem in problems_in(file, seed)]
+    wanted = Wanted(*(tuple(filter(None, names.split(","))) for names in (ops, dtypes, layouts)))
+    todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
     if sources or not files:
-        todo += mixed(problems, seed, sources)
+        todo += mixed(problems, seed, sources, wanted)
     fixed = None if candidates is None else read_candidates(candidates)
-    plan = Plan.of(todo, budget=budget, whole=whole, fixed=fixed, compiles=compiles)
+    plan = Plan.of(
+        todo, budget=budget, whole=whole, fixed=fixed, compiles=compiles,
+        default=search_space == "DEFAULT",
+    )  # fmt: skip
     if not len(plan):
         raise NothingError("There are no problems in what was given; name a source or a file.")
     if plan_only:
@@ -142,6 +163,7 @@ def collect(
         )
         spec = {
             "problems": problems, "source": list(sources), "file": [str(f) for f in files],
+            "ops": ops, "dtypes": dtypes, "layouts": layouts, "search_space": search_space,
             "budget": budget, "whole": whole, "seed": seed, "compiles": compiles,
             "candidates": None if candidates is None else str(candidates),
         }  # fmt: skip

@@ -42,11 +42,12 @@ class CandidatePlan:
     them that it offers. With a budget: first what every user meets (ATen, decompose_k, the
     DEFAULT space), then a spread over the plausible rest, half of it at random and half
     neighbours of the fastest so far, so that the region where the best kernel lies is known
-    best. With a model's advice the spread has four quarters: the kernels that the model
-    expects to be fastest, those that may be faster still as far as its members disagree,
-    random ones, which keep what is learned unbiased, and neighbours. A budget is not spent on
-    kernels that do not fit the device. With a limit on compiles, once that many kernels beyond
-    the first were handed out that are not `at_hand`, only those follow that are.
+    best; of the DEFAULT space alone there is no rest. With a model's advice the spread has four
+    quarters: the kernels that the model expects to be fastest, those that may be faster still as
+    far as its members disagree, random ones, which keep what is learned unbiased, and neighbours.
+    A budget is not spent on kernels that do not fit the device. With a limit on compiles, once
+    that many kernels beyond the first were handed out that are not `at_hand`, only those follow
+    that are.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class CandidatePlan:
             offered = [c for c in offered if c in wanted]
         budget = selection.budget
         first = [c for c in offered if c in default or "BLOCK_M" not in c.config]
-        rest = [c for c in offered if c not in set(first)]
+        rest = [] if selection.default else [c for c in offered if c not in set(first)]
         if budget is not None:
             rest = [c for c in rest if plausible(problem, c)]
             rest = list(itertools.compress(rest, fits(problem, rest, hardware)))
             self._random.shuffle(rest)
         for candidate in offered:
             self.record(candidate, done.get(candidate.key))
-        known = sum(c.key in done for c in offered)
+        known = sum(c.key in done for c in (first if selection.default else offered))
         self._first = [c for c in first if c.key not in done]
         self._rest = [c for c in rest if c.key not in done]
         self._places = np.array([_place(c) for c in self._rest]).reshape(-1, 6)

@@ -24,19 +24,21 @@ GPU_SECONDS = 0.03
 @dataclass(frozen=True)
 class Selection:
     """Which candidates of a problem are timed: all that Inductor offers, at most `budget` of
-    them (see CandidatePlan for which), or those of `fixed` that it offers. With a budget,
-    `compiles` limits how many kernels beyond the first are compiled for this problem, where
-    problems share them."""
+    them (see CandidatePlan for which), or those of `fixed` that it offers; with `default` only
+    those of the DEFAULT space. With a budget, `compiles` limits how many kernels beyond the first
+    are compiled for this problem, where problems share them."""
 
     budget: int | None = None
     fixed: tuple[Candidate, ...] | None = None
     compiles: int | None = None
+    default: bool = False
 
-    def size(self, space: SpaceSize) -> SpaceSize:
-        """How many candidates that is of a space; of fixed ones, at most."""
+    def size(self, problem: Problem) -> SpaceSize:
+        """How many of this problem's candidates that is; of fixed ones, at most."""
         if self.fixed is not None:
             libraries = sum(c.is_extern for c in self.fixed)
             return SpaceSize(libraries, len(self.fixed) - libraries)
+        space = space_size(problem, default=self.default)
         if self.budget is None:
             return space
         libraries = min(space.libraries, self.budget)
@@ -45,7 +47,8 @@ class Selection:
     def __str__(self) -> str:
         if self.fixed is not None:
             return f"{len(self.fixed)} named candidates"
-        return "all candidates" if self.budget is None else f"up to {self.budget} candidates"
+        whole = "DEFAULT candidates" if self.default else "candidates"
+        return f"all {whole}" if self.budget is None else f"up to {self.budget} {whole}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Entry:
     @property
     def size(self) -> SpaceSize:
         """How many candidates are expected."""
-        return self.selection.size(space_size(self.problem))
+        return self.selection.size(self.problem)
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,12 @@ class Plan:
         whole: int = 0,
         fixed: Sequence[Candidate] | None = None,
         compiles: int | None = None,
+        default: bool = False,
     ) -> Plan:
         """Each problem once: the first `whole` with all their candidates, the others with
-        `fixed` or at most `budget` (all, if neither is given), compiling at most `compiles`."""
-        most = Selection(budget, None if fixed is None else tuple(fixed), compiles)
+        `fixed` or at most `budget` (all, if neither is given) of the EXHAUSTIVE or the `default`
+        space, compiling at most `compiles`."""
+        most = Selection(budget, None if fixed is None else tuple(fixed), compiles, default)
         return cls(
             tuple(
                 Entry(problem, Selection() if i < whole else most)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diode_engine.problem import Problem
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.validation.default_space import default_space
+from diode_engine.validation.exhaustive_space import exhaustive_counts
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,11 @@ class SpaceSize:
         return self.libraries + self.kernels
 
 
-def space_size(problem: Problem, torch: str = "") -> SpaceSize:
+def space_size(problem: Problem, torch: str = "", *, default: bool = False) -> SpaceSize:
     """The size of the EXHAUSTIVE space, with persistent TMA, of this problem under a version of
-    torch (the newest known one, if empty)."""
-    space = exhaustive_space(problem, torch)
+    torch (the newest known one, if empty), or of the `default` one."""
+    if not default:
+        return SpaceSize(*exhaustive_counts(problem, torch))
+    space = default_space(problem, torch)
     libraries = sum(candidate.is_extern for candidate in space)
     return SpaceSize(libraries, len(space) - libraries)

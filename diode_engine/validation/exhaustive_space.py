@@ -25,17 +25,34 @@ _TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divis
 def exhaustive_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     """The candidates, ATen's first, as this version of torch has them (the newest known one
     where it is empty or not a version). The DEFAULT space is part of it."""
+    first, grids = _parts(problem, torch)
+    return first + tuple(c for template, grid in grids for c in _tiled(template, *grid))
+
+
+def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
+    """How many candidates of libraries that space has, and how many kernels: quicker than to
+    make them."""
+    first, grids = _parts(problem, torch)
+    libraries = sum(candidate.is_extern for candidate in first)
+    return libraries, len(first) - libraries + sum(len(_configs(*grid)) for _, grid in grids)
+
+
+_Grid = tuple[int, int, int, tuple[int, ...]]  # the blocks' reach, warps
+
+
+def _parts(problem: Problem, torch: str) -> tuple[tuple[Candidate, ...], list[tuple[str, _Grid]]]:
+    """The candidates without tiles, and the grids of those with."""
     default = default_space(problem, torch)
     first = tuple(c for c in default if c.is_extern or c.template == "decompose_k")
     if len(first) == len(default):  # K is only split
-        return first
+        return first, []
     m, n, k = (_reach(size) for size in (problem.M, problem.N, problem.K))
     if problem.op.batched:
-        return first + _tiled("triton::bmm", m, n, k, _WARPS)
-    tiled = _tiled("triton::mm", m, n, k, _WARPS)
+        return first, [("triton::bmm", (m, n, k, _WARPS))]
+    grids: list[tuple[str, _Grid]] = [("triton::mm", (m, n, k, _WARPS))]
     if _tma(problem):
-        tiled += _tiled("triton::mm_persistent_tma", m, n, k, _TMA_WARPS)
-    return first + tiled
+        grids.append(("triton::mm_persistent_tma", (m, n, k, _TMA_WARPS)))
+    return first, grids
 
 
 def _reach(size: int) -> int:
@@ -47,20 +64,28 @@ def _reach(size: int) -> int:
 def _tiled(
     template: str, m: int, n: int, k: int, warps_tried: tuple[int, ...]
 ) -> tuple[Candidate, ...]:
-    """The distinct configs after blocks are cut to the problem, and warps to the tile."""
-    found: dict[tuple[int, ...], None] = {}
-    for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS, warps_tried):
-        bm, bn, bk = min(bm, m), min(bn, n), min(bk, k)
-        if -(-bm * bn // (32 * warps)) <= _MOST_ACCUMULATORS:
-            for stages in _STAGES:
-                found[bm, bn, bk, stages, min(warps, bm * bn // 256)] = None
     return tuple(
         Candidate.make(
             template, BLOCK_M=bm, BLOCK_N=bn, BLOCK_K=bk, GROUP_M=_GROUP_M,
             num_stages=stages, num_warps=warps,
         )
-        for bm, bn, bk, stages, warps in found
+        for bm, bn, bk, stages, warps in _configs(m, n, k, warps_tried)
     )  # fmt: skip
+
+
+@cache
+def _configs(
+    m: int, n: int, k: int, warps_tried: tuple[int, ...]
+) -> tuple[tuple[int, int, int, int, int], ...]:
+    """The distinct configs after blocks are cut to the problem, and warps to the tile:
+    BLOCK_M, BLOCK_N, BLOCK_K, stages, warps."""
+    found: dict[tuple[int, int, int, int, int], None] = {}
+    for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS, warps_tried):
+        bm, bn, bk = min(bm, m), min(bn, n), min(bk, k)
+        if -(-bm * bn // (32 * warps)) <= _MOST_ACCUMULATORS:
+            for stages in _STAGES:
+                found[bm, bn, bk, stages, min(warps, bm * bn // 256)] = None
+    return tuple(found)
 
 
 def _tma(problem: Problem) -> bool:

@@ -37,6 +37,16 @@ def test_a_plan_is_shown_and_nothing_is_made(tmp_path: Path, capsys) -> None:
     assert not store.exists()
 
 
+def test_what_is_wanted_is_planned(tmp_path: Path, capsys) -> None:
+    arguments = ["-q", "collect", "--plan", f"--store={tmp_path / 's.db'}", "--problems=9",
+                 "--ops=mm,bmm", "--dtypes=bf16", "--search-space=default"]  # fmt: skip
+    assert main(arguments) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert set(plan["by_op"]) <= {"mm", "bmm"}
+    assert list(plan["by_type"]) == ["bfloat16"]
+    assert plan["by_selection"]["all DEFAULT candidates"]["candidates"] <= 9 * 50
+
+
 def test_a_file_alone_is_timed_alone(tmp_path: Path, capsys) -> None:
     shapes = tmp_path / "s.json"
     write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
@@ -53,6 +63,8 @@ def test_a_file_alone_is_timed_alone(tmp_path: Path, capsys) -> None:
         (["--file", "missing.json"], 2, "does not exist"),
         (["--candidates", "BROKEN"], 1, "not valid JSON"),
         (["--candidates", "BROKEN", "--budget", "3"], 2, "not both"),
+        (["--candidates", "BROKEN", "--search-space=DEFAULT"], 2, "leave out --search-space"),
+        (["--dtypes", "bf16,fp7"], 1, "no type 'fp7'"),
     ],
 )
 def test_what_cannot_be_planned_is_a_sentence(

@@ -131,6 +131,16 @@ def test_named_candidates_are_those_that_are_offered() -> None:
     assert set(handed_out(plan)) == {OFFERED[-1], OFFERED[0]}
 
 
+def test_of_the_default_space_nothing_else_is_handed_out() -> None:
+    selection = Selection(default=True)
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=selection)
+    assert set(handed_out(plan)) == set(DEFAULT)
+    few = Selection(3, default=True)
+    done = {OFFERED[-1].key: 1.0, DEFAULT[0].key: 1.0}  # one of another space
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=few, done=done)
+    assert len(handed_out(plan)) == 2
+
+
 # Plans
 
 
@@ -155,6 +165,13 @@ def test_a_summary_adds_up() -> None:
     }
     assert summary["by_selection"]["up to 100 candidates"] == {"problems": 1, "candidates": 100}
     assert summary["seconds"] == pytest.approx(summary["candidates"] / rate.a_second, abs=0.1)
+
+
+def test_a_plan_of_the_default_space() -> None:
+    summary = Plan.of([PROBLEM], default=True).summary(expected_rate([], gpus=1, cores=1))
+    assert summary["candidates"] == len(DEFAULT)
+    assert summary["compiles"] == sum(not c.is_extern for c in DEFAULT)
+    assert list(summary["by_selection"]) == ["all DEFAULT candidates"]
 
 
 def test_the_rate_is_that_of_the_last_collection_that_took_enough() -> None:

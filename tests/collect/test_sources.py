@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from diode_engine.collect.sources import (
     SOURCES,
+    Wanted,
     mixed,
     moderate,
     parse_source,
@@ -106,6 +107,27 @@ def test_a_mix_goes_on_where_one_source_ends() -> None:
     problems = mixed(100, 0, ("grid:m=3,n=64,k=64", "skinny"))
     assert len(problems) == 100
     assert sum((p.M, p.N, p.K) == (3, 64, 64) for p in problems) == 16
+
+
+def test_only_wanted_problems_are_drawn() -> None:
+    wanted = Wanted(("bmm", "addmm"), ("tf32",), ("row/col",))
+    problems = mixed(40, 0, wanted=wanted)
+    assert len(problems) == 40
+    assert {str(p.op) for p in problems} <= {"bmm", "addmm"}
+    assert {(p.dtype, p.allow_tf32) for p in problems} == {(DType.FLOAT32, True)}
+    assert {(p.a.layout, p.b.layout) for p in problems} == {(Layout.ROW, Layout.COL)}
+    fp32 = mixed(20, 0, ("grid",), Wanted(types=("fp32",)))
+    assert not any(p.allow_tf32 for p in fp32)
+
+
+def test_a_source_without_wanted_problems_comes_to_its_end() -> None:
+    assert mixed(5, 0, ("attention",), Wanted(ops=("addmm",))) == []
+
+
+@pytest.mark.parametrize("given", [{"ops": ("conv",)}, {"types": ("fp8",)}, {"layouts": ("row",)}])
+def test_what_cannot_be_wanted_is_refused(given: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(CollectionError, match="to collect; there are"):
+        Wanted(**given)
 
 
 @pytest.mark.parametrize(

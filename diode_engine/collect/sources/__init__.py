@@ -9,10 +9,15 @@ from diode_engine.collect.sources.mix import (
     problems_in,
 )
 from diode_engine.collect.sources.shapeset import read_shapeset, write_shapeset
+from diode_engine.collect.sources.wanted import LAYOUTS, OPS, TYPES, Wanted
 
 __all__ = [
     "DEFAULT_SHARES",
+    "LAYOUTS",
+    "OPS",
     "SOURCES",
+    "TYPES",
+    "Wanted",
     "mixed",
     "moderate",
     "parse_source",

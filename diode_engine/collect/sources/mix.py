@@ -11,6 +11,7 @@ from typing import Any, Protocol, get_type_hints
 from diode_engine.collect.sources.layers import Attention, Transformers, Zoo
 from diode_engine.collect.sources.shapeset import is_shapeset, read_shapeset
 from diode_engine.collect.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
+from diode_engine.collect.sources.wanted import Wanted
 from diode_engine.errors import CollectionError
 from diode_engine.problem import DType, Problem
 
@@ -92,10 +93,14 @@ def _value(text: str, kind: Any) -> Any:
     return kind(text)
 
 
-def mixed(count: int, seed: int, sources: Sequence[str] = ()) -> list[Problem]:
+def mixed(
+    count: int, seed: int, sources: Sequence[str] = (), wanted: Wanted | None = None
+) -> list[Problem]:
     """`count` distinct problems of moderate size from these sources (as `parse_source` takes
     them), well mixed: in equal shares, or in DEFAULT_SHARES of the usual ones where none is
-    named. Fewer where the sources have no more. Raises as `parse_source` does."""
+    named; `wanted` ones only. Fewer where the sources have no more. Raises as `parse_source`
+    does."""
+    wanted = wanted or Wanted()
     shares = dict.fromkeys(sources, 1.0) or dict(DEFAULT_SHARES)
     streams = {name: parse_source(name).problems(seed) for name in shares}
     stale = dict.fromkeys(streams, 0)
@@ -104,7 +109,12 @@ def mixed(count: int, seed: int, sources: Sequence[str] = ()) -> list[Problem]:
     while len(taken) < count and streams:
         name = rng.choices(list(streams), [shares[n] for n in streams])[0]
         problem = next(streams[name], None)
-        if problem is not None and moderate(problem) and problem not in taken:
+        if (
+            problem is not None
+            and moderate(problem)
+            and wanted.holds(problem)
+            and problem not in taken
+        ):
             taken[problem] = None
             stale[name] = 0
             continue
