@@ -58,8 +58,20 @@ class Request:
             "query": self.query or None,
             "dataset": None if self.dataset is None else str(self.dataset),
             "search": self.trials or None,
-            "settings": asdict(self.settings),
+            **_changed(asdict(self.settings), asdict(Settings())),
         }
+
+
+def _changed(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are not the usual ones, as "network.epochs"."""
+    changed: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            inner = _changed(value, usual[name])
+            changed |= {f"{name}.{key}": other for key, other in inner.items()}
+        elif value != usual[name]:
+            changed[name] = value
+    return changed
 
 
 def train_from_store(

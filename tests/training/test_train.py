@@ -101,6 +101,8 @@ def test_each_family_is_trained_and_registered(
     (run,) = [run for run in store.runs() if run.kind == "train"]
     assert run.state is RunState.DONE
     assert run.spec["family"] == family
+    assert run.spec["trees.rounds"] == 60
+    assert "trees.l2" not in run.spec
     assert run.message == f"registered as {family}@1"
     curves = store.curves(run.id)
     for member in shown:
