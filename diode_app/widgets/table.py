@@ -119,6 +119,7 @@ class PagedTable(Actions, Vertical):
 
     def on_mount(self) -> None:
         self._make_columns()
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.set_columns(self._columns))
 
     @property
     def grid(self) -> DataTable[Text]:
@@ -192,10 +193,10 @@ class PagedTable(Actions, Vertical):
         grid = self.grid
         keys = [row.key for row in page.rows]
         if keys == [key.value for key in grid.rows]:  # only what changed is painted
-            for row in page.rows:
+            for was, row in zip(self.page.rows, page.rows, strict=True):
                 for column in self._columns:
-                    cell = self._cell(column, row.cells)
-                    if grid.get_cell(row.key, column.key) != cell:
+                    if was.cells.get(column.key) != row.cells.get(column.key):
+                        cell = self._cell(column, row.cells)
                         grid.update_cell(row.key, column.key, cell, update_width=True)
         else:
             at, scroll = self.pointed, grid.scroll_y
