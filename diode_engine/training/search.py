@@ -68,9 +68,10 @@ def search(
         study_name=hashlib.sha256(key.encode()).hexdigest()[:32],
         load_if_exists=True,
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
     )
+    # A search that goes on proposes something else than it did at its beginning.
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     for cut_short in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(cut_short.number, state=optuna.trial.TrialState.FAIL)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
