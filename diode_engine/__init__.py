@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from diode_engine.inductor.choices import DiodeInductorChoices
     from diode_engine.inductor.install import (
         create_diode_choices,
+        get_prediction_stats,
         get_stats,
         install_diode_choices,
         uninstall_diode_choices,
     )
+    from diode_engine.inductor.stats import profile_predictions
     from diode_engine.problem import Candidate, Problem, Timing
 
 _HOME = {
@@ -37,8 +39,10 @@ _HOME = {
     "Problem": "diode_engine.problem",
     "Timing": "diode_engine.problem",
     "create_diode_choices": "diode_engine.inductor.install",
+    "get_prediction_stats": "diode_engine.inductor.install",
     "get_stats": "diode_engine.inductor.install",
     "install_diode_choices": "diode_engine.inductor.install",
+    "profile_predictions": "diode_engine.inductor.stats",
     "uninstall_diode_choices": "diode_engine.inductor.install",
 }
 
@@ -52,8 +56,10 @@ __all__ = [
     "Timing",
     "__version__",
     "create_diode_choices",
+    "get_prediction_stats",
     "get_stats",
     "install_diode_choices",
+    "profile_predictions",
     "uninstall_diode_choices",
 ]
 

@@ -69,3 +69,18 @@ def test_one_that_is_there_already(tmp_path: Path) -> None:
     done: list[int] = []
     when_imported(NAME, lambda: done.append(sys.modules[NAME].x))
     assert done == [3]
+
+
+def test_several_actions_at_one_import(tmp_path: Path) -> None:
+    write(tmp_path, "x = 4")
+    before = list(sys.meta_path)
+    done: list[str] = []
+
+    def first() -> None:
+        done.append("first")
+
+    for action in (first, lambda: done.append("second"), first):
+        when_imported(NAME, action)
+    importlib.import_module(NAME)
+    assert sorted(done) == ["first", "second"]
+    assert sys.meta_path == before

@@ -49,30 +49,44 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     """
     if op_name not in tuple(Op) or not hasattr(kernel_inputs, "mnk_hinted"):
         return None
+    return problem_from(
+        op_name,
+        kernel_inputs.shapes_hinted(),
+        kernel_inputs.strides_hinted(),
+        kernel_inputs.dtypes(),
+        kernel_inputs.out_dtype(),
+    )
+
+
+def problem_from(
+    op_name: str,
+    shapes: Sequence[Sequence[int]],
+    strides: Sequence[Sequence[int]],
+    dtypes: Sequence[torch.dtype],
+    out_dtype: torch.dtype,
+) -> Problem | None:
+    """The problem of the op with these operands, in its own order (the bias first, the matrices
+    last); None as `problem_of`."""
     op = Op(op_name)
-    shapes, strides = kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
-    ia, ib = kernel_inputs._mat1_idx, kernel_inputs._mat2_idx
-    dtype = dtype_of(kernel_inputs.dtype(ia))
-    out_dtype = dtype_of(kernel_inputs.out_dtype())
-    if dtype is None or out_dtype is None or kernel_inputs.dtype(ib) != kernel_inputs.dtype(ia):
+    given, out = dtype_of(dtypes[-2]), dtype_of(out_dtype)
+    if given is None or out is None or dtypes[-1] != dtypes[-2]:
         return None
-    a = _operand(shapes[ia], strides[ia])
-    b = _operand(shapes[ib], strides[ib])
+    a, b = (_operand(shapes[place], strides[place]) for place in (-2, -1))
     if a is None or b is None:
         return None
-    m, n, k = (int(size) for size in kernel_inputs.mnk_hinted())
+    (m, k), n = map(int, shapes[-2][-2:]), int(shapes[-1][-1])
     try:
         return Problem(
             op=op,
-            B=int(shapes[ia][0]) if op.batched else 1,
+            B=int(shapes[-2][0]) if op.batched else 1,
             M=m,
             N=n,
             K=k,
-            dtype=dtype,
-            out_dtype=out_dtype,
+            dtype=given,
+            out_dtype=out,
             a=a,
             b=b,
-            allow_tf32=dtype is DType.FLOAT32 and tf32_allowed(),
+            allow_tf32=given is DType.FLOAT32 and tf32_allowed(),
             bias=_bias(shapes[0], strides[0], m, n) if op.biased else Bias.NONE,
         )
     except RecordError:  # an empty matrix

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, IntegrationError
-from diode_engine.inductor import options
+from diode_engine.inductor import backends, options
 from diode_engine.inductor.on_import import when_imported
 from diode_engine.inductor.stats import Stats
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choices import DiodeInductorChoices, Predictor
+    from diode_engine.inductor.choices import DiodeInductorChoices
+    from diode_engine.inductor.chooser import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,11 @@ def disabled() -> bool:
 
 def arrange() -> None:
     """Has Diode's choices installed once torch._inductor is imported; costs nothing before."""
+    # A program that sets the options runs with Diode switched off as well.
+    when_imported("torch._inductor.config", _register_options)
+    when_imported("torch._inductor.utils", _register_backend)
     if disabled():
-        _state.reason = "DIODE_DISABLE is set"
+        _settle_as(None, "DIODE_DISABLE is set")
         return
     _state.reason = _NOT_YET
     late = _VIRTUALIZED in sys.modules
@@ -110,9 +114,9 @@ def install_diode_choices(
             _state.reason = str(error)
         return False
     with _state.lock:
+        options.register(_key)
         _settle_as(choices, "")
         _take_slot()
-        options.register(_key)
     _forget_compiled()
     return True
 
@@ -151,9 +155,12 @@ def uninstall_diode_choices() -> None:
         _settle_as(None, "Diode's choices were uninstalled")
         if _state.slot is None:
             return
+        from diode_engine.inductor import fast, padding
         from diode_engine.inductor.choices import remove_final_choice
 
         remove_final_choice()
+        fast.detach()
+        padding.detach()
         virtualized = sys.modules[_VIRTUALIZED]
         slot = virtualized._choices
         if slot._default is _default:  # else somebody has taken it since, on top of this
@@ -168,9 +175,11 @@ def get_stats() -> dict[str, int | float | str | bool]:
 
     active, reason (why not active, else ""), model (its hash, "" if none), hardware (the GPU's
     name); total_calls (of Inductor's hook for GEMMs), model_selections (GEMMs decided),
-    configs_considered, configs_filtered (could not have been launched), cache_hits (repeated
-    problems), fallbacks and fallback_<reason> (GEMMs left to stock Inductor), seconds (spent
-    choosing).
+    benchmarked (of these, with several kernels left to Inductor to time), configs_considered,
+    configs_filtered (could not have been launched), cache_hits (repeated problems),
+    fusion_decided (another kernel was taken for what fusing saves), padding_decided (without
+    shape_padding's benchmark), fallbacks and fallback_<reason> (GEMMs left to stock Inductor),
+    passed_<op> (GEMMs of ops that there is no model for), seconds (spent choosing).
     """
     choices = _state.choices
     diode = choices._diode if choices is not None else None
@@ -183,13 +192,36 @@ def get_stats() -> dict[str, int | float | str | bool]:
     }
 
 
+def _register_options() -> None:
+    """In the import of torch._inductor.config: must not raise."""
+    try:
+        options.register(_key)
+    except Exception as error:  # noqa: BLE001  # what a torch to come does
+        log.warning("Diode's options are not in this torch's Inductor: %r", error)
+
+
+def _register_backend() -> None:
+    """In the import of torch._inductor.utils: must not raise."""
+    try:
+        backends.attach()
+    except Exception as error:  # noqa: BLE001
+        log.warning('This torch does not take "DIODE" as a GEMM backend: %r', error)
+
+
+def get_prediction_stats() -> dict[str, int | float | None]:
+    """total_predictions (GEMMs decided by the model since it was installed), avg_confidence (the
+    mean probability that the choice is within 5 % of the best; None where the model cannot
+    tell), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the mean time in the
+    hook; None before its first call)."""
+    return _state.stats.predictions()
+
+
 def _attach() -> None:
     """Takes the slot, in the import of torch._inductor.virtualized: must not raise."""
     with _state.lock:
         if _state.settled:  # uninstalled, or installed with other options, in the meantime
             return
         try:
-            options.register(_key)
             _take_slot()
         except Exception as error:
             _settle_as(None, f"this torch has no place for Diode's choices ({error!r})")
@@ -205,6 +237,27 @@ def _take_slot() -> None:
     assert _state.slot is not None
     _state.changes += 1
     slot._key = f"{_state.slot.key}_diode{_state.changes}"
+    # at the end of these imports, which bring in what is needed
+    when_imported("torch._inductor.lowering", _attach_fast)
+    when_imported("torch._inductor.fx_passes.pad_mm", _attach_padding)
+
+
+def _attach_fast() -> None:
+    _attach_part("fast")
+
+
+def _attach_padding() -> None:
+    _attach_part("padding")
+
+
+def _attach_part(name: str) -> None:
+    """Has a module of this room take its place in Inductor. In an import: must not raise."""
+    if _state.slot is None:  # uninstalled in the meantime
+        return
+    try:
+        importlib.import_module(f"diode_engine.inductor.{name}").attach()
+    except Exception:
+        log.warning("This torch has no place for Diode's %s.", name, exc_info=True)
 
 
 def _default() -> Any:

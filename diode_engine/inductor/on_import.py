@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,18 +19,20 @@ if TYPE_CHECKING:
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
     """Calls `action` right after the module `name` has been imported: now, where it is
-    already, else the first time it is. `action` must not raise: the import would fail."""
+    already, else the first time it is, once for each different action. `action` must not raise:
+    the import would fail."""
+    finder = _Finder(name, action)
     if name in sys.modules:
         importlib.import_module(name)  # waits for another thread that is at it
         action()
-    else:
-        sys.meta_path.insert(0, _Finder(name, action))
+    elif finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
 
 
+@dataclass(frozen=True)
 class _Finder:
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
-        self._name = name
-        self._action = action
+    _name: str
+    _action: Callable[[], None]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -37,9 +40,10 @@ class _Finder:
         if fullname != self._name:
             return None
         # Asked for by an import, or by somebody who only wants to know where it is.
-        for finder in sys.meta_path:
+        behind = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0
+        for finder in sys.meta_path[behind:]:
             find = getattr(finder, "find_spec", None)
-            if finder is self or find is None:
+            if find is None:
                 continue
             spec: ModuleSpec | None = find(fullname, path, target)
             if spec is not None:

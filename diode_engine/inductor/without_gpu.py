@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from diode_engine.errors import IntegrationError
 from diode_engine.hardware import H200, Hardware, detect
 from diode_engine.inductor.candidates import candidate_of
-from diode_engine.inductor.choices import Prediction, prediction_of
+from diode_engine.inductor.decision import Prediction, prediction_of
 from diode_engine.problem import Candidate
 
 _BUS_BITS = 6144  # any width: detection multiplies it with the clock that is made to fit
@@ -178,7 +178,7 @@ def _recorded(lowered: Lowered) -> Iterator[None]:
             lowered.seen.append(
                 Seen(
                     tuple(candidate_of(c.annotations["ktc"]) for c in known),
-                    tuple(None if p is None else p.us for p in predictions),
+                    tuple(None if p is None else p.pick.cost_us for p in predictions),
                 )
             )
         return choices

@@ -23,7 +23,7 @@ from torch._inductor.select_algorithm import (
 )
 
 import diode_engine
-from diode_engine.inductor.choices import final_choice
+from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
 

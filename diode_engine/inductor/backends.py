@@ -1,0 +1,33 @@
+"""The word DIODE in the option max_autotune_gemm_backends.
+
+It stands for the backends that Diode chooses among, ATEN and TRITON; where Diode is not active
+it means that Inductor benchmarks those.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+TOKEN = "DIODE"
+_STANDS_FOR = ("ATEN", "TRITON")
+_FUNCTION = "_use_autotune_backend"
+
+
+def attach() -> None:
+    """Has Inductor understand the word, once; after torch._inductor.utils was imported."""
+    utils: Any = sys.modules["torch._inductor.utils"]
+    original = getattr(utils, _FUNCTION, None)
+    if original is None or hasattr(original, "_diode"):
+        return
+
+    @functools.wraps(original)
+    def use(backend: str) -> bool:
+        return bool(original(backend) or (backend.upper() in _STANDS_FOR and original(TOKEN)))
+
+    use._diode = True  # type: ignore[attr-defined]
+    # by its name in those which imported it before
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch._inductor") and vars(module).get(_FUNCTION) is original:
+            setattr(module, _FUNCTION, use)

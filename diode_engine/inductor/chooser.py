@@ -1,0 +1,299 @@
+"""Ranks what Inductor offers for a GEMM by a model of its time, and remembers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import numpy as np
+import sympy
+import torch
+from torch._inductor import choices as inductor_choices
+from torch._inductor import config
+from torch._inductor.kernel_template_choice import KernelTemplateChoice
+from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from diode_engine.hardware import Hardware, detect
+from diode_engine.inductor import fusion
+from diode_engine.inductor.candidates import problem_of, tf32_allowed
+from diode_engine.inductor.decision import (
+    ANNOTATION,
+    Decision,
+    Microseconds,
+    Pick,
+    Prediction,
+    best,
+    fuses,
+    known,
+)
+from diode_engine.inductor.options import Options
+from diode_engine.inductor.space import Space, Spaces
+from diode_engine.inductor.stats import Fallback, Stats
+from diode_engine.models.ranking import Ranking
+from diode_engine.problem import Candidate, Op, Problem
+from diode_engine.resources import fits
+from diode_engine.version import __version__
+
+log = logging.getLogger(__name__)
+
+_OPS = frozenset(str(op) for op in Op)
+
+
+class Predictor(Protocol):
+    """What predicts times. One that has `rank`, as diode_engine.models.predictor.Predictor,
+    tells how sure it is, too."""
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that its predictions depend on."""
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Microseconds:
+        """[n] microseconds; NaN where it cannot say."""
+
+
+class Stock(Exception):
+    """This GEMM is left to stock Inductor."""
+
+    def __init__(self, reason: Fallback, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+class Chooser:
+    """The best `top_k` are kept, of those predicted to take up to `threshold` times the least
+    time; one of them alone is taken as it is, several are benchmarked by Inductor. A choice
+    that is less sure than the option diode_confidence_threshold keeps as many as it takes.
+
+    `likeness` is how much the GPU is like the one that the model was trained on: it scales the
+    model's confidence, which was measured there.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        hardware: Hardware,
+        *,
+        top_k: int,
+        threshold: float,
+        enable_fallback: bool,
+    ) -> None:
+        self.predictor = predictor
+        self.hardware = hardware
+        self.likeness = hardware.likeness(getattr(predictor, "hardware", hardware))
+        self.top_k = top_k
+        self.threshold = threshold
+        self.enable_fallback = enable_fallback
+        self.stats = Stats()
+        # all that a choice depends on besides the graph and the options
+        self.identity = (
+            f"diode {__version__}, model {predictor.identity}, hardware {hardware.key}, "
+            f"top {top_k} within {threshold}, torch {torch.__version__}, "
+            f"triton {version('triton')}"
+        )
+        self.least_us: dict[Problem, float] = {}  # what padding has asked
+        self._memory: dict[Any, Decision] = {}
+        self._spaces = Spaces()
+
+    def asked(self, op_name: str, kernel_inputs: Any, templates: Sequence[Any]) -> bool:
+        """Whether this is a GEMM of Diode's for which there is more than ATen to choose."""
+        if kernel_inputs.device_type != "cuda" or not templates:
+            return False
+        if not (config.max_autotune or config.max_autotune_gemm):
+            return False
+        if op_name not in _OPS:
+            self.stats.passed(op_name)
+            return False
+        return True
+
+    def choose(
+        self,
+        op_name: str,
+        kernel_inputs: Any,
+        templates: Sequence[Any],
+        overrides: dict[str, dict[str, Any]] | None,
+        offered: Callable[[str | None], Iterable[Any]],
+        *,
+        rebuild: bool,
+    ) -> list[Any] | None:
+        """The KernelTemplateChoices to render, or None to leave it to stock Inductor.
+
+        `offered` makes all that a template, or with None all of them, could render. Where
+        `rebuild` allows it, choices are made anew from what is remembered instead.
+        """
+        start = time.perf_counter()
+        self.stats.count(total_calls=1)
+        try:
+            return self._choose(op_name, kernel_inputs, templates, overrides, offered, rebuild)
+        except Stock as stock:
+            self.fall_back(stock.reason, str(stock))
+        except Exception as error:
+            if not self.enable_fallback:
+                raise
+            log.debug("The choice of a kernel failed.", exc_info=True)
+            self.fall_back(Fallback.ERROR, f"the choice failed, {type(error).__name__}: {error}")
+        finally:
+            self.stats.spent(time.perf_counter() - start)
+        return None
+
+    def fall_back(self, reason: Fallback, why: str) -> None:
+        if self.stats.fallback(reason):
+            log.warning(
+                "Diode leaves GEMMs to stock Inductor: %s (%s; said once, counted in "
+                "diode_engine.get_stats()).",
+                why,
+                reason,
+            )
+
+    def best_us(self, problem: Problem, candidates: Sequence[Candidate]) -> float:
+        """The least predicted time of those that fit; NaN where the model knows none."""
+        ranking = self._ranking(problem, candidates)
+        return float(ranking.predicted_us[ranking.order[0]]) if len(ranking.order) else np.nan
+
+    def _choose(
+        self,
+        op_name: str,
+        kernel_inputs: Any,
+        templates: Sequence[Any],
+        overrides: dict[str, dict[str, Any]] | None,
+        offered: Callable[[str | None], Iterable[Any]],
+        rebuild: bool,
+    ) -> list[Any]:
+        options = Options.current()
+        shapes = tuple(map(tuple, kernel_inputs.shapes_symbolic()))
+        strides = tuple(map(tuple, kernel_inputs.strides_symbolic()))
+        sizes = [x for each in shapes + strides for x in each]
+        static = all(isinstance(x, int | sympy.Integer) for x in sizes)
+        if not static and free_unbacked_symbols(sizes):
+            raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
+        device = kernel_inputs.device()
+        if detect(device.index) != self.hardware:
+            raise Stock(
+                Fallback.OTHER_DEVICE,
+                f"the model was loaded for {self.hardware.name}, this is for {device}",
+            )
+        epilogue = fusion.current_epilogue() if options.fusion else None
+        uids = tuple(template.uid for template in templates)
+        changes = repr(overrides) if overrides else ""
+        # What a kernel is given follows from these alone only while sizes are static.
+        key = (
+            op_name, shapes, strides, tuple(kernel_inputs.dtypes()), kernel_inputs.out_dtype(),
+            tf32_allowed(), uids, changes, options, bool(config.deterministic), epilogue,
+        )  # fmt: skip
+        remembered = self._memory.get(key) if static and rebuild and options.cache else None
+        choices: Sequence[Any] = ()
+        if remembered is not None:
+            decision = remembered
+            self.stats.count(cache_hits=1)
+        else:
+            problem = problem_of(kernel_inputs, op_name)
+            if problem is None:
+                raise Stock(
+                    Fallback.UNSUPPORTED,
+                    f"{op_name} of {kernel_inputs.dtypes()} with sizes {shapes} is no problem "
+                    "that Diode knows",
+                )
+            if static and rebuild:
+                space = self._spaces.find(
+                    op_name, kernel_inputs, uids, changes, (problem.M, problem.N, problem.K),
+                    offered,
+                )  # fmt: skip
+            else:
+                choices = list(offered(None))
+                space = self._spaces.of(choices)
+            saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
+            decision = self._decide(problem, space, saved, options)
+            # TMA kernels depend on config options as well
+            if static and rebuild and not any("tma" in pick.uid for pick in decision.picks):
+                self._memory[key] = decision
+        if choices:
+            by_params = {id(choice.params): choice for choice in choices}
+            chosen = [by_params[id(pick.params)] for pick in decision.picks]
+        else:
+            found = {template.uid: template for template in templates}
+            chosen = [
+                _rebuilt(pick, found[pick.uid], kernel_inputs, op_name) for pick in decision.picks
+            ]
+        for choice, pick in zip(chosen, decision.picks, strict=True):
+            choice.annotations[ANNOTATION] = Prediction(
+                pick, decision, self, remembered is not None
+            )
+        return chosen
+
+    def _decide(
+        self, problem: Problem, space: Space, saved_us: float, options: Options
+    ) -> Decision:
+        if not space.candidates:
+            return Decision(problem, (), self.top_k, self.threshold, None, 0.0, False, 0)
+        ranking = self._ranking(problem, space.candidates)
+        if not len(ranking.order):
+            raise Stock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
+        confidence = ranking.confidence
+        if confidence is not None:
+            confidence *= self.likeness
+        keep, threshold = options.top_k or self.top_k, self.threshold
+        if confidence is not None and confidence < options.confidence:
+            if options.fallback:
+                raise Stock(
+                    Fallback.LOW_CONFIDENCE,
+                    f"the model is {confidence:.0%} sure of {problem}, which is less than the "
+                    f"{options.confidence:.0%} of diode_confidence_threshold",
+                )
+            enough = ranking.k(min(1.0, options.confidence / max(self.likeness, 1e-9)))
+            keep, threshold = max(keep, enough or 0), np.inf
+        if config.deterministic:  # nothing may be benchmarked
+            keep = 1
+        cost = ranking.predicted_us
+        if saved_us:
+            cost = cost + np.where([fuses(uid) for uid in space.uids], 0.0, saved_us)
+        order = best(cost, keep, threshold)
+        picks = tuple(
+            Pick(space.uids[i], space.params[i], space.candidates[i], float(cost[i])) for i in order
+        )
+        return Decision(
+            problem, picks, keep, threshold, confidence,
+            saved_us, bool(order[0] != ranking.order[0]), len(space.candidates),
+        )  # fmt: skip
+
+    def _ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        """Of those that can be launched; what is unknown or impossible is NaN, and not in the
+        order."""
+        fit = fits(problem, candidates, self.hardware)
+        places = np.flatnonzero(fit)
+        out = len(candidates) - len(places)
+        self.stats.count(configs_considered=len(candidates), configs_filtered=out)
+        asked = tuple(candidates[i] for i in places.tolist()) if out else tuple(candidates)
+        if not asked:
+            return Ranking(places, np.full(len(candidates), np.nan), None)
+        rank = getattr(self.predictor, "rank", None)
+        if rank is None:
+            us = self.predictor.predict_us(problem, asked)
+            ranking = Ranking(np.argsort(us, kind="stable"), us, None)
+        else:
+            ranking = rank(problem, asked)
+        us = np.full(len(candidates), np.nan)
+        us[places] = ranking.predicted_us
+        order = places[ranking.order]
+        return Ranking(order[known(us[order])], us, ranking.reaches)
+
+
+def _rebuilt(pick: Pick, template: Any, kernel_inputs: Any, op_name: str) -> Any:
+    """What InductorChoices.get_ktc would yield for the pick, without all the others."""
+    heuristic = inductor_choices.get_template_heuristic(  # type: ignore[attr-defined]
+        template.uid, kernel_inputs.device_type, op_name
+    )
+    return KernelTemplateChoice(
+        template,
+        pick.params,
+        heuristic.get_extra_kwargs(kernel_inputs, op_name),
+        kernel_inputs.output_layout(),
+        heuristic.adjust_kernel_inputs(kernel_inputs, op_name),
+    )
+
+
+def current() -> Chooser | None:
+    """The chooser behind this thread's choices; None where they are not Diode's."""
+    return getattr(V.choices.get_ktc.__self__, "_diode", None)  # type: ignore[attr-defined]

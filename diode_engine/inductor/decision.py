@@ -1,0 +1,120 @@
+"""What is decided of a GEMM, and how it comes into force.
+
+An op can ask for choices several times; every choice carries what was decided of it to
+`final_choice`, which sees the complete list of one op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.inductor.stats import Fallback, Selection
+from diode_engine.problem import Candidate, Problem
+
+if TYPE_CHECKING:
+    from diode_engine.inductor.chooser import Chooser
+
+Microseconds = npt.NDArray[np.float64]
+
+ANNOTATION = "diode"
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A chosen kernel, apart from the graph it was chosen in; `cost_us` is its predicted time
+    and what it costs not to fuse."""
+
+    uid: str
+    params: Any
+    candidate: Candidate
+    cost_us: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is kept of what was offered: `picks`, best first, are at most `keep` whose cost is
+    within `threshold` times the least one. `saved_us` is what fusing the epilogue saves,
+    `swayed` whether another would be first without that, `considered` how many were offered."""
+
+    problem: Problem
+    picks: tuple[Pick, ...]
+    keep: int
+    threshold: float
+    confidence: float | None
+    saved_us: float
+    swayed: bool
+    considered: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a rendered choice carries to the end of the pipeline."""
+
+    pick: Pick
+    decision: Decision
+    chooser: Chooser
+    remembered: bool
+
+
+def fuses(uid: str) -> bool:
+    """Whether Inductor fuses an epilogue into this template's kernels."""
+    return uid.startswith("triton::")
+
+
+def best(us: Microseconds, keep: int, threshold: float) -> list[int]:
+    """Where the `keep` best of the times [n] are, best first, of those within `threshold` times
+    the least one; one at least must be known."""
+    times = np.where(known(us), us, np.inf)
+    order = np.argsort(times, kind="stable")[:keep]
+    most = threshold * times[order[0]]
+    return [int(i) for i in order if times[i] <= most and times[i] < np.inf]
+
+
+def known(us: Microseconds) -> npt.NDArray[np.bool_]:
+    """[n] which of the times mean something."""
+    return np.isfinite(us) & (us > 0)
+
+
+def prediction_of(choice: Any) -> Prediction | None:
+    """What Diode predicted for one of Inductor's rendered choices; None where it did not."""
+    return (getattr(choice, "annotations", None) or {}).get(ANNOTATION)
+
+
+def final_choice(choices: list[Any]) -> list[Any]:
+    """A preprocessing function of Inductor's: the best of the complete list of one op.
+
+    Where another backend (CUTLASS, an external matmul, …) has added a kernel, the list stays
+    as it is and Inductor benchmarks it: whoever turned that backend on wants it considered,
+    and no prediction says how it compares.
+    """
+    seen = [p for p in map(prediction_of, choices) if p is not None]
+    if not seen:
+        return choices
+    chooser = seen[0].chooser
+    if len(seen) < len(choices):
+        chooser.fall_back(
+            Fallback.FOREIGN_CHOICE, "another backend offers kernels that the model cannot predict"
+        )
+        return choices
+    # An op that has asked several times is judged by the time that it offered most.
+    decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
+    cost = np.array([p.pick.cost_us for p in seen])
+    order = best(cost, decision.keep, decision.threshold)
+    if decision.saved_us:
+        alone = cost - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
+        swayed = decision.swayed or alone.argmin() != order[0]
+        chooser.stats.count(fusion_decided=int(swayed))
+    chooser.stats.selected(
+        Selection(
+            decision.problem,
+            tuple(seen[i].pick.candidate for i in order),
+            tuple(seen[i].pick.cost_us for i in order),
+            decision.confidence,
+            seen[order[0]].remembered,
+        )
+    )
+    return [choices[i] for i in order]

@@ -1,0 +1,158 @@
+"""What fusing a product's epilogue saves, read from the graph around the product.
+
+Inductor fuses pointwise ops that follow a Triton template into its kernel; after a kernel of a
+library they are a kernel of their own. A library's kernel can so be the fastest alone and lose
+with what follows it. The difference is the traffic of the product's own output, which a fused
+kernel keeps in registers:
+
+    saved_us = (bytes written + bytes read) / memory bandwidth + a launch
+
+at the bandwidth of the data sheet. The chooser adds it to the predicted time of every candidate
+that cannot fuse.
+
+It is counted only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the
+reductions' inlining decide it): pointwise ops of the product's own number of elements, that end
+in something which needs them in memory. Nothing is saved where they end in a reduction, such as
+a normalisation: after a library's kernel Inductor computes them inside the reduction's kernel, and
+after a template the reduction reads as much as it would have. Where the product itself is needed
+too (the backward wants it, say) a fused kernel still writes it and only the reading is saved. Ops
+that follow several products are fused into one of them; the last one in the graph counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.virtualized import V
+
+from diode_engine.hardware import Hardware
+from diode_engine.problem import Problem
+
+aten = torch.ops.aten
+
+# A kernel more in a stream that is busy: the gap before it and its ramp.
+LAUNCH_US = 1.0
+_REGROUPS = torch.__version__ >= (2, 13)
+_FURTHEST = 64  # nodes around a product that are looked at
+
+_PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default,
+                       aten.baddbmm.default))  # fmt: skip
+# Views that keep the order of elements, so that pointwise ops behind them still fuse.
+_RESHAPES = frozenset(
+    (
+        aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.alias.default,
+        aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+    )
+)  # fmt: skip
+_REORDERINGS = frozenset((aten.permute.default, aten.transpose.int, aten.t.default))
+# What reads its operands from memory, and so has a chain before it written.
+_READERS = frozenset(
+    (
+        aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten._scaled_mm, aten._int_mm,
+        aten.convolution, aten.convolution_backward, aten.copy_,
+        aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
+        aten._scaled_dot_product_cudnn_attention,
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The pointwise ops that Inductor will fuse into a product that is a Triton template.
+    `reads` and `writes` are the times that the product's output is moved less for it."""
+
+    writes: int
+    reads: int
+
+    def saved_us(self, problem: Problem, hardware: Hardware) -> float:
+        """Microseconds that fusing it saves; 0 where the device's bandwidth is not known."""
+        if not hardware.memory_gb_s:
+            return 0.0
+        output = problem.B * problem.M * problem.N * problem.out_dtype.itemsize
+        moved = output * (self.writes + self.reads)
+        return moved / (hardware.memory_gb_s * 1e3) + LAUNCH_US
+
+
+def saved_us(problem: Problem, hardware: Hardware) -> float:
+    """What fusing saves at the product that Inductor is lowering now; 0 where it fuses nothing."""
+    found = current_epilogue()
+    return 0.0 if found is None else found.saved_us(problem, hardware)
+
+
+def current_epilogue() -> Epilogue | None:
+    """The epilogue of the product that Inductor is lowering now, None where it has none."""
+    node = getattr(V.graph, "current_node", None)
+    if not config.epilogue_fusion or node is None or node.target not in _PRODUCTS:
+        return None
+    return epilogue_of(node)
+
+
+def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
+    """The epilogue of a node of Inductor's post-grad graph, None where it has none."""
+    size = _size(product)
+    plain = [product]  # the output and its views
+    chain: list[torch.fx.Node] = []  # pointwise ops and theirs
+    kept = written = False
+    members = {product}
+    while plain or chain:
+        pointwise = not plain
+        node = chain.pop() if pointwise else plain.pop()
+        for user in node.users:
+            if user in members:
+                continue
+            target: Any = user.target
+            if target in _RESHAPES or (pointwise and target in _REORDERINGS):
+                (chain if pointwise else plain).append(user)
+                members.add(user)
+            elif _is_pointwise(user) and _size(user) == size:
+                if any(other > product for other in _products_before(user, members)):
+                    return None
+                chain.append(user)
+                members.add(user)
+            elif not pointwise:
+                kept = True
+            elif user.op == "output" or getattr(target, "overloadpacket", None) in _READERS:
+                written = True
+            else:  # a reduction, or something that may compute the chain anew
+                return None
+            if len(members) > _FURTHEST:
+                return None
+    return Epilogue(writes=0 if kept else 1, reads=1) if written else None
+
+
+def _is_pointwise(node: torch.fx.Node) -> bool:
+    target: Any = node.target
+    return node.op == "call_function" and torch.Tag.pointwise in getattr(target, "tags", ())
+
+
+def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator[torch.fx.Node]:
+    """Products that a pointwise node's operands are, or come from by pointwise ops."""
+    waiting, seen = [node], {node}
+    while waiting:
+        for operand in waiting.pop().all_input_nodes:
+            if operand in seen or operand in known or len(seen) > _FURTHEST:
+                continue
+            seen.add(operand)
+            if operand.target in _PRODUCTS:
+                yield operand
+            elif operand.target in _RESHAPES or _is_pointwise(operand):
+                waiting.append(operand)
+
+
+def _size(node: torch.fx.Node) -> Any:
+    """What two nodes must have in common to be fused: the number of elements, and before
+    torch 2.13 the shape (with loop_ordering_after_fusion, its default, a view that splits a
+    dimension then keeps what follows from fusing). Symbols are expressions, which compare without
+    adding a guard; a node without a tensor has nothing in common with any other."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return node
+    shape = [s if isinstance(s, int) else s.node.expr for s in value.shape]
+    if not _REGROUPS and config.loop_ordering_after_fusion:
+        return tuple(shape)
+    return prod(shape)

@@ -1,0 +1,149 @@
+"""The choice on the fused cost: what Inductor will fuse, and what that saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import diode_engine
+from diode_engine.hardware import H200
+from diode_engine.inductor.fusion import LAUNCH_US, Epilogue
+from diode_engine.inductor.without_gpu import Lowered, lower
+from diode_engine.problem import Candidate, Problem
+
+M, N, K = 1024, 512, 256
+F = torch.nn.functional
+Net = Callable[..., Any]
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+class AtenFirst:
+    """ATen takes `aten` microseconds, the Triton kernels 101 and more."""
+
+    identity = "aten first"
+
+    def __init__(self, aten: float) -> None:
+        self.aten = aten
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        return np.where([c.is_extern for c in candidates], self.aten, triton_us(candidates))
+
+
+def triton_us(candidates: Sequence[Candidate]) -> np.ndarray:
+    return 100.0 + np.cumsum([not c.is_extern for c in candidates])
+
+
+def lowered(net: Net, *more: tuple[int, ...], aten: float = 99.9, **options: Any) -> Lowered:
+    diode_engine.install_diode_choices(predictor=AtenFirst(aten), top_k_configs=1)
+    return lower(
+        lambda: (net, (empty(M, K), empty(K, N), *(empty(*shape) for shape in more))),
+        options=options,
+    )
+
+
+def takes_triton(done: Lowered) -> bool:
+    """Whether the first product became a template."""
+    return done.seen[0].candidates[0].template.startswith("triton::")
+
+
+def linear_relu_linear(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    return torch.relu(a @ b) @ c
+
+
+FUSED: dict[str, tuple[Net, tuple[tuple[int, ...], ...]]] = {
+    "relu, returned": (lambda a, b: torch.relu(a @ b), ()),
+    "relu, read by a product": (linear_relu_linear, ((N, 64),)),
+    "bias and gelu": (lambda a, b, c: F.gelu(torch.addmm(c, a, b)), ((N,),)),
+    "residual": (lambda a, b, r: torch.relu(a @ b) + r, ((M, N),)),
+    "behind a view": (lambda a, b: torch.relu((a @ b).view(2, M // 2, N)), ()),
+    "another type": (lambda a, b: torch.relu(a @ b).float(), ()),
+}
+APART: dict[str, tuple[Net, tuple[tuple[int, ...], ...]]] = {
+    "nothing behind it": (lambda a, b: a @ b, ()),
+    "a view": (lambda a, b: (a @ b).view(-1), ()),
+    "a sum": (lambda a, b: (a @ b).sum(1), ()),
+    "pointwise, then a sum": (lambda a, b: torch.relu(a @ b).sum(1), ()),
+    "a softmax": (lambda a, b: torch.softmax(a @ b, -1), ()),
+    "residual and norm": (lambda a, b, r: F.layer_norm(a @ b + r, (N,)), ((M, N),)),
+    "broadcast": (lambda a, b, r: (a @ b).unsqueeze(0) + r, ((3, M, N),)),
+    # Inductor makes it a part of the product
+    "a bias": (lambda a, b, r: a @ b + r, ((M, N),)),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_is_fused_decides_a_close_choice(name: str) -> None:
+    net, more = FUSED[name]
+    grouped = {} if torch.__version__ >= (2, 13) else {"loop_ordering_after_fusion": False}
+    done = lowered(net, *more, **grouped)
+    assert takes_triton(done)
+    # Inductor has in fact fused: no kernel of its own follows
+    first = done.sources[0].split("@triton_heuristics.pointwise")
+    assert len(first) == 1
+    assert diode_engine.get_stats()["fusion_decided"] >= 1
+    assert not takes_triton(lowered(net, *more, diode_fusion_aware=False))
+    assert diode_engine.get_stats()["fusion_decided"] == 0
+
+
+@pytest.mark.skipif(torch.__version__ >= (2, 13), reason="torch 2.13 fuses what is behind a view")
+def test_what_old_torch_does_not_fuse_behind_a_view() -> None:
+    net, _ = FUSED["behind a view"]
+    done = lowered(net)
+    assert not takes_triton(done)
+    assert "@triton_heuristics.pointwise" in done.sources[0]
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_is_not_fused_does_not(name: str) -> None:
+    net, more = APART[name]
+    assert not takes_triton(lowered(net, *more))
+    assert diode_engine.get_stats()["fusion_decided"] == 0
+
+
+def test_without_epilogue_fusion_there_is_nothing_to_save() -> None:
+    assert not takes_triton(lowered(FUSED["relu, returned"][0], epilogue_fusion=False))
+
+
+def test_what_follows_two_products_is_fused_into_the_last() -> None:
+    def gated(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return F.silu(a @ b) * (a @ c)
+
+    done = lowered(gated, (K, N))
+    taken = [seen.candidates[0].template for seen in done.seen]
+    assert taken == ["aten::mm", "triton::mm"]
+
+
+def test_it_saves_the_writing_and_the_reading_of_the_output() -> None:
+    def net(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.relu(a @ b)
+
+    moved_us = 2 * M * N * 2 / (H200.memory_gb_s * 1e3) + LAUNCH_US
+    assert takes_triton(lowered(net, aten=101.01 - moved_us))  # the first Triton kernel takes 101
+    assert not takes_triton(lowered(net, aten=100.99 - moved_us))
+
+
+def test_a_product_that_is_needed_itself_saves_only_the_reading() -> None:
+    problem = Problem.make("mm", M, N, K, "bfloat16")
+    whole, part = Epilogue(writes=1, reads=1), Epilogue(writes=0, reads=1)
+    assert part.saved_us(problem, H200) < whole.saved_us(problem, H200)
+
+    def both(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        product = a @ b
+        return product, torch.relu(product)
+
+    saved = part.saved_us(problem, H200)
+    assert takes_triton(lowered(both, aten=101.01 - saved))
+    assert not takes_triton(lowered(both, aten=100.99 - saved))
+
+
+def test_dynamic_sizes_are_fused_as_well() -> None:
+    diode_engine.install_diode_choices(predictor=AtenFirst(99.9), top_k_configs=1)
+    done = lower(lambda: (lambda a, b: torch.relu(a @ b), (empty(M, K), empty(K, N))), dynamic=True)
+    assert takes_triton(done)

@@ -1,0 +1,278 @@
+"""Diode's options in torch._inductor.config, and what they do to the program."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.lowering import lowerings
+
+import diode_engine
+from diode_engine.hardware import H200, Hardware
+from diode_engine.inductor import options
+from diode_engine.inductor.without_gpu import Lowered, lower
+from diode_engine.models.ranking import Ranking
+from diode_engine.problem import Candidate, Problem
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+def gemm() -> Any:
+    return torch.mm, (empty(512, 1024), empty(1024, 768))
+
+
+def odd_gemm() -> Any:
+    return torch.mm, (empty(4095, 4095), empty(4095, 4095))
+
+
+def left(lowered: Lowered) -> tuple[Candidate, ...]:
+    return lowered.seen[0].candidates
+
+
+class Unsure:
+    """Ranks by BLOCK_M, and says how sure it is."""
+
+    identity = "unsure"
+    reaches: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9)
+
+    def __init__(self, hardware: Hardware = H200) -> None:
+        self.hardware = hardware
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        return np.array([1.0 + float(c.config.get("BLOCK_M") or 500) for c in candidates])
+
+    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        us = self.predict_us(problem, candidates)
+        return Ranking(np.argsort(us, kind="stable"), us, self.reaches)
+
+
+@pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
+def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> None:
+    other = {bool: not option.default, int: 2, float: 0.5}[type(option.default)]
+    assert getattr(config, option.name) == option.default
+    before = config.get_hash()
+    with config.patch({option.name: other}):
+        assert getattr(config, option.name) == other
+        assert config.get_hash() != before  # it is in the caches' keys
+    assert config.get_hash() == before
+    torch.compile(lambda x: x, options={option.name: other})
+    with pytest.raises(RuntimeError, match="Unexpected type"):
+        torch.compile(lambda x: x, options={option.name: "x"})
+
+
+PRINT = """
+import diode_engine, torch, logging
+from torch._inductor import config
+print([getattr(config, o.name) for o in diode_engine.inductor.options.OPTIONS])
+"""
+
+
+def in_fresh_python(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_environment_sets_the_options() -> None:
+    said = in_fresh_python(
+        PRINT, DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1", DIODE_CONFIDENCE_THRESHOLD="0.75",
+        DIODE_FALLBACK_TO_AUTOTUNE="true", DIODE_CACHE_PREDICTIONS="0",
+        DIODE_FUSION_AWARE="nonsense",
+    )  # fmt: skip
+    assert "[True, 1, 0.75, True, False, True]" in said
+    assert "DIODE_FUSION_AWARE=nonsense is ignored: it must be 0 or 1" in said
+
+
+def test_a_program_that_sets_options_runs_with_diode_switched_off() -> None:
+    said = in_fresh_python(
+        "import diode_engine, torch\n"
+        "o = {'fast_autotune': True, 'max_autotune_gemm_backends': 'DIODE', 'max_autotune': True}\n"
+        "print(torch.compile(lambda a, b: a @ b, options=o)(torch.ones(4, 4), torch.ones(4, 4)))\n",
+        DIODE_DISABLE="1",
+    )
+    assert "4." in said
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "2", "x"])
+def test_an_impossible_value_in_the_environment_is_ignored(
+    value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    option = next(o for o in options.OPTIONS if o.name == options.CONFIDENCE)
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        assert options._from_environment(option, {option.variable: value}) == 0.0
+    assert option.variable in caplog.text
+
+
+def test_top_k_is_what_the_option_says(predictor: Any) -> None:
+    predictor.aten = 1.05
+    lowered = lower(gemm, options={"diode_top_k": 2}, benchmark=lambda _: 1.0)
+    assert len(left(lowered)) == 2
+    assert len(left(lower(gemm))) == 1  # as it was installed, and not from memory
+
+
+def test_nothing_is_remembered_without_the_option(predictor: Any) -> None:
+    for _ in range(2):
+        lower(gemm, options={"diode_cache_predictions": False})
+    assert diode_engine.get_stats()["cache_hits"] == 0
+    assert len(predictor.asked) == 2
+
+
+def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
+    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
+    assert len(left(lower(gemm))) == 1
+    unsure = {"diode_confidence_threshold": 0.7}
+    assert len(left(lower(gemm, options=unsure, benchmark=lambda _: 1.0))) == 3
+    sure = {"diode_confidence_threshold": 0.4}
+    assert len(left(lower(gemm, options=sure))) == 1
+    # nothing may be benchmarked where the results must be the same each time
+    assert len(left(lower(gemm, options={**unsure, "deterministic": True}))) == 1
+
+
+def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
+    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
+    asked = {"diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": True}
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
+    assert diode_engine.get_stats()["fallback_low_confidence"] == 1
+
+
+def test_a_model_of_other_hardware_is_less_sure() -> None:
+    h100 = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100", "memory_gb_s": 3352})
+    diode_engine.install_diode_choices(predictor=Unsure(h100), top_k_configs=1)
+    with diode_engine.profile_predictions() as profile:
+        lower(gemm)
+    likeness = H200.likeness(h100)
+    assert 0.5 < likeness < 1
+    assert profile.selections[0].confidence == pytest.approx(0.4 * likeness)
+    # 0.3 of what was measured there is more than 0.4 · likeness gives
+    asked = {"diode_confidence_threshold": 0.3}
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) == 2
+
+
+@pytest.mark.parametrize("backends", ["DIODE", "diode,aten", "ATEN,TRITON,DIODE"])
+def test_diode_as_a_backend(backends: str, predictor: Any) -> None:
+    for aten, template in ((5.0, "triton::mm"), (0.5, "aten::mm")):
+        predictor.aten = aten
+        lowered = lower(
+            gemm, options={"max_autotune_gemm_backends": backends, "diode_cache_predictions": False}
+        )
+        assert [c.template for c in left(lowered)] == [template]
+
+
+def test_diode_as_a_backend_is_stock_autotuning_where_it_is_inactive() -> None:
+    stock = left(lower(gemm, benchmark=lambda _: 1.0))
+    asked = {"max_autotune_gemm_backends": "DIODE"}
+    assert left(lower(gemm, options=asked, benchmark=lambda _: 1.0)) == stock
+
+
+FAST = {"fast_autotune": True}
+
+
+def test_fast_autotune_chooses_in_the_default_mode(predictor: Any) -> None:
+    lowered = lower(gemm, mode="default", options=FAST)
+    assert lowered.seen[0].predicted_us == (1.0,)
+    assert "triton_heuristics.template" in lowered.sources[0]
+
+
+def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor: Any) -> None:
+    def others() -> Any:
+        def f(a: torch.Tensor, b: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+            return torch.sin(a) @ b + a @ torch.cos(b), torch._int_mm(i, j)
+
+        ints = empty(64, 64, dtype=torch.int8), empty(64, 64, dtype=torch.int8)
+        return f, (empty(256, 256), empty(256, 256), *ints)
+
+    lowered = lower(others, mode="default", options=FAST)  # raises where it would benchmark
+    assert "_int_mm" in lowered.sources[0]
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+def test_fast_autotune_falls_back_to_the_default_modes_kernel(make_predictor: Any) -> None:
+    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+
+    def integers() -> Any:
+        return torch.mm, (empty(64, 64, dtype=torch.int64), empty(64, 64, dtype=torch.int64))
+
+    plain = lower(integers, mode="default").sources[0]
+    lowered = lower(integers, mode="default", options=FAST)
+    assert "extern_kernels.mm" in plain
+    assert "extern_kernels.mm" in lowered.sources[0]
+    assert diode_engine.get_stats()["fallback_unsupported"] == 1
+
+
+def test_fast_autotune_autotunes_what_it_cannot_choose_where_asked_to(predictor: Any) -> None:
+    predictor.predict_us = lambda problem, candidates: np.full(len(candidates), np.nan)
+    asked = {**FAST, "diode_fallback_to_autotune": True}
+    assert len(left(lower(gemm, mode="default", options=asked, benchmark=lambda _: 1.0))) > 10
+
+
+def test_fast_autotune_without_diode_is_the_default_mode() -> None:
+    assert "extern_kernels.mm" in lower(gemm, mode="default", options=FAST).sources[0]
+
+
+def test_uninstalling_puts_the_lowerings_back(make_predictor: Any) -> None:
+    aten = torch.ops.aten.mm.default
+    before = lowerings[aten]
+    diode_engine.install_diode_choices(predictor=make_predictor())
+    assert lowerings[aten] is not before
+    diode_engine.uninstall_diode_choices()
+    assert lowerings[aten] is before
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize(("gain", "pads"), [(3.0, True), (1.05, False)])
+def test_padding_is_the_models_answer(
+    mode: str, gain: float, pads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.fx_passes import pad_mm
+
+    class Aligned:
+        """What is aligned is faster."""
+
+        identity = "aligned"
+
+        def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+            return np.full(len(candidates), 1000.0 / (gain if problem.K % 8 == 0 else 1.0))
+
+    answers: list[bool] = []
+    should_pad = pad_mm.should_pad
+
+    def note(*args: Any) -> bool:
+        answers.append(should_pad(*args))
+        return False  # a torch without CUDA cannot trace the padded product
+
+    monkeypatch.setattr(pad_mm, "should_pad", note)
+    diode_engine.install_diode_choices(predictor=Aligned(), top_k_configs=1)
+    lower(odd_gemm, mode=mode, options={**FAST, "shape_padding": True})
+    assert answers == [pads]
+    assert diode_engine.get_stats()["padding_decided"] == 1
+
+
+def test_the_default_mode_pads_as_ever(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.fx_passes import pad_mm
+
+    benchmarked: list[Any] = []
+    monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
+    lower(odd_gemm, mode="default", options={"shape_padding": True})
+    assert len(benchmarked) == 1
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["padding_decided"] == 0
+
+
+def test_values_beyond_an_options_bounds_count_as_the_nearest() -> None:
+
+    with config.patch(diode_top_k=-3, diode_confidence_threshold=7.0):
+        now = options.Options.current()
+    assert (now.top_k, now.confidence) == (0, 1.0)
