@@ -116,7 +116,7 @@ def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor
     diagnostics.note("3. Validating it on the problems that were held out ...")
     predictor = Predictor.load(model.folder)
     held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
-    click.echo(evaluate(held_out, predictor, name=model.reference).render())
+    click.echo(evaluate(held_out, predictor, name=model.reference, unseen=True).render())
     click.echo()
     return held_out, predictor
 
