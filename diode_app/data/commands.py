@@ -12,7 +12,12 @@ from diode_engine.errors import DiodeError
 
 
 class CommandError(DiodeError):
-    """A headless command has failed; its own last words say why."""
+    """A headless command has failed; its own last words say why. `out` is what it had written to
+    stdout by then."""
+
+    def __init__(self, sentence: str, out: str = "") -> None:
+        super().__init__(sentence)
+        self.out = out
 
 
 async def run_command(words: Sequence[str]) -> str:
@@ -30,8 +35,9 @@ async def run_command(words: Sequence[str]) -> str:
         code = await process.wait()
         out.seek(0)
         said.seek(0)
+        written = out.read().decode(errors="replace")
         if code == 0:
-            return out.read().decode(errors="replace")
+            return written
         lines = [line.strip() for line in said.read().decode(errors="replace").splitlines()]
     last = next((line for line in reversed(lines) if line), "it said nothing")
-    raise CommandError(last.removeprefix("Error: "))
+    raise CommandError(last.removeprefix("Error: "), written)

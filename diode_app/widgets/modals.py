@@ -202,3 +202,36 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
+
+
+class Pick(Actions, ModalScreen[str | None]):
+    """One of several; None where the person leaves. `choices` are (what it gives, what is
+    shown)."""
+
+    DEFAULT_CSS = f"Pick {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
+    ACTIONS = (Action("pick.leave", "escape", "Leave", "Change nothing."),)
+
+    def __init__(
+        self, title: str, choices: Sequence[tuple[str, str]], now: str | None = None
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._choices = tuple(choices)
+        self._now = now
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label(self._title, classes="title", markup=False)
+            yield OptionList(*(Option(Content(shown)) for _, shown in self._choices))
+            yield Static("Enter takes it, Escape leaves everything as it is.", markup=False)
+
+    def on_mount(self) -> None:
+        given = [choice for choice, _ in self._choices]
+        if self._now in given:
+            self.query_one(OptionList).highlighted = given.index(self._now)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._choices[event.option_index][0])
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
