@@ -15,6 +15,7 @@ from textual_plotext import PlotextPlot
 from diode_app.themes import SERIES
 
 # Told apart without colours as well.
+_MARKS = 5  # along an axis of a given range, beside its start
 MARKERS = ("braille", "dot", "x", "sd", "*", "+")
 
 
@@ -29,7 +30,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves over each other. On a logarithmic axis only what is above zero is shown."""
+    """Curves over each other. On a logarithmic axis only what is above zero is shown. An axis
+    with a range is that long whatever is drawn, and its marks are even; one without is as long
+    as the curves."""
 
     lines: Sequence[Line]
     title: str = ""
@@ -37,6 +40,8 @@ class Lines:
     y_label: str = ""
     log_x: bool = False
     log_y: bool = False
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,14 @@ def _lines(plt: Any, chart: Lines) -> bool:
         plt.ylabel(chart.y_label)
         plt.xscale("log" if chart.log_x else "linear")
         plt.yscale("log" if chart.log_y else "linear")
+        for ends, limit, ticks in (
+            (chart.x_range, plt.xlim, plt.xticks),
+            (chart.y_range, plt.ylim, plt.yticks),
+        ):
+            if ends is not None:
+                limit(*ends)
+                marks = [ends[0] + (ends[1] - ends[0]) * i / _MARKS for i in range(_MARKS + 1)]
+                ticks(marks, [f"{mark:.3g}" for mark in marks])
     return drawn
 
 
