@@ -8,16 +8,19 @@ from pathlib import Path
 from diode_app.data.hardware import Here
 from diode_app.data.source import Source
 from diode_app.settings import Settings
+from diode_engine.problem import Problem
 
 
 @dataclass
 class Session:
-    """One dashboard. `here` is None until the hardware was found out."""
+    """One dashboard. `here` is None until the hardware was found out; `asked` is the problem that
+    another screen wants the screen Ask to show next."""
 
     source: Source
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: Here | None = None
+    asked: Problem | None = None
 
     @property
     def path(self) -> Path:

@@ -87,7 +87,7 @@ def rank(
     it cannot be loaded."""
     from diode_engine.resources import fits
 
-    predictor = _loaded(model.folder, model.identity)
+    predictor = loaded(model)
     places = np.flatnonzero(fits(problem, candidates, hardware))
     ranking = predictor.rank(problem, [candidates[i] for i in places])
     predicted = np.full(len(candidates), np.nan)
@@ -96,10 +96,11 @@ def rank(
 
 
 @lru_cache(maxsize=8)
-def _loaded(folder: Path, identity: str) -> Predictor:
+def loaded(model: Model) -> Predictor:
+    """Raises ModelError where it cannot be loaded, or is no longer the one that was listed."""
     from diode_engine.models.predictor import Predictor
 
-    predictor = Predictor.load(folder)
-    if predictor.identity != identity:
-        raise ModelError(f"The model in {folder} was replaced meanwhile; look again.")
+    predictor = Predictor.load(model.folder)
+    if predictor.identity != model.identity:
+        raise ModelError(f"The model in {model.folder} was replaced meanwhile; look again.")
     return predictor

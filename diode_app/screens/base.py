@@ -23,6 +23,7 @@ from diode_app.widgets.modals import Confirm, Problem
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
 from diode_engine.errors import DiodeError
+from diode_engine.problem import Problem as GemmProblem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -119,6 +120,11 @@ class DiodeScreen(Actions, Screen[None]):
     async def confirmed(self, question: str, yes: str) -> bool:
         """For `act`: asks before what cannot be undone."""
         return await self.app.push_screen_wait(Confirm(question, yes=yes))
+
+    def ask_about(self, problem: GemmProblem) -> None:
+        """Goes to the screen that says what a model would choose for it."""
+        self.session.asked = problem
+        self.app.switch_mode("ask")
 
     def twins(self) -> list[tuple[str, str]]:
         """(what it does, command) of the actions that have a headless twin."""

@@ -21,7 +21,7 @@ from diode_app.data.problems import (
     suggestions,
 )
 from diode_app.data.source import Look
-from diode_app.screens.base import DiodeScreen, SettingsChanged
+from diode_app.screens.base import SettingsChanged
 from diode_app.screens.data_files import FILE_ACTIONS, FileActions
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
@@ -31,6 +31,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.table import Column, PagedTable
+from diode_engine.problem import Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -42,6 +43,7 @@ _LABELS = {
 _LEFT = frozenset({"op", "dtype", "layout", "align", "bias", "gpu", "fastest"})
 _UNSORTED = frozenset({"layout", "align", "bias", "fastest"})
 _BAR = 24
+_FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 _NEXT = (
     Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
     Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
@@ -55,7 +57,7 @@ def _columns(keys: tuple[str, ...]) -> list[Column]:
     ]
 
 
-class DataScreen(FileActions, DiodeScreen):
+class DataScreen(FileActions):
     """The list; Enter opens a problem's page."""
 
     MODE = "data"
@@ -65,6 +67,7 @@ class DataScreen(FileActions, DiodeScreen):
                "diode-engine data show {problem} --store={store}", footer=False),
         Action("data.map", "m", "Map", "How many problems have which sizes.",
                "diode-engine data map {filter} --store={store}"),
+        Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
         *FILE_ACTIONS,
         Action("data.columns", "k", "Columns", "Choose the columns of the list.", footer=False),
         Action("data.list", "l", "Everything", "Take the filter away.",
@@ -187,6 +190,11 @@ class DataScreen(FileActions, DiodeScreen):
     def action_open(self) -> None:
         if self.table.pointed is not None:
             self.app.push_screen(ProblemScreen(self.session, *parse_key(self.table.pointed)))
+
+    def action_choose(self) -> None:
+        if self.record:
+            fields = {name: self.record[name] for name in _FIELDS}
+            self.ask_about(Problem.from_dict(fields))
 
     def action_map(self) -> None:
         now = self.table.query_now

@@ -41,6 +41,7 @@ PLACES = (
     Place("home", "H", "Home", "Home", "diode_app.screens.home:HomeScreen"),
     Place("runs", "R", "Runs", "Runs", "diode_app.screens.runs:RunsScreen"),
     Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
+    Place("ask", "W", "What?", "What would it choose?", "diode_app.screens.ask:AskScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),

@@ -70,6 +70,7 @@ class ProblemScreen(DiodeScreen):
         Action("problem.failed", "f", "Failed", "The candidates that have no time."),
         Action("problem.plot", "p", "Plot", "Measured and predicted times over the rank, or the "
                "table again."),
+        Action("problem.choose", "w", "Ask", "What would a model choose of the whole space?"),
         Action("problem.models", "m", "Models", "Choose the models beside the measured times."),
         Action("problem.environment", "v", "Next GPU", "The next GPU or software that it was "
                "timed with.", footer=False),
@@ -173,6 +174,10 @@ class ProblemScreen(DiodeScreen):
         self.toggle_class("-plot")
         if not self.has_class("-plot"):
             self._tab(self.query_one(TabbedContent).active)
+
+    def action_choose(self) -> None:
+        if self._view is not None:
+            self.ask_about(self._view.problem)
 
     def action_environment(self) -> None:
         if self._view is None or len(self._view.environments) < 2:

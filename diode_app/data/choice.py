@@ -1,0 +1,246 @@
+"""What a model would choose for a problem, of all that Inductor could offer; no GPU, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_app import text
+from diode_app.data import predictors
+from diode_app.data.pages import Row
+from diode_app.data.predictors import Model, Ranked
+from diode_app.data.problem import in_default
+from diode_app.data.problems import short
+from diode_app.data.roofline import Roofline, roofline
+from diode_engine.hardware import Hardware
+from diode_engine.problem import Candidate, Problem
+
+SURE = 0.9  # how sure the k to time is to make it
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: `other` is compared with the model, `hardware` what the kernels would run
+    on, `torch` the version whose candidates are offered (the newest known one, if empty)."""
+
+    problem: Problem
+    model: Model
+    other: Model | None
+    hardware: Hardware
+    torch: str = ""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What one model takes, None where it can say nothing. Times are its predictions in
+    microseconds: of its choice, of ATen's best kernel and of the best in the DEFAULT space.
+    `confidence` is the probability that the choice is within 5 % of the best, `to_time` how many
+    must be timed to be SURE of that; None of a model that does not know how sure it is."""
+
+    model: Model
+    candidate: Candidate | None
+    time_us: float | None
+    aten_us: float | None
+    default_us: float | None
+    confidence: float | None
+    to_time: int | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`candidates` are offered, `launchable` of them fit the device; `rows` are those that the
+    model can say something about, the fastest first. `other_us` is what the model predicts for
+    the other one's choice."""
+
+    question: Question
+    candidates: int
+    launchable: int
+    picks: tuple[Pick, ...]
+    other_us: float | None
+    roofline: Roofline | None
+    rows: tuple[Row, ...]
+    ranked: tuple[Candidate, ...]  # of `rows`
+
+
+def answer(question: Question) -> Answer:
+    """Raises ModelError where a model cannot be loaded."""
+    from diode_engine.validation.exhaustive_space import exhaustive_space
+
+    problem, hardware = question.problem, question.hardware
+    candidates = exhaustive_space(problem, question.torch)
+    roof, base = roofline(problem, candidates, hardware)
+    models = [question.model] if question.other is None else [question.model, question.other]
+    answers = [predictors.rank(model, problem, candidates, hardware) for model in models]
+    space = in_default(problem, candidates, question.torch)
+    extern = np.array([c.is_extern for c in candidates], np.bool_)
+    picks = tuple(
+        _pick(model, ranked, candidates, extern, space)
+        for model, ranked in zip(models, answers, strict=True)
+    )
+    first = answers[0]
+    order = first.places[first.ranking.order]
+    rows = []
+    for rank, i in enumerate(order.tolist(), 1):
+        signs = "".join(str(n) for n, a in enumerate(answers, 1) if a.taken == i)
+        kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
+        us = [float(a.predicted_us[i]) for a in answers]
+        best = float(first.predicted_us[order[0]])
+        rows.append(_row(rank, candidates[i], signs, kind, us, us[0] / best - 1, float(base[i])))
+    other_us = None
+    if len(answers) > 1 and answers[1].taken is not None:
+        other_us = _known(float(first.predicted_us[answers[1].taken]))
+    return Answer(
+        question=question,
+        candidates=len(candidates),
+        launchable=len(first.places),
+        picks=picks,
+        other_us=other_us,
+        roofline=roof,
+        rows=tuple(rows),
+        ranked=tuple(candidates[i] for i in order),
+    )
+
+
+def _pick(
+    model: Model,
+    ranked: Ranked,
+    candidates: Sequence[Candidate],
+    extern: npt.NDArray[np.bool_],
+    default: npt.NDArray[np.bool_],
+) -> Pick:
+    taken, us = ranked.taken, ranked.predicted_us
+    return Pick(
+        model=model,
+        candidate=None if taken is None else candidates[taken],
+        time_us=None if taken is None else float(us[taken]),
+        aten_us=_least(us[extern]),
+        default_us=_least(us[default]),
+        confidence=ranked.ranking.confidence,
+        to_time=ranked.ranking.k(SURE),
+    )
+
+
+def _least(us: npt.NDArray[np.float64]) -> float | None:
+    known = us[~np.isnan(us)]
+    return float(known.min()) if len(known) else None
+
+
+def _row(
+    rank: int,
+    candidate: Candidate,
+    signs: str,
+    kind: str,
+    us: Sequence[float],
+    behind: float,
+    base: float,
+) -> Row:
+    record: dict[str, Any] = {
+        "rank": rank,
+        "taken by": signs,
+        "candidate": short(candidate),
+        "predicted_us": us[0],
+        "behind": behind,
+        "other_us": _known(us[1]) if len(us) > 1 else None,
+        "roofline_us": _known(base),
+        "space": kind,
+        **candidate.to_dict(),
+    }
+    cells = {
+        "rank": str(rank),
+        "taken by": signs,
+        "candidate": record["candidate"],
+        "predicted_us": text.microseconds(us[0]),
+        "behind": text.change(behind),
+        "other_us": text.microseconds(record["other_us"]),
+        "roofline_us": text.microseconds(record["roofline_us"]),
+        "space": kind,
+    }
+    return Row(candidate.key, cells, record)
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a candidate needs and how it fills the device, by the features' arithmetic; times in
+    microseconds. Sizes of tiles are none of a library's kernel, of which they are guesses."""
+
+    tiles: float
+    waves: float
+    fill: float  # of the last wave and the tiles' edges
+    shared_bytes: float
+    registers: float  # a thread, as far as the accumulator and the operands need
+    blocks: float  # a multiprocessor holds
+    limits_us: tuple[tuple[str, float], ...]  # what the time goes to, the longest first
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why the model puts one candidate before or behind another. `factors` are of the predicted
+    time, those that matter most first: below 1 they speak for the candidate."""
+
+    candidate: Candidate
+    baseline: Candidate | None
+    candidate_us: float | None
+    baseline_us: float | None
+    factors: tuple[tuple[str, float], ...]
+    resources: Resources | None
+
+
+def why(question: Question, ranked: Sequence[Candidate], place: int) -> Why:
+    """Of the candidate at this place among those that were ranked: beside the first, which itself
+    is compared with ATen's best or, where it is that, with the next. Raises ModelError."""
+    from diode_engine.models.explain import explain
+
+    candidate = ranked[place]
+    baseline = ranked[0] if place else next(
+        (c for c in ranked[1:] if c.is_extern is not candidate.is_extern),
+        ranked[1] if len(ranked) > 1 else None,
+    )  # fmt: skip
+    found = None
+    if baseline is not None:
+        predictor = predictors.loaded(question.model)
+        found = explain(predictor, question.problem, candidate, baseline)
+    factors = () if found is None else tuple(
+        sorted(found.factors.items(), key=lambda item: -abs(np.log(item[1])))
+    )  # fmt: skip
+    return Why(
+        candidate=candidate,
+        baseline=baseline,
+        candidate_us=None if found is None else found.candidate_us,
+        baseline_us=None if found is None else found.baseline_us,
+        factors=factors,
+        resources=_resources(question.problem, candidate, question.hardware),
+    )
+
+
+def _resources(problem: Problem, candidate: Candidate, hardware: Hardware) -> Resources | None:
+    from diode_engine import features
+
+    one = np.zeros(1, np.intp)
+    if not features.supported((problem,), (candidate,), one, one)[0]:
+        return None
+    x = features.matrix((problem,), (candidate,), one, one, hardware)[0].astype(np.float64)
+    of = dict(zip(features.NAMES, x.tolist(), strict=True))
+    limits = [
+        (says, 2.0 ** of[f"log2_{name}_us"])
+        for name, says in (
+            ("compute", "arithmetic"), ("dram", "memory"), ("l2", "L2 cache"),
+            ("latency", "waiting for loads"), ("extra", "launch and reductions"),
+        )
+    ]  # fmt: skip
+    return Resources(
+        tiles=2.0 ** of["log2_tiles"],
+        waves=2.0 ** of["log2_waves"],
+        fill=of["fill"] * of["efficiency_m"] * of["efficiency_n"],
+        shared_bytes=2.0 ** of["log2_shared"],
+        registers=2.0 ** of["log2_registers"],
+        blocks=of["blocks_per_multiprocessor"],
+        limits_us=tuple(sorted(limits, key=lambda item: -item[1])),
+    )

@@ -1,0 +1,45 @@
+"""The problems of a shapeset file: what `diode-engine capture` wrote of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from diode_app.data.pages import Row
+from diode_app.data.problems import dtype
+from diode_engine.problem import Problem
+
+_SEED = 0  # draws what the file does not say of a problem
+
+
+@dataclass(frozen=True)
+class Captured:
+    """`rows` are the problems, with their places as keys; `left_out` were none of Diode's."""
+
+    problems: tuple[Problem, ...]
+    rows: tuple[Row, ...]
+    left_out: int
+
+
+def captured(path: Path) -> Captured:
+    """Raises DatasetError where the file is no shapeset."""
+    from diode_engine.collect.sources import read_shapeset
+
+    shapeset = read_shapeset(path)
+    problems = tuple(shapeset.problems(_SEED))
+    rows = tuple(Row(str(i), _cells(p), p.to_dict()) for i, p in enumerate(problems))
+    return Captured(problems, rows, shapeset.left_out)
+
+
+def _cells(p: Problem) -> dict[str, str]:
+    return {
+        "op": str(p.op),
+        "B": str(p.B),
+        "M": str(p.M),
+        "N": str(p.N),
+        "K": str(p.K),
+        "dtype": dtype(p),
+        "a_layout": str(p.a.layout),
+        "b_layout": str(p.b.layout),
+        "bias": str(p.bias),
+    }

@@ -1,0 +1,271 @@
+"""What would it choose? A problem in, the candidates as a model ranks them out; no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Input, Label, Select, Static
+
+from diode_app.actions import Action
+from diode_app.data.choice import Answer, Question, Why, answer, why
+from diode_app.data.predictors import Model, all_models
+from diode_app.data.source import Look
+from diode_app.data.threads import in_thread
+from diode_app.screens import picking
+from diode_app.screens.ask_words import headline, why_words
+from diode_app.screens.base import DiodeScreen
+from diode_app.screens.problem import ProblemScreen
+from diode_app.session import Session
+from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.modals import Prompt
+from diode_app.widgets.problem_form import ProblemForm
+from diode_app.widgets.reading import Latest
+from diode_app.widgets.table import Column, PagedTable
+from diode_engine.problem import Problem
+
+_FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
+_NONE = ""
+_NEXT = (
+    Step("Home", "app.go('home')", "Import timings first, if there are none.", "H"),
+    Step("Runs", "app.go('runs')", "A training registers a model when it is done.", "R"),
+)
+
+
+def _columns(other: bool) -> list[Column]:
+    return [
+        Column("rank", "#", right=True),
+        Column("taken by", "taken", sortable=False),
+        Column("candidate", "candidate"),
+        Column("predicted_us", "1: µs" if other else "µs", right=True),
+        Column("behind", "behind", right=True),
+        *([Column("other_us", "2: µs", right=True)] if other else []),
+        Column("roofline_us", "estimate", right=True),
+        Column("space", "space"),
+    ]
+
+
+class AskScreen(DiodeScreen):
+    """The answer follows the fields as they change."""
+
+    MODE = "ask"
+    NEEDS_STORE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # Textual's type
+    ACTIONS = (
+        Action("ask.rows", "escape", "List", "From the fields to the candidates."),
+        Action("ask.sizes", "m", "Sizes", "Type another problem."),
+        Action("ask.pick", "p", "Pick", "Take a problem of the store.",
+               "diode-engine data problems --store={store}"),
+        Action("ask.shapeset", "f", "Captured", "Take a problem of a captured program, from the "
+               "shapeset that diode-engine capture wrote."),
+        Action("ask.timings", "d", "Timings", "What was measured on this problem.",
+               "diode-engine data show {key} --store={store}"),
+        Action("ask.why", "i", "Why", "Why the candidate under the cursor has its place."),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    AskScreen {
+        #ask-models { height: 1; }
+        #ask-models Label { padding: 0 1; color: $text-muted; }
+        #ask-models Select { width: 30; }
+        #ask-says { height: auto; padding: 0 1; margin-top: 1; }
+        #ask-columns { height: 1fr; margin-top: 1; }
+        HeldTable { width: 2fr; }
+        #ask-why { width: 1fr; padding: 0 1; border-left: solid $panel; }
+        &.-narrow #ask-why { display: none; }
+        &.-narrow.-why #ask-why { display: block; border-left: none; }
+        &.-narrow.-why HeldTable { display: none; }
+    }
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._problem: Problem | None = session.asked or _FIRST
+        session.asked = None
+        self._models: tuple[Model, ...] | None = None
+        self._answer: Answer | None = None
+        self._listing: Latest[tuple[Model, ...]] = Latest(self, self._list, self.fail)
+        self._answering: Latest[Answer] = Latest(self, self._show_answer, self._refuse)
+        self._explaining: Latest[Why] = Latest(self, self._show_why, self.fail)
+
+    def body(self) -> ComposeResult:
+        yield ProblemForm(self._problem or _FIRST)
+        with Horizontal(id="ask-models"):
+            yield Label("model")
+            yield Select[str]([("...", _NONE)], allow_blank=False, compact=True, id="ask-model")
+            yield Label("beside")
+            yield Select[str]([("none", _NONE)], allow_blank=False, compact=True, id="ask-other")
+        yield Static("Asking ...", id="ask-says")
+        with Horizontal(id="ask-columns"):
+            yield HeldTable(self.session, _columns(False), what="candidates")
+            with VerticalScroll(id="ask-why", can_focus=True):
+                yield Static(id="ask-why-words")
+        yield EmptyState(
+            "There is no model to ask", "Train one; it is registered when it is done.", _NEXT,
+            id="ask-empty",
+        )  # fmt: skip
+
+    @property
+    def table(self) -> HeldTable:
+        return self.query_one(HeldTable)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#ask-empty").display = False
+        self.table.focus_rows()
+
+    def values(self) -> Mapping[str, object]:
+        return {"key": None if self._problem is None else self._problem.key}
+
+    # The models
+
+    def look_changed(self, look: Look) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        if (asked := self.session.asked) is not None:
+            self.session.asked = None
+            self.query_one(ProblemForm).put(asked)
+            self.table.focus_rows()
+        here = self.session.here
+        hardware = None if here is None else here.hardware
+        self._listing.do(partial(in_thread, partial(all_models, hardware), "models"))
+
+    def _list(self, models: tuple[Model, ...]) -> None:
+        self.query_one("#ask-empty").display = not models
+        for part in ("#ask-columns", "#ask-says", "#ask-models"):
+            self.query_one(part).display = bool(models)
+        if models == self._models:
+            return
+        self._models = models
+        # By the GPU only where there is more than one.
+        several = len({model.hardware for model in models}) > 1
+        names = [(m.name if several else m.reference, str(m.folder)) for m in models]
+        with self.prevent(Select.Changed):
+            for select, choices in (
+                (self.query_one("#ask-model", Select), names or [("none", _NONE)]),
+                (self.query_one("#ask-other", Select), [("none", _NONE), *names]),
+            ):
+                now = select.value
+                select.set_options(choices)
+                select.value = now if now in [value for _, value in choices] else choices[0][1]
+        self._ask()
+
+    def _model(self, select: str) -> Model | None:
+        folder = self.query_one(select, Select).value
+        return next((m for m in self._models or () if str(m.folder) == folder), None)
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        event.stop()
+        self._ask()
+
+    # The answer
+
+    def on_problem_form_changed(self, event: ProblemForm.Changed) -> None:
+        if event.problem is None:
+            self._refuse(event.why or "")
+        elif event.problem != self._problem or self._answer is None:
+            self._problem = event.problem
+            self._ask()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.table.focus_rows()
+
+    def _ask(self) -> None:
+        model = self._model("#ask-model")
+        if model is None or self._problem is None:
+            return
+        other = self._model("#ask-other")
+        here = self.session.here
+        # Where the device here is another kind, the answer is for the model's own.
+        serves = here is not None and model.likeness > 0
+        question = Question(
+            self._problem,
+            model,
+            None if other == model else other,
+            here.hardware if here is not None and serves else model.hardware,
+            "" if here is None else here.versions.get("torch", ""),
+        )
+        self._answering.do(partial(in_thread, partial(answer, question), "ask"))
+
+    def _refuse(self, sentence: str) -> None:
+        self._answer = None
+        self.query_one("#ask-says", Static).update(f"✗ {sentence}")
+        self.query_one("#ask-why-words", Static).update("")
+        self.table.hold(())
+
+    def _show_answer(self, found: Answer) -> None:
+        self._answer = found
+        self.query_one("#ask-says", Static).update(headline(found))
+        self.table.set_columns(_columns(found.question.other is not None))
+        self.table.hold(found.rows)
+        self._explain(0)
+
+    # Why
+
+    def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
+        if self._answer is not None:
+            keys = [row.key for row in self._answer.rows]
+            if event.key in keys:
+                self._explain(keys.index(event.key))
+
+    def _explain(self, place: int) -> None:
+        found = self._answer
+        if found is None or not found.ranked:
+            self.query_one("#ask-why-words", Static).update("")
+            return
+        work = partial(why, found.question, found.ranked, place)
+        self._explaining.do(partial(in_thread, work, "why"))
+
+    def _show_why(self, found: Why) -> None:
+        self.query_one("#ask-why-words", Static).update(why_words(found))
+
+    # Actions
+
+    def action_rows(self) -> None:
+        self.remove_class("-why")
+        self.table.focus_rows()
+
+    def action_sizes(self) -> None:
+        self.query_one(ProblemForm).focus_sizes()
+
+    def action_why(self) -> None:
+        self.toggle_class("-why")
+        if self.has_class("-narrow") and self.has_class("-why"):
+            self.query_one("#ask-why").focus()
+        else:
+            self.table.focus_rows()
+
+    def action_timings(self) -> None:
+        if self._problem is not None:
+            self.app.push_screen(ProblemScreen(self.session, self._problem.key))
+
+    def action_pick(self) -> None:
+        self._take(partial(picking.of_store, self))
+
+    def action_shapeset(self) -> None:
+        async def chosen() -> Problem | None:
+            given = await self.app.push_screen_wait(
+                Prompt("Which shapeset?", f"{Path.cwd()}/", check=_check_file)
+            )
+            return None if given is None else await picking.of_shapeset(self, Path(given))
+
+        self._take(chosen)
+
+    def _take(self, pick: picking.Picking) -> None:
+        async def taken() -> None:
+            problem = await pick()
+            if problem is not None:
+                self.query_one(ProblemForm).put(problem)
+                self.table.focus_rows()
+
+        self.act(taken, "picks a problem")
+
+
+def _check_file(given: str) -> str | None:
+    path = Path(given).expanduser()
+    return None if path.is_file() else f"There is no file {path}."

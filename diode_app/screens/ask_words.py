@@ -1,0 +1,134 @@
+"""What is said of an answer: the choice in some lines, and why it is made."""
+
+from __future__ import annotations
+
+import math
+
+from textual.content import Content
+
+from diode_app import text
+from diode_app.data.choice import SURE, Answer, Pick, Why
+from diode_app.data.problems import short
+
+_BAR = 12
+
+
+def headline(found: Answer) -> Content:
+    """The choice of each model, then what it stands beside."""
+    lines = [_pick(number, pick) for number, pick in enumerate(found.picks, 1)]
+    first = found.picks[0]
+    if len(found.picks) > 1 and (same := _agreement(found)):
+        lines.append(Content(same))
+    beside = [
+        f"{name} {text.microseconds(us)} µs ({_times(us, first.time_us)})"
+        for name, us in (("ATen", first.aten_us), ("best of DEFAULT", first.default_us))
+        if us is not None
+    ]
+    roof = found.roofline
+    if roof is not None:
+        beside.append(f"roofline {text.microseconds(roof.time_us)} µs at best")
+    if beside and first.time_us is not None:
+        lines.append(Content.styled(" · ".join(beside), "$text-muted"))
+    q = found.question
+    fit = f"{found.launchable:,} of {found.candidates:,} candidates fit {q.hardware.name}"
+    if q.hardware != q.model.hardware:
+        fit += f", {q.model.likeness:.2f} like the {q.model.hardware.name} of the model"
+    lines.append(Content.styled(fit, "$text-muted"))
+    return Content("\n").join(lines)
+
+
+def _pick(number: int, pick: Pick) -> Content:
+    if pick.candidate is None:
+        return Content.assemble(
+            (f"{number} ", "bold $primary"),
+            f"{pick.model.reference} cannot say: it was not trained on this op or type. "
+            "Inductor chooses as if Diode were not there.",
+        )
+    sure = ""
+    if pick.confidence is not None:
+        sure = f"  sure {pick.confidence:.2f}"
+        if pick.to_time is not None and pick.to_time > 1:
+            sure += f", {pick.to_time} to time for {SURE:.2f}"
+    return Content.assemble(
+        (f"{number} ", "bold $primary"),
+        f"{pick.model.reference} takes ",
+        (short(pick.candidate), "bold $text-success"),
+        f"  {text.microseconds(pick.time_us)} µs",
+        sure,
+    )
+
+
+def _agreement(found: Answer) -> str:
+    first, second = found.picks
+    if first.candidate is None or second.candidate is None:
+        return ""
+    if first.candidate == second.candidate:
+        return "  Both take the same."
+    if found.other_us is None:
+        return ""
+    return (
+        f"  By {first.model.reference} the choice of {second.model.reference} takes "
+        f"{text.microseconds(found.other_us)} µs ({_times(found.other_us, first.time_us)})."
+    )
+
+
+def _times(us: float, than: float | None) -> str:
+    return "" if than is None else f"{us / than:.2f}×"
+
+
+def why_words(found: Why) -> Content:
+    """Beside what, by which groups of features, and what the kernel needs."""
+    lines = [Content.styled(short(found.candidate), "bold")]
+    if found.baseline is not None and found.candidate_us is not None:
+        assert found.baseline_us is not None
+        ratio = found.candidate_us / found.baseline_us
+        lines += [
+            Content(f"{text.microseconds(found.candidate_us)} µs, {ratio:.2f}× as long as"),
+            Content(f"{short(found.baseline)}, {text.microseconds(found.baseline_us)} µs."),
+            Content(""),
+            Content.styled("What speaks for it (▼) and against it (▲)", "$text-muted"),
+        ]
+        most = max((abs(math.log(factor)) for _, factor in found.factors), default=0.0)
+        for name, factor in found.factors:
+            faster = factor < 1
+            lines.append(
+                Content.assemble(
+                    (
+                        f"{'▼' if faster else '▲'} {factor:5.2f}× ",
+                        "$text-success" if faster else "$text-warning",
+                    ),
+                    text.bar(abs(math.log(factor)) / most if most else 0.0, _BAR),
+                    f" {name}",
+                )
+            )
+        lines.append(
+            Content.styled("Shapley values; they multiply to the ratio above.", "$text-muted")
+        )
+    resources = found.resources
+    if resources is None:
+        lines += [Content(""), Content("The features do not know this kernel.")]
+        return Content("\n").join(lines)
+    library = found.candidate.is_extern
+    lines += [
+        Content(""),
+        Content.styled(
+            "By arithmetic" + (", its tiles being a guess" if library else ""), "$text-muted"
+        ),
+        Content(f"{resources.tiles:,.0f} tiles in {resources.waves:,.2f} waves"),
+        Content(f"{100 * resources.fill:.0f} % of the multiprocessors' time at work"),
+        Content(
+            f"{text.size(round(resources.shared_bytes))} shared, {resources.registers:.0f} "
+            f"registers a thread, {resources.blocks:.0f} × a multiprocessor"
+        ),
+        Content(""),
+        Content.styled("Of which each part, and they overlap, takes", "$text-muted"),
+    ]
+    longest = resources.limits_us[0][1]
+    for name, us in resources.limits_us:
+        lines.append(
+            Content.assemble(
+                (text.bar(us / longest, _BAR), "$primary"),
+                f" {text.microseconds(us):>9} µs {name}",
+            )
+        )
+    return Content("\n").join(lines)

@@ -1,0 +1,65 @@
+"""Picking a problem, of the store or of a captured program."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from diode_app.data.problems import (
+    known_values,
+    parse_key,
+    problems_page,
+    row_of,
+    suggestions,
+)
+from diode_app.data.shapesets import captured
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.pick_row import PickRow
+from diode_app.widgets.table import Column, PagedTable
+from diode_engine.problem import Problem
+
+Picking = Callable[[], Awaitable[Problem | None]]
+
+_STORED = (
+    Column("problem", "id", right=True),
+    Column("op", "op"),
+    *(Column(name, name.upper(), right=True) for name in ("m", "n", "k", "b")),
+    Column("dtype", "dtype"),
+    Column("layout", "layout", sortable=False),
+    Column("best", "best µs", right=True),
+)
+_CAPTURED = (
+    Column("op", "op"),
+    *(Column(name, name, right=True) for name in ("M", "N", "K", "B")),
+    Column("dtype", "dtype"),
+    Column("a_layout", "A"),
+    Column("b_layout", "B"),
+    Column("bias", "bias"),
+)
+
+
+async def of_store(screen: DiodeScreen) -> Problem | None:
+    """None where the person leaves. Raises StoreError."""
+    source = screen.session.source
+    known = await source.read(known_values)
+    table = PagedTable(
+        screen.session, _STORED, problems_page, what="problems", sort="problem",
+        filter_hint="op:mm dtype:bf16 m<=64 k%8!=0", suggest=suggestions(known),
+    )  # fmt: skip
+    key = await screen.app.push_screen_wait(PickRow("A problem of the store", table))
+    if key is None:
+        return None
+    row = await source.read(lambda store: row_of(store, *parse_key(key)))
+    return None if row is None else row.problem
+
+
+async def of_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
+    """None where the person leaves. Raises DatasetError."""
+    found = await in_thread(partial(captured, path.expanduser()), "shapeset")
+    table = HeldTable(screen.session, _CAPTURED, what="problems")
+    table.hold(found.rows)
+    key = await screen.app.push_screen_wait(PickRow(f"A problem of {path.name}", table))
+    return None if key is None else found.problems[int(key)]
