@@ -23,6 +23,8 @@ from diode_engine.training.distil import (
 )
 from diode_engine.training.fit import DISTILLED, Report, Settings, fitted_and_watched
 
+LEAST_DRAWN = 50  # problems unlike the timed ones on which the base is held to
+
 
 def fine_tune(
     table: TimingTable,
@@ -36,7 +38,8 @@ def fine_tune(
     """A distilled network that has learned these timings, rows as `fit` takes them, and what
     the base model says on drawn problems of all that it covers, but for those like the timed ones.
 
-    Raises TrainingError where the base is another GPU's, or there are too few problems.
+    Raises TrainingError where the base is another GPU's, there are too few problems, or the
+    timings are of problems like all that could be drawn.
     """
     fitted, watched = fitted_and_watched(table, seed=seed)
     environment = table.environments[int(table.environment[0])]
@@ -52,6 +55,11 @@ def fine_tune(
         coverage, torch = base.manifest.coverage, environment.torch
         timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
         drawn = far_from(drawn_problems(coverage, settings.lessons, seed=seed), timed)
+        if len(drawn) < LEAST_DRAWN:
+            raise TrainingError(
+                "The timings are of problems of every kind, so there is nothing that a tuned model "
+                "should keep; train one from nothing."
+            )
         taught = lessons(teacher, coverage, hardware, drawn, torch=torch, seed=seed)
         learned, checks = (
             with_timings(side, teacher, Examples.of(rows, hardware))

@@ -161,3 +161,14 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(
     assert found.trees.focus == best.parameters["trees.focus"]
     assert found.trees.rounds == 15
     assert found.network == SMALL.network
+
+
+def test_where_all_is_timed_nothing_is_tuned(
+    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
+    monkeypatch.setattr(
+        "diode_engine.training.distil.mixed", lambda count, seed: list(timings.problems)
+    )
+    with pytest.raises(TrainingError, match="problems of every kind"):
+        train(timings, base=base, settings=SMALL)
