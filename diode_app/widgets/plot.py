@@ -16,16 +16,19 @@ from diode_app.themes import SERIES
 
 # Told apart without colours as well.
 _MARKS = 5  # along an axis of a given range, beside its start
-MARKERS = ("braille", "dot", "x", "sd", "*", "+")
+MARKERS = ("braille", "dot", "x", "*", "+", "o")
+_STRONG = "sd"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: `xs` and `ys` of one length; what is not finite is left out."""
+    """A curve: `xs` and `ys` of one length; what is not finite is left out. The `strong` one is
+    what the chart is about."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
+    strong: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def _lines(plt: Any, chart: Lines) -> bool:
             [y for _, y in points],
             label=line.name,
             color=SERIES[number % len(SERIES)],
-            marker=MARKERS[number % len(MARKERS)],
+            marker=_STRONG if line.strong else MARKERS[number % len(MARKERS)],
         )
     if drawn:
         plt.title(chart.title)
