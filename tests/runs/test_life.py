@@ -235,7 +235,8 @@ def test_a_command_that_refuses_its_options_is_a_failed_run(store, wait_for_end)
     wait_for_end(run.process)
     ended = store.run(run.id)
     assert ended.state is RunState.FAILED
-    assert ended.message == "No such option '--wings'."
+    assert ended.message is not None
+    assert ended.message.startswith("No such option '--wings'.")  # click may propose another
 
 
 def test_a_command_that_fails_before_it_begins_is_a_failed_run(store, tmp_path, wait_for_end):
