@@ -124,7 +124,10 @@ class DiodeScreen(Actions, Screen[None]):
     def ask_about(self, problem: GemmProblem) -> None:
         """Goes to the screen that says what a model would choose for it."""
         self.session.asked = problem
-        self.app.switch_mode("ask")
+        if self.app.current_mode == "ask":  # this is a page in front of it
+            self.dismiss()
+        else:
+            self.app.switch_mode("ask")
 
     def twins(self) -> list[tuple[str, str]]:
         """(what it does, command) of the actions that have a headless twin."""

@@ -1,0 +1,307 @@
+"""What would it choose?, over models that are registered; by keys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from textual.widgets import DataTable, Input, Select
+
+from diode_app.data.choice import Question, answer, why
+from diode_app.data.predictors import all_models
+from diode_app.screens.ask import AskScreen
+from diode_app.widgets.modals import Problem as ProblemModal
+from diode_app.widgets.pick_row import PickRow
+from diode_engine import paths
+from diode_engine.hardware import H200
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Problem
+from diode_engine.resources import fits
+from diode_engine.validation.exhaustive_space import exhaustive_space
+from tests.app.registered import register_model
+from tests.app.waiting import settled, started, text_of
+from tests.training.conftest import make_timings
+
+PROBLEM = Problem.make("mm", 512, 4096, 1024, "bfloat16", b_layout="col")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture
+def model(tmp_path):
+    return register_model(tmp_path, "plain", sure=True, default=True)
+
+
+def _question(models, problem=PROBLEM):
+    return Question(problem, models[0], models[1] if len(models) > 1 else None, H200)
+
+
+# The answer
+
+
+def test_it_takes_what_the_model_predicts_to_be_fastest_of_what_fits(model):
+    found = answer(_question(all_models(H200)))
+    candidates = exhaustive_space(PROBLEM)
+    launchable = [
+        c for c, ok in zip(candidates, fits(PROBLEM, candidates, H200), strict=True) if ok
+    ]
+    predicted = Predictor.load(model.folder).predict_us(PROBLEM, launchable)
+    (pick,) = found.picks
+    assert (found.candidates, found.launchable) == (len(candidates), len(launchable))
+    assert pick.candidate == launchable[int(predicted.argmin())]
+    assert pick.time_us == pytest.approx(predicted.min())
+    assert [row.record["predicted_us"] for row in found.rows] == sorted(predicted)
+    assert (pick.confidence, pick.to_time) == (pytest.approx(0.5), 3)
+    library = [us for c, us in zip(launchable, predicted, strict=True) if c.is_extern]
+    assert pick.aten_us == pytest.approx(min(library))
+
+
+def test_two_models_are_compared_by_the_first_ones_times(tmp_path, model):
+    register_model(tmp_path, "stages", stage=-0.5)  # it wants as many as there are
+    found = answer(_question(all_models(H200)))
+    first, second = found.picks
+    assert second.candidate.config["num_stages"] == 5
+    assert first.candidate != second.candidate
+    by_first = {row.key: row.record["predicted_us"] for row in found.rows}
+    assert found.other_us == pytest.approx(by_first[second.candidate.key])
+    taken = {row.record["taken by"]: row.key for row in found.rows if row.record["taken by"]}
+    assert taken == {"1": first.candidate.key, "2": second.candidate.key}
+
+
+def test_a_type_that_the_model_does_not_know_is_not_answered(model):
+    problem = Problem.make("mm", 512, 4096, 1024, "float32")
+    found = answer(_question(all_models(H200), problem))
+    assert found.picks[0].candidate is None
+    assert found.rows == ()
+
+
+def test_why_compares_with_a_library_s_kernel_and_others_with_the_first(model):
+    question = _question(all_models(H200))
+    found = answer(question)
+    first = why(question, found.ranked, 0)
+    assert first.candidate == found.ranked[0]
+    assert first.baseline.is_extern is not first.candidate.is_extern
+    last = why(question, found.ranked, len(found.ranked) - 1)
+    assert last.baseline == found.ranked[0]
+    # The model is the estimate of the features: nothing else has a part.
+    assert last.factors[0][0] == "roofline"
+    assert last.factors[0][1] == pytest.approx(last.candidate_us / last.baseline_us, rel=1e-4)
+    limits = [us for _, us in last.resources.limits_us]
+    assert limits == sorted(limits, reverse=True)
+
+
+# The screen
+
+
+async def _asked(pilot):
+    await started(pilot)
+    await pilot.press("W")
+    await settled(pilot)
+    screen = pilot.app.screen
+    assert isinstance(screen, AskScreen)
+    return screen
+
+
+async def _type(pilot, field, value):
+    box = pilot.app.screen.query_one(f"#problem-{field}")
+    box.value = value
+    await settled(pilot)
+
+
+@pytest.mark.asyncio
+async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _asked(pilot)
+        assert "plain@1 cannot say" in text_of(app)  # addmm
+        await _type(pilot, "op", "mm")
+        assert "plain@1 takes" in text_of(app)
+        assert "sure 0.50, 3 to time for 0.90" in text_of(app)
+        before = screen._answer.picks[0].time_us
+        await pilot.press("m", *"65536")
+        await settled(pilot)
+        assert screen._answer.question.problem.M == 65536
+        assert screen._answer.picks[0].time_us > 10 * before
+        await pilot.press("enter", "down")
+        await settled(pilot)
+        assert isinstance(app.focused, DataTable)
+
+
+@pytest.mark.asyncio
+async def test_a_size_that_is_none_is_told(make_app, model):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _asked(pilot)
+        await _type(pilot, "op", "mm")
+        await _type(pilot, "K", "")
+        assert "K must be a whole number" in text_of(app)
+        assert screen.table.page.total == 0
+        await _type(pilot, "K", "4294967296")
+        assert "from 1 to 2147483647" in text_of(app)
+        await _type(pilot, "K", "64")
+        assert "plain@1 takes" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_only_what_the_op_and_the_type_have_can_be_changed(make_app, model):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _asked(pilot)
+
+        def closed():
+            return {
+                name
+                for name in ("B", "bias", "tf32")
+                if screen.query_one(f"#problem-{name}").disabled
+            }
+
+        assert closed() == {"B", "tf32"}
+        await _type(pilot, "op", "bmm")
+        await _type(pilot, "B", "12")
+        assert closed() == {"bias", "tf32"}
+        assert screen._problem.B == 12
+        await _type(pilot, "dtype", "float32")
+        await _type(pilot, "tf32", "yes")
+        assert closed() == {"bias"}
+        assert screen._problem.allow_tf32
+        await _type(pilot, "op", "addmm")
+        assert (screen._problem.B, str(screen._problem.bias)) == (1, "vector")
+
+
+@pytest.mark.asyncio
+async def test_without_a_model_it_says_what_to_do(make_app):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _asked(pilot)
+        assert "There is no model to ask" in text_of(app)
+        assert "Asking" not in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_a_model_beside_another(make_app, tmp_path, model):
+    register_model(tmp_path, "stages", stage=0.5)
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        screen = await _asked(pilot)
+        await _type(pilot, "op", "mm")
+        other = screen.query_one("#ask-other", Select)
+        other.value = next(m for m in screen._models if m.reference == "stages@1").folder.as_posix()
+        await settled(pilot)
+        assert "2 stages@1 takes" in text_of(app)
+        assert "By plain@1 the choice of stages@1 takes" in text_of(app)
+        assert "2: µs" in text_of(app)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await _asked(pilot)
+        await _type(pilot, "op", "mm")
+        wide = size[0] == 160
+        assert ("speaks for it" in text_of(app)) is wide
+        await pilot.press("i")
+        await settled(pilot)
+        assert "speaks for it" in text_of(app)
+        assert ("behind" in text_of(app)) is wide
+        await pilot.press("escape")
+        await settled(pilot)
+        assert "behind" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_a_problem_of_the_store_is_picked_and_its_timings_are_a_key_away(
+    make_app, store, model
+):
+    store.import_table(make_timings(12), key="x", spec={})
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _asked(pilot)
+        await pilot.press("p")
+        await settled(pilot)
+        assert isinstance(app.screen, PickRow)
+        await pilot.press("down", "down", "enter")
+        await settled(pilot)
+        wanted = make_timings(12).problems[2]
+        assert screen._problem == wanted
+        assert screen._answer.question.problem == wanted
+        await pilot.press("d")
+        await settled(pilot)
+        assert "best measured" in text_of(app)
+        await pilot.press("w")
+        await settled(pilot)
+        assert app.screen is screen
+
+
+@pytest.mark.asyncio
+async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show(
+    make_app, tmp_path, model
+):
+    problem = Problem.make("mm", 33, 65, 129, "bfloat16", a_align=8, b_align=4)
+    fields = problem.to_dict()
+    file = tmp_path / "captured.json"
+    file.write_text(json.dumps({"columns": list(fields), "shapes": [list(fields.values())]}))
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _asked(pilot)
+        for given in (str(tmp_path / "none"), str(file)):
+            await pilot.press("f")
+            await settled(pilot)
+            app.screen.query_one(Input).value = given
+            await pilot.press("enter")
+            await settled(pilot)
+            if given != str(file):
+                assert "There is no file" in text_of(app)
+                await pilot.press("escape")
+                await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert screen._problem == problem
+        await _type(pilot, "M", "34")
+        assert screen._problem == Problem.make("mm", 34, 65, 129, "bfloat16")
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_no_shapeset_is_told(make_app, tmp_path, model):
+    file = tmp_path / "notes.json"
+    file.write_text("{}")
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _asked(pilot)
+        await pilot.press("f")
+        await settled(pilot)
+        app.screen.query_one(Input).value = str(file)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, ProblemModal)
+        assert "is no shapeset" in text_of(app)
+
+
+def test_no_torch_is_imported(tmp_path, model):
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from diode_app.app import create_app
+from tests.app.waiting import settled, started
+app = create_app(Path({str(tmp_path / "x.db")!r}), settings_path=Path({str(tmp_path / "s.toml")!r}))
+async def main():
+    async with app.run_test() as pilot:
+        await started(pilot)
+        await pilot.press("W")
+        await settled(pilot)
+        app.screen.query_one("#problem-op").value = "mm"
+        await settled(pilot)
+        assert app.screen._answer.picks[0].candidate is not None
+asyncio.run(main())
+print(sorted({{"torch", "triton"}} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
