@@ -40,6 +40,7 @@ class Place:
 PLACES = (
     Place("home", "H", "Home", "Home", "diode_app.screens.home:HomeScreen"),
     Place("runs", "R", "Runs", "Runs", "diode_app.screens.runs:RunsScreen"),
+    Place("collect", "C", "Collect", "Collect", "diode_app.screens.collect:CollectScreen"),
     Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
     Place("ask", "W", "What?", "What would it choose?", "diode_app.screens.ask:AskScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),

@@ -14,7 +14,9 @@ from textual.widgets import Input, Static
 Suggest = Callable[[str, int], Sequence[str]]  # (text, cursor) -> whole texts that it may become
 
 
-class _Completions(Suggester):
+class Completions(Suggester):
+    """What the text of a line may become, for an Input."""
+
     def __init__(self, suggest: Suggest) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._suggest = suggest
@@ -49,7 +51,7 @@ class FilterBox(VerticalGroup):
         self._suggest = suggest
 
     def compose(self) -> ComposeResult:
-        suggester = None if self._suggest is None else _Completions(self._suggest)
+        suggester = None if self._suggest is None else Completions(self._suggest)
         yield Input(placeholder=self._placeholder, suggester=suggester)
         yield Static(classes="error", markup=False)
 

@@ -7,7 +7,11 @@ from collections.abc import Callable, Sequence
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Select, Static
+
+from diode_app.widgets.choices import Choices
+from diode_app.widgets.filter_box import Completions, Suggest
 
 Check = Callable[[str], str | None]  # a sentence where the value will not do
 
@@ -48,33 +52,42 @@ class Field(VerticalGroup):
         *,
         choices: Sequence[str] = (),
         flag: bool = False,
+        hint: str = "",
+        suggest: Suggest | None = None,
         check: Check = lambda _: None,
     ) -> None:
+        """`hint` stands in for an empty text; `suggest` completes one."""
         super().__init__(id=f"field-{name}", name=name)
         self._label = label
-        self._sentence = sentence
+        self.sentence = sentence
+        self._hint = hint
+        self._suggest = suggest
         self._check = check
-        self._first = value
+        self.first = value
         self._choices = tuple(choices)
         self._flag = flag
 
     def compose(self) -> ComposeResult:
         if not self._flag:
             yield Static(self._label, classes="field--label", markup=False)
+        yield self.make_entry().add_class("field--entry")
+        if self.sentence:
+            yield Static(self.sentence, classes="field--help", markup=False)
+        yield Static(classes="field--error", markup=False)
+
+    def make_entry(self) -> Widget:
+        """The widget that holds the value."""
         if self._choices:
-            yield Select(
+            return Select(
                 [(choice, choice) for choice in self._choices],
-                value=self._first,
+                value=self.first,
                 allow_blank=False,
                 compact=True,
             )
-        elif self._flag:
-            yield Checkbox(self._label, value=self._first == "yes", compact=True)
-        else:
-            yield Input(self._first, compact=True)
-        if self._sentence:
-            yield Static(self._sentence, classes="field--help", markup=False)
-        yield Static(classes="field--error", markup=False)
+        if self._flag:
+            return Checkbox(self._label, value=self.first == "yes", compact=True)
+        suggester = None if self._suggest is None else Completions(self._suggest)
+        return Input(self.first, placeholder=self._hint, suggester=suggester, compact=True)
 
     @property
     def value(self) -> str:
@@ -103,22 +116,71 @@ class Field(VerticalGroup):
         self.set_class(sentence is not None, "-wrong")
         self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Looks at the value and tells of it."""
         sentence = self.error
         self.complain(sentence)
         self.post_message(self.Changed(self, self.value, sentence is None))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._changed()
+        self.changed()
 
     def on_select_changed(self, event: Select.Changed) -> None:
         event.stop()
-        self._changed()
+        self.changed()
 
     def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
         event.stop()
-        self._changed()
+        self.changed()
+
+
+class ChoiceField(Field):
+    """A value that is one of some names, all of them seen at once; with `several` the names by
+    commas."""
+
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        sentence: str,
+        names: Sequence[str],
+        value: str = "",
+        *,
+        several: bool = False,
+        check: Check = lambda _: None,
+    ) -> None:
+        super().__init__(name, label, sentence, value, check=check)
+        self._names = tuple(names)
+        self._several = several
+
+    def make_entry(self) -> Widget:
+        return Choices(self._names, _parts(self.first), several=self._several)
+
+    @property
+    def entry(self) -> Choices:
+        return self.query_one(Choices)
+
+    @property
+    def value(self) -> str:
+        return ",".join(self.entry.chosen)
+
+    @value.setter
+    def value(self, value: str) -> None:
+        self.entry.chosen = _parts(value)
+
+    def on_choices_changed(self, event: Choices.Changed) -> None:
+        event.stop()
+        self.changed()
+
+
+def _parts(value: str) -> tuple[str, ...]:
+    return tuple(filter(None, value.split(",")))
+
+
+def optional(check: Check) -> Check:
+    """The check, for a value that may be left out."""
+    return lambda value: check(value) if value.strip() else None
 
 
 def whole_number(least: int, most: int) -> Check:

@@ -15,12 +15,14 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.app import create_app
+from diode_app.data import collection
 from diode_app.data.overview import ModelInUse
 from diode_app.screens import about, home
 from diode_app.screens import help as help_screen
 from diode_app.screens.places import PLACES
 from diode_app.widgets.top_bar import TopBar
 from diode_engine import paths
+from diode_engine.collect.plan import Rate
 from diode_engine.runs import Status
 from diode_engine.runs.process import current
 from diode_engine.store import Store
@@ -54,6 +56,8 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Status, "seconds", property(lambda _: 83.0))
     monkeypatch.setattr(Status, "quiet_seconds", property(lambda _: 1.0))
     monkeypatch.setattr(text, "size", lambda _: "5.1 MiB")
+    rate = Rate(30.0, "the last collection in the store")
+    monkeypatch.setattr(collection, "_rate", lambda *_, **__: rate)
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
     monkeypatch.setattr(paths, "shipped_dir", lambda: Path("diode"))
     monkeypatch.setattr(about, "_version", lambda _: "1.2.3")

@@ -1,0 +1,91 @@
+"""The sources of problems, to choose from, with their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Grid, Horizontal
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static
+
+from diode_app.actions import Action, Actions
+from diode_app.data.collection import SourceKind
+from diode_app.widgets.choices import Choices
+
+
+class SourcePicker(Actions, ModalScreen[str | None]):
+    """The result is what `diode-engine collect --source` takes, between blanks; None where the
+    person leaves."""
+
+    DEFAULT_CSS = """
+    SourcePicker {
+        align: center middle;
+        #box {
+            width: 100; max-width: 96%; height: auto; max-height: 95%; grid-size: 1;
+            grid-rows: auto; border: round $primary; background: $surface; padding: 0 1;
+        }
+        .title { text-style: bold; }
+        Horizontal { height: 1; }
+        Choices { width: 18; }
+        #meaning { height: 3; margin-top: 1; }
+        #sources-keys { color: $text-muted; }
+    }
+    """
+    ACTIONS = (
+        Action("sources.take", "enter", "Take", "Use these."),
+        Action("sources.leave", "escape", "Leave", "Change nothing."),
+    )
+    AUTO_FOCUS = "Choices"
+
+    def __init__(self, kinds: Sequence[SourceKind], now: str) -> None:
+        super().__init__()
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._now = dict(word.partition(":")[::2] for word in now.split())
+
+    def compose(self) -> ComposeResult:
+        with Grid(id="box"):
+            yield Label("Where problems are drawn from, in equal shares", classes="title")
+            for name, kind in self._kinds.items():
+                with Horizontal(name=name):
+                    yield Choices((name,), (name,) if name in self._now else (), several=True)
+                    if kind.parameters:
+                        yield Input(
+                            self._now.get(name, ""), placeholder=kind.parameters, compact=True
+                        )
+            yield Static(id="meaning", markup=False)
+            yield Static(
+                "Tab goes on, Space chooses, Enter takes them; none is a mix of the first four.",
+                id="sources-keys",
+            )
+            yield Button("Use these", compact=True)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        row = event.widget.parent
+        kind = None if row is None else self._kinds.get(str(row.name))
+        if kind is not None:
+            self.query_one("#meaning", Static).update(f"{kind.name}: {kind.draws}")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Who writes a parameter means the source."""
+        row = event.input.parent
+        if event.value and row is not None:
+            row.query_one(Choices).chosen = (str(row.name),)
+
+    def on_input_submitted(self) -> None:
+        self.action_take()
+
+    def on_button_pressed(self) -> None:
+        self.action_take()
+
+    def action_take(self) -> None:
+        words = []
+        for row in self.query(Horizontal):
+            if row.query_one(Choices).chosen:
+                given = "".join(entry.value.strip() for entry in row.query(Input))
+                words.append(f"{row.name}:{given}" if given else str(row.name))
+        self.dismiss(" ".join(words))
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

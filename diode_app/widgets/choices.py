@@ -1,0 +1,116 @@
+"""Some names in a row, of which one or several are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+_GAP = 2
+
+
+class Choices(Widget, can_focus=True):
+    """All names are seen at once, and the arrows up and down are left to whatever holds it. Of
+    one choice, left and right take the next name; of several they go along, and Space takes or
+    leaves the one that is marked. A click does what Space does.
+
+    Posts `Choices.Changed`.
+    """
+
+    DEFAULT_CSS = "Choices { height: auto; width: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "go(-1)", "Left", show=False),
+        Binding("right", "go(1)", "Right", show=False),
+        Binding("space", "take", "Take", show=False),
+    ]
+
+    class Changed(Message):
+        def __init__(self, choices: Choices) -> None:
+            super().__init__()
+            self.choices = choices
+
+        @property
+        def control(self) -> Choices:
+            return self.choices
+
+    def __init__(
+        self, names: Sequence[str], chosen: Collection[str] = (), *, several: bool = False
+    ) -> None:
+        super().__init__()
+        self._names = tuple(names)
+        self._several = several
+        self._chosen = frozenset(chosen)
+        self._at = next((i for i, name in enumerate(names) if name in self._chosen), 0)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """In the order in which they are offered."""
+        return tuple(name for name in self._names if name in self._chosen)
+
+    @chosen.setter
+    def chosen(self, names: Collection[str]) -> None:
+        if frozenset(names) != self._chosen:
+            self._chosen = frozenset(names)
+            if not self._several:
+                self._at = next((i for i, n in enumerate(self._names) if n in names), 0)
+            self.refresh()
+            self.post_message(self.Changed(self))
+
+    def offer(self, names: Sequence[str]) -> None:
+        """Offers these names from now on; of those that were chosen the ones that are left stay
+        so, and of one choice the first stands in for it."""
+        if tuple(names) == self._names:
+            return
+        self._names = tuple(names)
+        self._at = 0
+        kept = self._chosen & set(names)
+        self.refresh(layout=True)
+        self.chosen = kept or (frozenset() if self._several else frozenset(names[:1]))
+
+    def render(self) -> Content:
+        marks = ("[x]", "[ ]") if self._several else ("(•)", "( )")
+        parts: list[Content] = []
+        for i, name in enumerate(self._names):
+            on = name in self._chosen
+            style = "bold" if on else "$text-muted"
+            if self.has_focus and i == self._at:
+                style = f"{style} reverse"
+            # The blanks are ones at which no line is broken.
+            words = f"{marks[0] if on else marks[1]} {name}".replace(" ", "\u00a0")
+            parts.append(Content.styled(words, style))
+        return Content(" " * _GAP).join(parts)
+
+    def action_go(self, step: int) -> None:
+        if self._names:
+            self._at = (self._at + step) % len(self._names)
+            if not self._several:
+                self.chosen = (self._names[self._at],)
+            self.refresh()
+
+    def action_take(self) -> None:
+        if not self._names:
+            return
+        name = self._names[self._at]
+        self.chosen = self._chosen ^ {name} if self._several else {name}
+
+    def on_click(self, event: events.Click) -> None:
+        # Rows are broken between names, so a name is found by going along them.
+        x = y = 0
+        width = self.content_size.width
+        at = event.get_content_offset(self)
+        if at is None:
+            return
+        for i, name in enumerate(self._names):
+            size = len(name) + 4
+            if x and x + size > width:
+                x, y = 0, y + 1
+            if at.y == y and x <= at.x < x + size:
+                self._at = i
+                self.action_take()
+                return
+            x += size + _GAP
