@@ -55,6 +55,10 @@ COMMANDS = {
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),
     "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
+    "db": Entry("diode_engine.cli.db:db", "Upgrade, back up, check and compact the store."),
+    "completion": Entry(
+        "diode_engine.cli.completion:completion", "Have a shell complete commands and options."
+    ),
     "demo": Entry(
         "diode_engine.cli.demo:demo", "Import, train, validate, register and choose, in one run."
     ),

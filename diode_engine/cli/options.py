@@ -27,3 +27,6 @@ def store_option(command: F) -> F:
 
 def _store(_ctx: click.Context, _param: click.Parameter, given: str | None) -> Path:
     return paths.store_path(given)
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")

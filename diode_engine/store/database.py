@@ -92,7 +92,7 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
             except OSError as error:
                 raise StoreError(f"The folder of {path} cannot be made: {error}.") from error
         with closing(connect(path, read_only=read_only)) as connection:
-            revision = _revision(connection, path)
+            revision = revision_of(connection, path)
         if revision != HEAD:
             _refuse_newer(path, revision)
             if read_only:
@@ -146,7 +146,7 @@ def _begin(engine: sa.Engine) -> None:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
+def revision_of(connection: sqlite3.Connection, path: Path) -> str | None:
     """The schema's revision, None for an empty file. Raises StoreError for a foreign one."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if not tables:
@@ -186,7 +186,7 @@ def _migrate(path: Path) -> None:
         with engine.begin() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
-            revision = _revision(driver, path)  # another process may have been first
+            revision = revision_of(driver, path)  # another process may have been first
             if revision == HEAD:
                 return
             _refuse_newer(path, revision)

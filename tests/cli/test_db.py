@@ -1,0 +1,131 @@
+"""diode-engine db and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from diode_engine.store import Store
+from diode_engine.store.schema import HEAD
+
+Run = Callable[..., Any]
+EARLIER = Path(__file__).parents[1] / "store" / "earlier"
+
+
+@pytest.fixture
+def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
+    path = tmp_path / "a.db"
+    assert run("data", "import", dataset, "--store", path).code == 0
+    return path
+
+
+def test_a_backup_is_a_store_with_the_same_timings(run: Run, store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    with Store.open(store) as opened:  # others may have it open
+        ran = run("db", "backup", copy, "--store", store, "--json")
+        there = len(opened.read())
+    assert json.loads(ran.out)["bytes"] == copy.stat().st_size
+    assert not list(tmp_path.glob("copy.db-*"))
+    with Store.open(copy, read_only=True) as opened:
+        assert len(opened.read()) == there == 48
+    again = run("db", "backup", copy, "--store", store)
+    assert (again.code, again.out) == (1, "")
+    assert "there already" in again.err
+    assert run("db", "backup", copy, "--store", store, "--replace").code == 0
+    own = run("db", "backup", store, "--store", store, "--replace")
+    assert own.code == 1
+    assert run("db", "check", "--store", store).code == 0
+
+
+def test_a_backup_that_cannot_be_written_leaves_nothing(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    ran = run("db", "backup", tmp_path / "no" / "copy.db", "--store", store)
+    assert ran.code == 1
+    assert len(ran.err.strip().splitlines()) == 1
+    assert not (tmp_path / "no").exists()
+
+
+def test_check_finds_rows_without_what_they_refer_to(run: Run, store: Path) -> None:
+    sound = run("db", "check", "--store", store, "--json")
+    assert (sound.code, json.loads(sound.out)["sound"]) == (0, True)
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("DELETE FROM candidates WHERE id = 1")
+    broken = run("db", "check", "--store", store)
+    assert broken.code == 1
+    assert "rows of timings refer to candidates that are not there" in broken.out
+    assert "backup" in broken.err
+
+
+@pytest.mark.parametrize("command", ["upgrade", "check", "vacuum"])
+def test_where_there_is_no_store(run: Run, tmp_path: Path, command: str) -> None:
+    missing = tmp_path / "missing.db"
+    ran = run("db", command, "--store", missing)
+    assert (ran.code, ran.out) == (3, "")
+    assert "There is no store" in ran.err
+    assert not missing.exists()
+
+
+@pytest.mark.parametrize("command", ["upgrade", "check", "vacuum"])
+def test_another_programs_file_is_left_alone(run: Run, tmp_path: Path, command: str) -> None:
+    foreign = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(foreign)) as connection, connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = foreign.read_bytes()
+    ran = run("db", command, "--store", foreign)
+    assert ran.code == 1
+    assert "another program" in ran.err
+    assert foreign.read_bytes() == before
+
+
+def test_an_earlier_store_is_upgraded_and_kept(run: Run, tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    packed = (EARLIER / "schema-0001.db.zst").read_bytes()
+    old.write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress(packed))
+    checked = run("db", "check", "--store", old)
+    assert checked.code == 0
+    assert "0001" in checked.out
+    assert "db upgrade" in checked.err
+    done = json.loads(run("db", "upgrade", "--store", old, "--json").out)
+    assert (done["before"], done["now"]) == ("0001", HEAD)
+    assert (tmp_path / "old.db.schema-0001.bak").is_file()
+    assert "the newest one" in run("db", "upgrade", "--store", old).out
+
+
+def test_vacuum_gives_the_space_back(run: Run, store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("CREATE TABLE much (x)")
+        connection.executemany("INSERT INTO much VALUES (?)", [("x" * 1000,)] * 500)
+        connection.execute("DROP TABLE much")
+    done = json.loads(run("db", "vacuum", "--store", store, "--json").out)
+    assert done["after"] < done["before"]
+    assert done["after"] == store.stat().st_size
+    assert run("db", "check", "--store", store).code == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(run: Run, shell: str) -> None:
+    script = run("completion", shell)
+    assert script.code == 0
+    assert f"_DIODE_ENGINE_COMPLETE={shell}_complete" in script.out
+
+
+def test_what_is_completed() -> None:
+    asked = {"_DIODE_ENGINE_COMPLETE": "bash_complete", "COMP_WORDS": "diode-engine trai",
+             "COMP_CWORD": "1"}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "diode_engine"],
+        env={**os.environ, **asked}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["plain,train"]
