@@ -22,44 +22,88 @@ if TYPE_CHECKING:
     from diode_engine.inductor.choices import DiodeInductorChoices
     from diode_engine.inductor.install import (
         create_diode_choices,
+        diode_choices,
         get_prediction_stats,
         get_stats,
         install_diode_choices,
         uninstall_diode_choices,
     )
+    from diode_engine.inductor.integration import BaseIntegration, IntegrationRegistry, ModelPointer
+    from diode_engine.inductor.matmul import (
+        MatmulIntegration,
+        create_matmul_integration,
+        discover_and_register_integrations,
+        get_integration_status,
+        integrate_all,
+        register_integration,
+    )
     from diode_engine.inductor.stats import profile_predictions
+    from diode_engine.inductor.surface import (
+        get_detected_hardware,
+        list_available_models,
+        register_model,
+        set_log_level,
+    )
     from diode_engine.problem import Candidate, Problem, Timing
 
 _HOME = {
+    "BaseIntegration": "diode_engine.inductor.integration",
     "Candidate": "diode_engine.problem",
     "DiodeError": "diode_engine.errors",
     "DiodeInductorChoices": "diode_engine.inductor.choices",
     "Environment": "diode_engine.hardware",
     "Hardware": "diode_engine.hardware",
+    "IntegrationRegistry": "diode_engine.inductor.integration",
+    "MatmulIntegration": "diode_engine.inductor.matmul",
+    "ModelPointer": "diode_engine.inductor.integration",
     "Problem": "diode_engine.problem",
     "Timing": "diode_engine.problem",
     "create_diode_choices": "diode_engine.inductor.install",
+    "create_matmul_integration": "diode_engine.inductor.matmul",
+    "diode_choices": "diode_engine.inductor.install",
+    "discover_and_register_integrations": "diode_engine.inductor.matmul",
+    "get_detected_hardware": "diode_engine.inductor.surface",
+    "get_integration_status": "diode_engine.inductor.matmul",
     "get_prediction_stats": "diode_engine.inductor.install",
     "get_stats": "diode_engine.inductor.install",
     "install_diode_choices": "diode_engine.inductor.install",
+    "integrate_all": "diode_engine.inductor.matmul",
+    "list_available_models": "diode_engine.inductor.surface",
     "profile_predictions": "diode_engine.inductor.stats",
+    "register_integration": "diode_engine.inductor.matmul",
+    "register_model": "diode_engine.inductor.surface",
+    "set_log_level": "diode_engine.inductor.surface",
     "uninstall_diode_choices": "diode_engine.inductor.install",
 }
 
 __all__ = [
+    "BaseIntegration",
     "Candidate",
     "DiodeError",
     "DiodeInductorChoices",
     "Environment",
     "Hardware",
+    "IntegrationRegistry",
+    "MatmulIntegration",
+    "ModelPointer",
     "Problem",
     "Timing",
     "__version__",
     "create_diode_choices",
+    "create_matmul_integration",
+    "diode_choices",
+    "discover_and_register_integrations",
+    "get_detected_hardware",
+    "get_integration_status",
     "get_prediction_stats",
     "get_stats",
     "install_diode_choices",
+    "integrate_all",
+    "list_available_models",
     "profile_predictions",
+    "register_integration",
+    "register_model",
+    "set_log_level",
     "uninstall_diode_choices",
 ]
 

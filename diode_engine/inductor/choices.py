@@ -20,10 +20,11 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import Hardware, detect
+from diode_engine.hardware import detect
 from diode_engine.inductor import fast
 from diode_engine.inductor.chooser import Chooser, Predictor
 from diode_engine.inductor.decision import final_choice
+from diode_engine.inductor.integration import ModelPointer
 
 HOOK = "_finalize_template_configs"
 
@@ -73,8 +74,9 @@ class DiodeInductorChoices(InductorChoices):
                 f"there is no NVIDIA GPU here ({hardware.backend} {hardware.name}), and Diode "
                 "chooses kernels for those only."
             )
+        reference = None if model_path is None else os.fspath(model_path)
         self._diode = Chooser(
-            predictor or _load(model_path, hardware),
+            predictor or ModelPointer(reference=reference).load(hardware),
             hardware,
             top_k=top_k_configs,
             threshold=performance_threshold,
@@ -149,18 +151,6 @@ def _is_stock() -> bool:
     """Whether nobody has replaced the hook below, who would want to see what is offered."""
     hook: Any = getattr(InductorChoices, HOOK)
     return getattr(hook, "__globals__", None) is vars(inductor_choices)
-
-
-def _load(model_path: str | os.PathLike[str] | None, hardware: Hardware) -> Predictor:
-    from diode_engine import registry
-    from diode_engine.models import predictor
-
-    if model_path is not None:
-        return predictor.Predictor.load(registry.resolve(os.fspath(model_path)).folder)
-    found = registry.load_predictor(hardware)
-    if found is None:
-        raise IntegrationError(f"there is no model for {hardware.name} or a GPU much like it.")
-    return found
 
 
 def add_final_choice() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch._inductor import config, lowering, utils
 
-from diode_engine.inductor.chooser import current
 from diode_engine.problem import Op
 
 _lowering = ContextVar("diode_fast_lowering", default=False)
@@ -71,6 +70,8 @@ def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
 
 def _chooses(args: tuple[Any, ...]) -> bool:
     """Whether Diode is to choose here, and would not be asked anyway."""
+    from diode_engine.inductor.chooser import current  # not in the import of lowering
+
     if config.max_autotune or config.max_autotune_gemm:
         return False
     device = args[0].get_device() if args and hasattr(args[0], "get_device") else None

@@ -37,7 +37,7 @@ aten = torch.ops.aten
 
 # A kernel more in a stream that is busy: the gap before it and its ramp.
 LAUNCH_US = 1.0
-_REGROUPS = torch.__version__ >= (2, 13)
+_REGROUPS = torch.__version__ >= "2.13"
 _FURTHEST = 64  # nodes around a product that are looked at
 
 _PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default,

@@ -17,6 +17,8 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from diode_engine.inductor.stats import Stats
 if TYPE_CHECKING:
     from diode_engine.inductor.choices import DiodeInductorChoices
     from diode_engine.inductor.chooser import Predictor
+    from diode_engine.inductor.integration import State
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class _State:
         self.choices: DiodeInductorChoices | None = None
         self.reason = "Diode was not asked to install its choices"
         self.changes = 0
+        self.attached = False  # whether `fast` and `padding` are in their places
         self.stats = Stats()
 
 
@@ -113,12 +117,75 @@ def install_diode_choices(
         if _state.choices is None:
             _state.reason = str(error)
         return False
+    put_in_place(choices)
+    return True
+
+
+@contextmanager
+def diode_choices(
+    model_path: str | os.PathLike[str] | None = None,
+    device: int | None = None,
+    top_k_configs: int = 3,
+    enable_fallback: bool = True,
+    performance_threshold: float = 1.1,
+    *,
+    predictor: Predictor | None = None,
+) -> Iterator[bool]:
+    """`install_diode_choices` for a while: yields what it returns, and at the end puts back
+    what was chosen by before. Compiled graphs are forgotten at both ends."""
+    with _state.lock:
+        before = (_state.slot is not None, _state.settled, _state.choices, _state.reason,
+                  _state.stats)  # fmt: skip
+    installed = install_diode_choices(
+        model_path,
+        device,
+        top_k_configs,
+        enable_fallback,
+        performance_threshold,
+        predictor=predictor,
+    )
+    try:
+        yield installed
+    finally:
+        if installed:
+            _put_back(*before)
+
+
+def _put_back(
+    had_slot: bool,
+    settled: bool,
+    choices: DiodeInductorChoices | None,
+    reason: str,
+    stats: Stats,
+) -> None:
+    if not had_slot:
+        uninstall_diode_choices()
+    with _state.lock:
+        _settle_as(choices, reason)
+        _state.settled, _state.stats = settled, stats
+        if had_slot:
+            _take_slot()
+    _forget_compiled()
+
+
+def put_in_place(choices: DiodeInductorChoices) -> None:
+    """Has every thread's compiles choose by these from now on."""
     with _state.lock:
         options.register(_key)
         _settle_as(choices, "")
         _take_slot()
     _forget_compiled()
-    return True
+
+
+def state() -> tuple[State, str]:
+    """How far the choices are, and why not further."""
+    from diode_engine.inductor.integration import State
+
+    with _state.lock:
+        if _state.choices is not None:
+            return State.ACTIVE, ""
+        waiting = _state.reason == _NOT_YET
+        return State.WAITING if waiting else State.INACTIVE, _state.reason
 
 
 def create_diode_choices(
@@ -161,6 +228,7 @@ def uninstall_diode_choices() -> None:
         remove_final_choice()
         fast.detach()
         padding.detach()
+        _state.attached = False
         virtualized = sys.modules[_VIRTUALIZED]
         slot = virtualized._choices
         if slot._default is _default:  # else somebody has taken it since, on top of this
@@ -237,27 +305,27 @@ def _take_slot() -> None:
     assert _state.slot is not None
     _state.changes += 1
     slot._key = f"{_state.slot.key}_diode{_state.changes}"
-    # at the end of these imports, which bring in what is needed
-    when_imported("torch._inductor.lowering", _attach_fast)
-    when_imported("torch._inductor.fx_passes.pad_mm", _attach_padding)
+    # what a compile imports last: with it all is there that these change
+    when_imported("torch._inductor.compile_fx", _attach_parts)
 
 
-def _attach_fast() -> None:
-    _attach_part("fast")
-
-
-def _attach_padding() -> None:
-    _attach_part("padding")
-
-
-def _attach_part(name: str) -> None:
-    """Has a module of this room take its place in Inductor. In an import: must not raise."""
-    if _state.slot is None:  # uninstalled in the meantime
+def _attach_parts() -> None:
+    """Once. In an import: must not raise."""
+    if _state.slot is None or _state.attached:  # uninstalled in the meantime
         return
     try:
-        importlib.import_module(f"diode_engine.inductor.{name}").attach()
+        from diode_engine.inductor import fast, padding
+
+        fast.attach()
+        padding.attach()
+        _state.attached = True
+    except ImportError:  # in the middle of Inductor's own imports: the first compile tries again
+        log.debug("The parts of Diode are not in Inductor yet.", exc_info=True)
     except Exception:
-        log.warning("This torch has no place for Diode's %s.", name, exc_info=True)
+        _state.attached = True
+        log.warning(
+            "This torch has no place for fast_autotune or for padding by the model.", exc_info=True
+        )
 
 
 def _default() -> Any:
@@ -303,6 +371,7 @@ def _settle() -> None:
         if _state.settled or _state.settling:
             return
         _state.settling = True
+        _attach_parts()
         try:
             _settle_as(create_diode_choices(top_k_configs=_AUTOMATIC_TOP_K), "")
         except DiodeError as error:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from diode_engine.problem import Candidate, Problem
+if TYPE_CHECKING:
+    from diode_engine.problem import Candidate, Problem
 
 
 class Fallback(StrEnum):

@@ -266,7 +266,7 @@ def test_what_is_compiled_is_forgotten_when_the_model_changes(make_predictor: An
 def test_no_model_for_this_hardware(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(registry, "load_predictor", lambda hardware: None)
+    monkeypatch.setattr(registry, "load_predictor", lambda *_: None)
     with caplog.at_level(logging.WARNING, "diode_engine"):
         assert not diode_engine.install_diode_choices()
     assert "there is no model for NVIDIA H200" in caplog.text
@@ -345,7 +345,7 @@ class Model:
         return np.array([1.0 if c.config.get("BLOCK_K") == 32 else 2.0 for c in candidates])
 
 loaded = []
-def load_predictor(hardware):
+def load_predictor(hardware, purpose):
     loaded.append(hardware.name)
     return Model() if {has_model} else None
 registry.load_predictor = load_predictor

@@ -1,0 +1,202 @@
+"""Integrations: discovered, tried, turned on in their order; and what their status tells."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch._inductor.choices import InductorChoices
+
+import diode_engine
+from diode_engine import registry as registry_of_models
+from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
+from diode_engine.hardware import H200
+from diode_engine.inductor import matmul
+from diode_engine.inductor.integration import BaseIntegration, IntegrationRegistry, ModelPointer
+
+
+class Noted(BaseIntegration):
+    name = "noted"
+
+    def __init__(self, steps: list[str], fails: str = "", **more: Any) -> None:
+        super().__init__(**more)
+        self.steps, self.fails = steps, fails
+
+    def _step(self, step: str) -> None:
+        self.steps.append(f"{self.name} {step}")
+        if step == self.fails:
+            raise IntegrationError(f"no {step} here")
+
+    def dry_run(self) -> None:
+        self._step("dry_run")
+
+    def load(self) -> None:
+        self._step("load")
+
+    def enable(self) -> None:
+        self._step("enable")
+
+    def disable(self) -> None:
+        self._step("disable")
+
+
+class Early(Noted):
+    name = "early"
+    execute_order = 1
+
+
+def test_they_are_turned_on_in_their_order_and_once() -> None:
+    steps: list[str] = []
+    registry = IntegrationRegistry()
+    registry.register(Noted(steps))
+    registry.register(Early(steps))
+    assert registry.integrate_all() == {"early": True, "noted": True}
+    parts = ("dry_run", "load", "enable")
+    assert steps == [f"{name} {part}" for name in ("early", "noted") for part in parts]
+    registry.integrate_all()
+    assert len(steps) == 6
+    assert list(registry.status()) == ["early", "noted"]
+
+
+def test_an_order_that_is_given_counts() -> None:
+    steps: list[str] = []
+    registry = IntegrationRegistry()
+    registry.register(Noted(steps), execute_order=0)
+    registry.register(Early(steps))
+    registry.integrate_all()
+    assert steps[0] == "noted dry_run"
+
+
+@pytest.mark.parametrize("step", ["dry_run", "load", "enable"])
+def test_one_that_fails_stops_there_and_says_why(
+    step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps: list[str] = []
+    registry = IntegrationRegistry()
+    registry.register(Noted(steps, step))
+    registry.register(Early(steps))
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        assert registry.integrate_all() == {"early": True, "noted": False}
+    assert steps[-1] == f"noted {step}"  # nothing after it
+    assert registry.status()["noted"]["reason"] == f"no {step} here"
+    assert registry.status()["noted"]["state"] == "inactive"
+    assert f"no {step} here" in caplog.text
+
+
+def test_without_fallback_the_failure_is_raised() -> None:
+    registry = IntegrationRegistry()
+    registry.register(Noted([], "load", enable_fallback=False))
+    with pytest.raises(IntegrationError, match="no load here"):
+        registry.integrate_all()
+
+
+def test_two_of_a_name() -> None:
+    registry = IntegrationRegistry()
+    registry.register(Noted([]))
+    with pytest.raises(IntegrationError, match="already"):
+        registry.register(Noted([]))
+
+
+def test_matmul_is_turned_on_and_off(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_: make_predictor())
+    registry = IntegrationRegistry()
+    registry.register(diode_engine.create_matmul_integration(enable_fallback=False))
+    assert registry.status()["matmul"]["state"] == "inactive"
+    assert registry.integrate_all() == {"matmul": True}
+    assert diode_engine.get_stats()["active"]
+    assert registry.status()["matmul"] == {
+        "state": "active", "reason": "", "execute_order": 0,
+        "models": [{"purpose": "gemm", "reference": None}],
+    }  # fmt: skip
+    diode_engine.uninstall_diode_choices()  # its status is what is, not what was done
+    assert registry.status()["matmul"]["reason"] == "Diode's choices were uninstalled"
+
+
+def test_matmul_where_the_interface_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InductorChoices, "get_template_configs", lambda *_, **__: [])
+    with pytest.raises(IntegrationError, match="does not ask"):
+        matmul.MatmulIntegration().dry_run()
+
+
+def test_the_dry_run_leaves_everything_as_it_was(predictor: Any) -> None:
+    before = diode_engine.get_stats()
+    matmul.MatmulIntegration().dry_run()
+    assert diode_engine.get_stats() == before
+
+
+def test_a_model_that_is_not_there() -> None:
+    with pytest.raises((ModelError, RegistryError)):
+        ModelPointer(reference="no/such/model").load(H200)
+    with pytest.raises(DiodeError, match="no model for NVIDIA H200"):
+        ModelPointer(purpose="attention").load(H200)
+
+
+def test_status_tells_the_whole_story(predictor: Any) -> None:
+    status = diode_engine.get_integration_status()
+    assert status["hardware"]["name"] == "NVIDIA H200"
+    assert status["integrations"]["matmul"]["state"] == "active"
+    assert status["torch"]
+    assert status["triton"]
+    json.dumps(status)
+
+
+# A distribution as pip installs one: an importable module and its entry points.
+MODULE = """
+from diode_engine import BaseIntegration
+from diode_engine.errors import IntegrationError
+
+class Sorting(BaseIntegration):
+    name = "sorting"
+    execute_order = 50
+    def dry_run(self): pass
+    def load(self): pass
+    def enable(self): print("sorting is enabled")
+    def disable(self): pass
+
+def broken():
+    raise IntegrationError("it was made for another place")
+
+def nothing():
+    return 3
+"""
+POINTS = """[diode_engine.integrations]
+sorting = dummy_integration:Sorting
+broken = dummy_integration:broken
+nothing = dummy_integration:nothing
+missing = dummy_integration_that_is_not:there
+"""
+
+
+def test_one_of_another_distribution(tmp_path: Path) -> None:
+    (tmp_path / "dummy_integration.py").write_text(MODULE)
+    info = tmp_path / "dummy_integration-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dummy-integration\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    program = (
+        "import diode_engine as d, json\n"
+        "print(d.discover_and_register_integrations(), d.discover_and_register_integrations())\n"
+        "print(d.integrate_all()['sorting'])\n"
+        "print(json.dumps(d.get_integration_status()['integrations']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found, enabled, on, status = done.stdout.splitlines()
+    assert (found, enabled, on) == ("['sorting'] []", "sorting is enabled", "True")
+    told = json.loads(status)
+    assert told["sorting"]["state"] == "active"
+    assert "made for another place" in told["broken"]["reason"]
+    assert "no BaseIntegration" in told["nothing"]["reason"]
+    assert "dummy_integration_that_is_not" in told["missing"]["reason"]
+    assert told["matmul"]["state"] == "inactive"  # there is no GPU in that process
+    assert "no NVIDIA GPU" in told["matmul"]["reason"]

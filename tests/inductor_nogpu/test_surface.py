@@ -1,0 +1,144 @@
+"""The package's public names, and the small functions among them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import diode_engine
+from diode_engine.errors import ModelError, RegistryError
+from diode_engine.hardware import H200
+from diode_engine.inductor.without_gpu import lower
+
+PUBLIC = {
+    "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
+    "Hardware", "IntegrationRegistry", "MatmulIntegration", "ModelPointer", "Problem", "Timing",
+    "__version__", "create_diode_choices", "create_matmul_integration", "diode_choices",
+    "discover_and_register_integrations", "get_detected_hardware", "get_integration_status",
+    "get_prediction_stats", "get_stats", "install_diode_choices", "integrate_all",
+    "list_available_models", "profile_predictions", "register_integration", "register_model",
+    "set_log_level", "uninstall_diode_choices",
+}  # fmt: skip
+
+
+def gemm(n: int = 768) -> Any:
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+    return lambda: (torch.mm, (empty(512, 1024), empty(1024, n)))
+
+
+def test_the_public_names() -> None:
+    assert set(diode_engine.__all__) == PUBLIC
+    assert set(diode_engine.__all__) <= set(dir(diode_engine))
+    for name in diode_engine.__all__:
+        thing = getattr(diode_engine, name)
+        if inspect.isfunction(thing) or inspect.isclass(thing):
+            assert inspect.getdoc(thing), name
+    with pytest.raises(AttributeError):
+        _ = diode_engine.no_such_name
+
+
+def test_the_detected_hardware() -> None:
+    assert diode_engine.get_detected_hardware() == H200
+
+
+@pytest.fixture
+def level() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("diode_engine")
+    before = logger.level
+    yield logger
+    logger.setLevel(before)
+
+
+def test_the_log_level(level: logging.Logger) -> None:
+    diode_engine.set_log_level("debug")
+    assert level.level == logging.DEBUG
+    diode_engine.set_log_level(logging.ERROR)
+    assert level.level == logging.ERROR
+    with pytest.raises(ValueError, match="LOUD"):
+        diode_engine.set_log_level("loud")
+
+
+def test_a_context_puts_back_what_chose_before(make_predictor: Any) -> None:
+    outer, inner = make_predictor(identity="outer"), make_predictor(identity="inner")
+    diode_engine.install_diode_choices(predictor=outer, top_k_configs=1)
+    lower(gemm())
+    before = diode_engine.get_stats()
+    with diode_engine.diode_choices(predictor=inner, top_k_configs=1) as installed:
+        assert installed
+        lower(gemm())
+        assert diode_engine.get_stats()["model"] == "inner"
+    assert diode_engine.get_stats() == before
+    lower(gemm())
+    assert len(outer.asked) == 1  # it has even kept its memory
+    assert diode_engine.get_stats()["model_selections"] == 2
+
+
+def test_a_context_where_nothing_was_installed(make_predictor: Any) -> None:
+    reason = diode_engine.get_stats()["reason"]
+    with diode_engine.diode_choices(predictor=make_predictor()):
+        assert diode_engine.get_stats()["active"]
+    stats = diode_engine.get_stats()
+    assert (stats["active"], stats["reason"]) == (False, reason)
+    assert len(lower(gemm(), benchmark=lambda _: 1.0).seen[0].candidates) > 10
+
+
+def test_a_profile_has_every_choice_in_its_order(predictor: Any) -> None:
+    lower(gemm(256))
+    with diode_engine.profile_predictions() as profile:
+        lower(gemm(512))
+        lower(gemm(768))
+        lower(gemm(512))
+    lower(gemm(1024))
+    assert [s.problem.N for s in profile.selections] == [512, 768, 512]
+    assert [s.remembered for s in profile.selections] == [False, False, True]
+    assert profile.selections[0].predicted_us == (1.0,)
+    assert profile.selections[0].candidates[0].template == "triton::mm"
+    assert profile.seconds > 0
+    stats = diode_engine.get_prediction_stats()
+    assert stats["total_predictions"] == 5
+    assert stats["avg_confidence"] is None  # this model cannot tell
+    assert stats["cache_hits"] == 1
+    assert stats["avg_ms"] is not None
+
+
+def test_ops_without_a_model_pass_through_and_are_counted(predictor: Any) -> None:
+    def build() -> Any:
+        def ints(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch._int_mm(a, b)
+
+        empty = torch.empty((64, 64), dtype=torch.int8, device="cuda")
+        return ints, (empty, empty)
+
+    def double() -> Any:
+        def sums(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b + b @ a
+
+        a = torch.empty((256, 256), dtype=torch.bfloat16, device="cuda")
+        return sums, (a, a)
+
+    lower(build, benchmark=lambda _: 1.0)
+    lower(double, benchmark=lambda _: 1.0)
+    stats = diode_engine.get_stats()
+    assert stats["passed_int_mm"] == 1
+    assert stats["passed_mm_plus_mm"] == 1
+    assert (predictor.asked, stats["total_calls"], stats["fallbacks"]) == ([], 0, 0)
+
+
+def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    shipped = [m for m in diode_engine.list_available_models() if m["source"] == "shipped"]
+    assert [m["hardware"] for m in shipped] == ["NVIDIA H200"]
+    folder = shipped[0]["folder"]
+    taken = diode_engine.register_model(folder)  # a folder is copied into the user's registry
+    found = next(m for m in diode_engine.list_available_models() if m["source"] == "user")
+    assert (found["model"], found["taken"]) == (taken, True)
+    with pytest.raises((ModelError, RegistryError)):
+        diode_engine.register_model(tmp_path / "nothing")
