@@ -34,7 +34,7 @@ class FilterBox(VerticalGroup):
     FilterBox {
         height: auto; display: none;
         &.-open { display: block; }
-        Input { border: none; height: 1; padding: 0 1; background: $panel; }
+        Input { background: $panel; padding: 0 1 !important; }
         .error { color: $text-error; display: none; padding: 0 1; }
         &.-wrong .error { display: block; }
     }
@@ -52,7 +52,7 @@ class FilterBox(VerticalGroup):
 
     def compose(self) -> ComposeResult:
         suggester = None if self._suggest is None else Completions(self._suggest)
-        yield Input(placeholder=self._placeholder, suggester=suggester)
+        yield Input(placeholder=self._placeholder, suggester=suggester, compact=True)
         yield Static(classes="error", markup=False)
 
     def open(self) -> None:

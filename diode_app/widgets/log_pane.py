@@ -24,7 +24,7 @@ class LogPane(Actions, Vertical):
     LogPane {
         height: 1fr;
         Log { height: 1fr; background: $surface; }
-        Input { border: none; height: 1; background: $panel; display: none; }
+        Input { background: $panel; display: none; }
         Input.-open { display: block; }
         Static { height: 1; color: $text-muted; padding: 0 1; }
     }
@@ -45,7 +45,7 @@ class LogPane(Actions, Vertical):
         self._reading = False
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="text to look for; Escape shows all lines")
+        yield Input(placeholder="text to look for; Escape shows all lines", compact=True)
         yield Log(max_lines=_MOST_LINES, auto_scroll=True)
         yield Static(markup=False)
 

@@ -1,0 +1,427 @@
+"""Data: the list of problems, a problem's page, the map; by keys over real stores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from textual.widgets import DataTable, Input
+
+from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
+from diode_app.data.space_map import SizeMap, size_map
+from diode_app.screens.ask import AskScreen
+from diode_app.screens.data import DataScreen
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.space_map import SpaceMapScreen
+from diode_app.text import microseconds
+from diode_app.widgets.heat_map import HeatMap
+from diode_engine import paths
+from diode_engine.hardware import H200
+from diode_engine.models.predictor import Predictor
+from diode_engine.store import Store
+from diode_engine.validation import default_space
+from tests.app.registered import register_model
+from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.training.conftest import ENVIRONMENT, make_timings
+
+TIMINGS = make_timings(40)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture
+def filled(store):
+    store.import_table(TIMINGS, key="x", spec={})
+    return store
+
+
+def _times(problem: int) -> dict[str, float]:
+    """By candidate, NaN where it failed."""
+    rows = np.flatnonzero(TIMINGS.problem == problem)
+    return {TIMINGS.candidates[TIMINGS.candidate[r]].key: float(TIMINGS.min_us[r]) for r in rows}
+
+
+# One problem
+
+
+def _some_failed() -> int:
+    """A problem of which some candidates failed, and some did not."""
+    return next(p for p in range(40) if 0 < np.isnan(list(_times(p).values())).sum() < 5)
+
+
+def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_path):
+    model = register_model(tmp_path, "plain")
+    asked = _some_failed()
+    problem, times = TIMINGS.problems[asked], _times(asked)
+    view = problem_view(filled, problem.key)
+    timed = {key: us for key, us in times.items() if not np.isnan(us)}
+    assert [row.record["time_us"] for row in view.rows] == sorted(timed.values())
+    assert {row.key for row in view.failures} == set(times) - set(timed)
+    assert all(row.cells["failures"] == "timeout" for row in view.failures)
+
+    choices = {choice.chooser: choice for choice in view.choices}
+    best = min(timed.values())
+    assert choices[BEST].time_us == best
+    assert choices[ATEN].candidate.is_extern
+    assert choices[ATEN].efficiency == pytest.approx(best / choices[ATEN].time_us)
+    offered = [row for row in view.rows if row.record["space"] in ("DEFAULT", "library")]
+    assert choices[DEFAULT].time_us == min(row.record["time_us"] for row in offered)
+    spaces = {row.key: row.record["space"] for row in (*view.rows, *view.failures)}
+    default = {c.key for c in default_space(problem, "2.13.0")}
+    assert {key for key, space in spaces.items() if space == "DEFAULT"} == {
+        c.key for c in TIMINGS.candidates if c.key in default and not c.is_extern
+    }
+
+    predicted = Predictor.load(model.folder).predict_us(problem, TIMINGS.candidates)
+    first = TIMINGS.candidates[int(np.nanargmin(predicted))]
+    assert choices["plain@1"].candidate == choices[ROOFLINE].candidate == first
+    by_key = dict(zip((c.key for c in TIMINGS.candidates), predicted, strict=True))
+    for row in view.rows:
+        us = row.record["plain@1 us"]
+        if us is None:
+            assert np.isnan(by_key[row.key])
+        else:
+            assert us == pytest.approx(by_key[row.key])
+            assert row.record["plain@1 error"] == pytest.approx(us / row.record["time_us"] - 1)
+    taken = {sign: row.key for row in (*view.rows, *view.failures)
+             for sign in row.record["taken by"]}  # fmt: skip
+    assert taken["1"] == taken["R"] == first.key
+    assert taken["★"] == view.rows[0].key
+
+
+def test_what_has_not_changed_is_not_predicted_again(filled):
+    key = TIMINGS.problems[0].key
+    view = problem_view(filled, key)
+    assert problem_view(filled, key, before=view) is view
+    run = filled.start_run("collect", {})
+    filled.add(run, TIMINGS.take(TIMINGS.problem == 0))
+    assert problem_view(filled, key, before=view).row.timings == 2 * view.row.timings
+
+
+def test_without_a_model_and_without_the_problem(filled):
+    view = problem_view(filled, TIMINGS.problems[0].key)
+    assert view.notes == ("No model that is registered serves NVIDIA H200.",)
+    assert {choice.chooser for choice in view.choices} == {BEST, ATEN, DEFAULT, ROOFLINE}
+    with pytest.raises(NoSuchProblemError):
+        problem_view(filled, "0" * 32)
+
+
+# The map
+
+
+def test_the_map_counts_every_problem_once_and_its_bins_are_queries(filled):
+    from diode_engine.store.query import count_problems
+
+    found = size_map(filled, "m<=512", "k", "m")
+    assert found.problems == sum(p.M <= 512 for p in TIMINGS.problems)
+    for i, row in enumerate(found.counts):
+        for j, count in enumerate(row):
+            assert count_problems(filled, f"m<=512 {found.query(i, j)}") == count
+    assert list(found.rows) == sorted(found.rows, reverse=True)
+
+
+def test_the_thinnest_bin_lies_between_measured_ones():
+    bins = tuple((2**i, 2 ** (i + 1) - 1) for i in range(4))
+    counts = ((0, 0, 0, 0), (3, 0, 2, 0), (4, 2, 0, 9), (0, 0, 7, 0))
+    found = SizeMap("n", "m", bins, bins, counts)
+    assert found.thinnest == (2, 2)  # empty, and more is around it than around (1, 1)
+    assert found.gaps == (2, 1)
+
+
+# The screens
+
+
+async def _data(pilot) -> DataScreen:
+    await started(pilot)
+    await pilot.press("D")
+    await settled(pilot)
+    screen = pilot.app.screen
+    assert isinstance(screen, DataScreen)
+    return screen
+
+
+async def _filter(pilot, words) -> None:
+    await pilot.press("slash", *words, "enter")
+    await settled(pilot)
+
+
+pilots = pytest.mark.asyncio
+
+
+@pilots
+async def test_an_empty_store_says_what_to_do_and_fills(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _data(pilot)
+        assert "There are no timings yet" in text_of(app)
+        assert "Import the shipped timings (i)" in text_of(app)
+        store.import_table(TIMINGS, key="x", spec={})
+        await looked(pilot)
+        assert "40 problems" in text_of(app)
+        assert screen.table.grid.has_focus
+
+
+@pilots
+async def test_a_filter_its_completion_and_its_mistake(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        screen = await _data(pilot)
+        await pilot.press("slash", *"gpu:")
+        await settled(pilot)
+        assert 'gpu:"NVIDIA H200"' in text_of(app)  # what the store has
+        await pilot.press("escape")
+        await _filter(pilot, "m<=64")
+        assert screen.table.page.total == sum(p.M <= 64 for p in TIMINGS.problems)
+        assert "filter: m<=64" in text_of(app)
+        await _filter(pilot, " wings:2")
+        assert "There is no field wings" in text_of(app)
+        await pilot.press("l")
+        await settled(pilot)
+        assert screen.table.page.total == 40
+        assert "wings" not in screen.query_one(Input).value
+
+
+@pilots
+async def test_sorted_by_the_store(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        screen = await _data(pilot)
+        await pilot.press("s", "s", "o")  # op, then M, the largest first
+        await settled(pilot)
+        shown = [int(row.cells["m"]) for row in screen.table.page.rows]
+        assert shown == sorted((p.M for p in TIMINGS.problems), reverse=True)
+        assert "M ▼" in text_of(app)
+
+
+@pilots
+async def test_the_preview_shows_the_fastest_of_the_row_under_the_cursor(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await _data(pilot)
+        await pilot.press("down")
+        await settled(pilot)
+        best = min(us for us in _times(1).values() if not np.isnan(us))
+        assert f"1.000 {microseconds(best)} µs" in text_of(app)
+        assert str(TIMINGS.problems[1]) in text_of(app)
+
+
+@pilots
+async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
+    register_model(tmp_path, "plain")
+    register_model(tmp_path, "stages", stage=0.1)
+    asked = _some_failed()
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await _data(pilot)
+        await pilot.press(*["down"] * asked, "enter")
+        await settled(pilot)
+        page = app.screen
+        assert isinstance(page, ProblemScreen)
+        shown = text_of(app)
+        assert str(TIMINGS.problems[asked]) in shown
+        for name in ("best measured", "ATen", "max-autotune DEFAULT", "plain@1", "stages@1"):
+            assert name in shown
+        failed = int(np.isnan(list(_times(asked).values())).sum())
+        assert f"Candidates {8 - failed} Failed {failed}" in shown
+        await pilot.press("f")
+        await settled(pilot)
+        assert "timeout" in text_of(app)
+        await pilot.press("c", "m", "space", "tab", "enter")  # without the first model
+        await settled(pilot)
+        assert len(page._view.models) == 1
+        await pilot.press("escape")
+        await settled(pilot)
+        assert isinstance(app.screen, DataScreen)
+        assert isinstance(app.focused, DataTable)
+
+
+@pilots
+async def test_a_plot_takes_the_table_s_place_where_there_is_little_room(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "rank by measured time" not in text_of(app)
+        await pilot.press("p")
+        await settled(pilot)
+        assert "rank by measured time" in text_of(app)
+        await pilot.press("p", "down")
+        await settled(pilot)
+        assert "rank by measured time" not in text_of(app)
+        assert isinstance(app.focused, DataTable)
+
+
+@pilots
+async def test_the_same_problem_on_another_gpu(make_app, filled):
+    h100 = replace(ENVIRONMENT, hardware=replace(H200, name="NVIDIA H100", memory_gb_s=3350))
+    filled.import_table(make_timings(2, environment=h100), key="y", spec={})
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await _data(pilot)
+        await _filter(pilot, "id:1")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "(1 of 2: v)" in text_of(app)
+        await pilot.press("v")
+        await settled(pilot)
+        assert "NVIDIA H100" in text_of(app)
+        assert "(2 of 2: v)" in text_of(app)
+
+
+@pilots
+async def test_a_problem_that_is_not_there_is_told(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        app.push_screen(ProblemScreen(app.session, "0" * 32))
+        await settled(pilot)
+        assert any("has no timings of a problem" in toast for toast in toasts(app))
+        await pilot.press("p", "c", "f", "m", "v", "w", "escape")
+        await settled(pilot)
+        assert not isinstance(app.screen, ProblemScreen)
+
+
+@pilots
+async def test_from_the_list_to_what_a_model_would_choose(make_app, filled, tmp_path):
+    register_model(tmp_path, "plain")
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        await pilot.press("down", "w")
+        await settled(pilot)
+        assert isinstance(app.screen, AskScreen)
+        assert app.screen._answer.question.problem == TIMINGS.problems[1]
+        await pilot.press("D", "down", "w")  # it is there already, with another problem
+        await settled(pilot)
+        assert app.screen._answer.question.problem == TIMINGS.problems[2]
+
+
+@pilots
+async def test_the_map_narrows_the_list(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        screen = await _data(pilot)
+        await _filter(pilot, "n>64")
+        await pilot.press("m")
+        await settled(pilot)
+        page = app.screen
+        assert isinstance(page, SpaceMapScreen)
+        inside = sum(p.N > 64 for p in TIMINGS.problems)
+        assert f"{inside} problems by M and N · filter: n>64" in text_of(app)
+        await pilot.press("x")
+        await settled(pilot)
+        assert f"{inside} problems by M and K" in text_of(app)
+        found = page._map
+        i, j = max(
+            ((i, j) for i in range(len(found.rows)) for j in range(len(found.columns))),
+            key=lambda cell: found.counts[cell[0]][cell[1]],
+        )
+        page.query_one(HeatMap).point(i, j)
+        await settled(pilot)
+        assert f": {found.counts[i][j]:,} problems" in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.screen is screen
+        assert screen.table.page.total == found.counts[i][j]
+        assert screen.table.query_now.filter == f"n>64 {found.query(i, j)}"
+
+
+@pilots
+async def test_a_map_of_nothing_and_a_mistake(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        await pilot.press("m")
+        await settled(pilot)
+        await _filter(pilot, "m>99999")
+        assert "No problem matches" in text_of(app)
+        await pilot.press("t", "right", "x", "d")
+        await settled(pilot)
+        await _filter(pilot, " wings:2")
+        assert "There is no field wings" in text_of(app)
+
+
+@pilots
+async def test_columns_are_chosen_and_kept(make_app, filled, tmp_path):
+    (tmp_path / "dashboard.toml").write_text('problem_columns = ["m", "best"]\n')
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await _data(pilot)
+        assert [str(c.label) for c in screen.table.grid.ordered_columns] == ["M", "best µs"]
+        await pilot.press("k", "space", "tab", "enter")  # the first of all as well
+        await settled(pilot)
+        assert app.session.settings.problem_columns == ("problem", "m", "best")
+    assert make_app().session.settings.problem_columns == ("problem", "m", "best")
+
+
+@pilots
+async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path, path):
+    file, other = tmp_path / "out.msgpack.zst", tmp_path / "other.db"
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        await pilot.press("x")
+        await settled(pilot)
+        app.screen.query_one(Input).value = str(file.with_suffix(".txt"))
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "must end in one of" in text_of(app)
+        app.screen.query_one(Input).value = str(file)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert any(f"timings are in {file}" in toast for toast in toasts(app))
+        await pilot.press("f")
+        await settled(pilot)
+        app.screen.query_one(Input).value = str(file)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert any("was in the store before" in toast for toast in toasts(app))
+    Store.open(other).close()
+    from diode_app.app import create_app
+
+    app = create_app(other, settings_path=tmp_path / "s.toml", poll_seconds=3600)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        await pilot.press("f")
+        await settled(pilot)
+        app.screen.query_one(Input).value = str(file)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert f"{len(TIMINGS):,} timings of out.msgpack.zst are in the store." in toasts(app)
+        await looked(pilot)
+        assert "40 problems" in text_of(app)
+
+
+@pilots
+async def test_the_table_and_a_problem_s_candidates_are_exported(make_app, filled, tmp_path):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        for name, keys in (("problems", "e"), ("candidates", "enter,e")):
+            await pilot.press(*keys.split(","))
+            await settled(pilot)
+            app.screen.query_one(Input).value = str(tmp_path / f"{name}.json")
+            await pilot.press("enter")
+            await settled(pilot)
+    problems = json.loads((tmp_path / "problems.json").read_text())
+    assert [p["key"] for p in problems] == [p.key for p in TIMINGS.problems]
+    candidates = json.loads((tmp_path / "candidates.json").read_text())
+    timed = [us for us in _times(0).values() if not np.isnan(us)]
+    assert [c["time_us"] for c in candidates] == sorted(timed)
+    assert candidates[0]["kwargs"] or candidates[0]["template"].startswith(("aten", "cutlass"))
+
+
+@pilots
+async def test_nothing_is_imported_into_a_read_only_store(make_app, filled):
+    app = make_app(read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _data(pilot)
+        await pilot.press("f")
+        await settled(pilot)
+        assert "read-only" in text_of(app)
