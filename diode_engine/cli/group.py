@@ -55,6 +55,8 @@ COMMANDS = {
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),
     "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
+    "doctor": Entry("diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."),
+    "serve": Entry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
     "db": Entry("diode_engine.cli.db:db", "Upgrade, back up, check and compact the store."),
     "completion": Entry(
         "diode_engine.cli.completion:completion", "Have a shell complete commands and options."

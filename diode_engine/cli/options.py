@@ -14,9 +14,11 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def store_option(command: F) -> F:
-    """Adds --store; the command gets `store: Path`, the default already filled in."""
+    """Adds --store (or --db); the command gets `store: Path`, the default already filled in."""
     return click.option(
         "--store",
+        "--db",
+        "store",
         metavar="PATH",
         type=click.Path(dir_okay=False),
         callback=_store,

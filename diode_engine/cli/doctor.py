@@ -1,0 +1,193 @@
+"""diode-engine doctor: what works on this machine, what is off, and why."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine import paths
+from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.options import as_json_option, store_option
+
+if TYPE_CHECKING:
+    from diode_engine.hardware import Hardware
+
+
+class State(StrEnum):
+    WORKS = "works"
+    OFF = "off"  # as it is meant to be here: nothing asks for it, or nothing could use it
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Check:
+    what: str
+    state: State
+    why: str
+
+
+# What comes with an extra: the module that tells, and the words to install it.
+_EXTRAS = (
+    ("dashboard", "textual", "app", "diode-tui"),
+    ("dashboard in a browser", "textual_serve", "serve", "diode-engine serve"),
+    ("figures", "matplotlib", "figures", "validate --figure"),
+    ("nvMatmulHeuristics", "nvMatmulHeuristics", "baselines", "it beside the model in validate"),
+)
+
+
+@click.command()
+@store_option
+@as_json_option
+def doctor(store: Path, as_json: bool) -> int:
+    """Say what works on this machine, what is off, and why; exit code 1 if something is broken."""
+    diagnostics.configure(-1)  # what the log would warn of is among the checks
+    checks = list(_checks(store))
+    if as_json:
+        click.echo(json.dumps([asdict(check) for check in checks]))
+    else:
+        width = max(len(check.what) for check in checks)
+        for check in checks:
+            click.echo(f"{check.what:<{width}}  {check.state:<6}  {check.why}")
+    broken = any(check.state is State.BROKEN for check in checks)
+    return ExitCode.FAILURE if broken else ExitCode.OK
+
+
+def _checks(store: Path) -> Iterator[Check]:
+    from diode_engine.hardware import Hardware
+    from diode_engine.inductor.matmul import get_integration_status
+
+    status = get_integration_status()
+    given = status["hardware"]
+    hardware = None if given is None else Hardware.from_dict(given)
+    yield Check("diode", State.WORKS, f"{status['diode']}, Python {status['python']}")
+    yield _torch(status)
+    yield _triton(status, hardware)
+    yield _gpu(hardware)
+    yield _model(hardware)
+    yield _choices(hardware)
+    for name, found in status["integrations"].items():
+        if name != "matmul":
+            active = found["state"] == "active"
+            yield Check(
+                f"integration {name}", State.WORKS if active else State.OFF, found["reason"]
+            )
+    yield _data_dir()
+    yield _store(store)
+    yield from _models()
+    for what, module, extra, brings in _EXTRAS:
+        if importlib.util.find_spec(module) is None:
+            why = f"pip install 'diode-engine[{extra}]' brings {brings}"
+            yield Check(what, State.OFF, why)
+        else:
+            yield Check(what, State.WORKS, brings)
+
+
+def _torch(status: dict[str, Any]) -> Check:
+    from diode_engine.errors import IntegrationError
+    from diode_engine.inductor.matmul import MatmulIntegration
+
+    if status["torch"] is None:
+        return Check("torch", State.BROKEN, "not installed: nothing is compiled or timed")
+    if os.environ.get("DIODE_DISABLE", "") not in ("", "0"):
+        return Check("torch", State.WORKS, str(status["torch"]))
+    try:
+        MatmulIntegration().dry_run()
+    except IntegrationError as error:
+        return Check("torch", State.BROKEN, f"{status['torch']}: {error}")
+    return Check("torch", State.WORKS, f"{status['torch']}, asks Diode which kernel to take")
+
+
+def _triton(status: dict[str, Any], hardware: Hardware | None) -> Check:
+    if status["triton"] is not None:
+        return Check("triton", State.WORKS, status["triton"])
+    needed = hardware is not None and hardware.backend == "cuda"
+    why = "not installed: Inductor has only the libraries' kernels"
+    return Check("triton", State.BROKEN if needed else State.OFF, why)
+
+
+def _gpu(hardware: Hardware | None) -> Check:
+    if hardware is None:
+        return Check("GPU", State.OFF, "without torch nobody can tell")
+    if hardware.backend == "cpu":
+        why = "torch sees none: no timing here (collect); training, validating, predicting work"
+        return Check("GPU", State.OFF, why)
+    if hardware.backend != "cuda":
+        return Check("GPU", State.OFF, f"{hardware.name}: Diode chooses for NVIDIA's only")
+    return Check("GPU", State.WORKS, hardware.name)
+
+
+def _model(hardware: Hardware | None) -> Check:
+    from diode_engine import registry
+
+    if hardware is None or hardware.backend != "cuda":
+        return Check("model", State.OFF, "no GPU to choose one for")
+    match = registry.best_for(hardware)
+    if match is None:
+        why = f"none for {hardware.name}: `diode-engine collect` and `train` make one"
+        return Check("model", State.OFF, why)
+    differs = "; ".join(registry.differences(match.model.manifest))
+    why = f"{match.model.reference}, likeness {match.likeness:.2f}"
+    return Check("model", State.WORKS, f"{why}; {differs}" if differs else why)
+
+
+def _choices(hardware: Hardware | None) -> Check:
+    """Whether a compile in a process like this one would have its kernels chosen."""
+    import diode_engine
+
+    if hardware is not None and hardware.backend == "cuda":
+        diode_engine.install_diode_choices(top_k_configs=1)
+    stats = diode_engine.get_stats()
+    if stats["active"]:
+        return Check("choices", State.WORKS, "torch.compile takes the model's kernels")
+    if hardware is not None and hardware.backend != "cuda":
+        return Check("choices", State.OFF, "no GPU to choose for")
+    return Check("choices", State.OFF, str(stats["reason"]))
+
+
+def _data_dir() -> Check:
+    folder = paths.data_dir()
+    there = next(f for f in (folder, *folder.parents) if f.exists())
+    if there.is_dir() and os.access(there, os.W_OK):
+        return Check("data directory", State.WORKS, str(folder))
+    return Check(
+        "data directory", State.BROKEN, f"{folder} cannot be written; set DIODE_HOME to another"
+    )
+
+
+def _store(path: Path) -> Check:
+    from diode_engine.errors import SchemaTooOldError, StoreError, StoreMissingError
+    from diode_engine.store import Store
+
+    try:
+        with Store.open(path, read_only=True) as opened:
+            timings = opened.stats().timings
+    except StoreMissingError:
+        return Check("store", State.OFF, f"none at {path} yet: `data import` or `collect` make it")
+    except SchemaTooOldError:
+        why = f"{path} is of an older schema, which the next command that writes it upgrades"
+        return Check("store", State.WORKS, why)
+    except StoreError as error:
+        return Check("store", State.BROKEN, str(error))
+    return Check("store", State.WORKS, f"{path}, {timings:,} timings")
+
+
+def _models() -> Iterator[Check]:
+    from diode_engine import registry
+
+    seen = registry.overview()
+    broken = [e for e in seen.entries if e.error is not None]
+    good = len(seen.entries) - len(broken)
+    yield Check("registry", State.WORKS if good else State.OFF, f"{good} models")
+    for entry in broken:
+        yield Check("registry", State.BROKEN, f"{entry.model.folder}: {entry.error}")
+    for problem in seen.problems:
+        yield Check("registry", State.BROKEN, problem)

@@ -1,0 +1,84 @@
+"""diode-engine doctor, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine import hardware as hardware_module
+from diode_engine.hardware import H200
+from diode_engine.inductor import matmul
+
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the usual test machine, whatever this one is."""
+    processor = {**H200.to_dict(), "name": "a processor", "backend": "cpu"}
+    monkeypatch.setattr(matmul, "_hardware", lambda: processor)
+
+
+def checks(ran: Any) -> dict[str, tuple[str, str]]:
+    return {check["what"]: (check["state"], check["why"]) for check in json.loads(ran.out)}
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_machine_without_a_gpu_is_not_broken(run: Run, tmp_path: Path, dataset: Path) -> None:
+    store = tmp_path / "a.db"
+    ran = run("doctor", "--store", store, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = checks(ran)
+    assert found["torch"][0] == "works"
+    assert found["GPU"][0] == found["choices"][0] == found["store"][0] == "off"
+    run("data", "import", dataset, "--store", store)
+    assert "48 timings" in checks(run("doctor", "--store", store, "--json"))["store"][1]
+    for line in run("doctor", "--store", store).out.splitlines():
+        assert " works " in line or " off " in line
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_what_is_broken_is_told_and_is_exit_code_1(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad.db"
+    bad.write_text("not a database at all, but long enough to be taken for one" * 10)
+    ran = run("doctor", "--store", bad, "--json")
+    assert ran.code == 1
+    assert checks(ran)["store"][0] == "broken"
+    monkeypatch.setenv("DIODE_HOME", str(bad / "home"))  # a file is no folder
+    assert checks(run("doctor", "--json"))["data directory"][0] == "broken"
+
+
+def test_the_model_for_the_gpu_that_is_here(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import diode_engine
+
+    monkeypatch.setattr(matmul, "_hardware", H200.to_dict)
+    monkeypatch.setattr(diode_engine, "install_diode_choices", lambda **_: False, raising=False)
+    store = tmp_path / "a.db"
+    assert "none for NVIDIA H200" in checks(run("doctor", "--store", store, "--json"))["model"][1]
+    run("models", "register", model)
+    found = checks(run("doctor", "--store", store, "--json"))
+    assert found["GPU"] == ("works", "NVIDIA H200")
+    assert found["model"][0] == "works"
+    assert "tripled@1" in found["model"][1]
+
+
+def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware_module.detect.cache_clear()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(matmul, "_version", lambda _: None)
+    ran = run("doctor", "--store", tmp_path / "a.db", "--json")
+    assert ran.code == 1
+    found = checks(ran)
+    assert found["torch"][0] == "broken"
+    assert found["GPU"] == ("off", "without torch nobody can tell")
