@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from textual.app import ComposeResult
+from textual.app import ComposeResult, RenderResult
 from textual.containers import Vertical
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
@@ -61,6 +61,18 @@ class Bars:
 Chart = Lines | Bars
 
 
+class _Canvas(PlotextPlot):
+    """plotext puts logarithms in the place of what it was given whenever it draws: what is drawn
+    again, since its size or the colours have changed, is given anew."""
+
+    chart: Chart | None = None
+
+    def render(self) -> RenderResult:
+        if self.chart is not None:
+            _fill(self.plt, self.chart)
+        return super().render()
+
+
 class Plot(Vertical):
     """Shows a chart, or a sentence where there is nothing to draw."""
 
@@ -80,7 +92,7 @@ class Plot(Vertical):
         self._chart: Chart | None = None
 
     def compose(self) -> ComposeResult:
-        yield PlotextPlot()
+        yield _Canvas()
         yield Static(self._nothing, markup=False)
 
     def on_mount(self) -> None:
@@ -91,13 +103,17 @@ class Plot(Vertical):
         self._chart = chart
         if not self.is_mounted:
             return
-        widget = self.query_one(PlotextPlot)
-        plt = widget.plt
-        plt.clear_data()
-        plt.clear_figure()
-        drawn = _lines(plt, chart) if isinstance(chart, Lines) else _bars(plt, chart)
-        self.set_class(not drawn, "-nothing")
-        widget.refresh()
+        canvas = self.query_one(_Canvas)
+        canvas.chart = chart
+        self.set_class(not _fill(canvas.plt, chart), "-nothing")
+        canvas.refresh()
+
+
+def _fill(plt: Any, chart: Chart) -> bool:
+    """Gives the chart to plotext; whether there is something in it to draw."""
+    plt.clear_data()
+    plt.clear_figure()
+    return _lines(plt, chart) if isinstance(chart, Lines) else _bars(plt, chart)
 
 
 def _lines(plt: Any, chart: Lines) -> bool:
