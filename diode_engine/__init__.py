@@ -11,6 +11,7 @@ Names are imported when they are first used: neither torch nor numpy comes with 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.inductor import install as _install
@@ -120,3 +121,5 @@ def __dir__() -> list[str]:
 
 
 _install.arrange()
+if os.environ.get("DIODE_FEEDBACK"):
+    importlib.import_module("diode_engine.feedback").arrange()

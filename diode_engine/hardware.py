@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from diode_engine.errors import RecordError
@@ -236,3 +238,25 @@ def detect(index: int | None = None) -> Hardware:
 
     name = platform.processor() or platform.machine() or "cpu"
     return Hardware("cpu", name, platform.machine() or "cpu", 0, 0, 0, 0, 0, 0, 0)
+
+
+def environment() -> Environment:
+    """This process's current GPU and software. Imports torch and triton."""
+    import torch
+    import triton
+
+    return Environment(
+        hardware=detect(),
+        driver=_driver_version(),
+        torch=str(torch.__version__),
+        triton=triton.__version__,
+    )
+
+
+def _driver_version() -> str:
+    """The kernel driver's version, or "" where it does not say."""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/driver/nvidia/version").read_text()
+        if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
+            return found.group()
+    return ""

@@ -27,7 +27,8 @@ from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.operands import Operands, Pools
 from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, within
-from diode_engine.collect.worker import ProblemAtWork, environment, held, quiet, serve
+from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
+from diode_engine.hardware import environment
 from diode_engine.inductor import kernels
 from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import KernelClass, shared_class

@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ import torch
 from diode_engine.collect import protocol
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.timer import Timer, failure_of, is_right
-from diode_engine.hardware import Environment, detect
+from diode_engine.hardware import environment
 from diode_engine.inductor import kernels
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 
@@ -157,27 +156,6 @@ def one_by_one(timer: Timer) -> Answers:
             yield protocol.timed(index, *work.time(candidate, timer))
 
     return answers
-
-
-def environment() -> Environment:
-    """This process's GPU and software."""
-    import triton
-
-    return Environment(
-        hardware=detect(),
-        driver=_driver_version(),
-        torch=str(torch.__version__),
-        triton=triton.__version__,
-    )
-
-
-def _driver_version() -> str:
-    """The kernel driver's version, or "" where it does not say."""
-    with contextlib.suppress(OSError):
-        text = Path("/proc/driver/nvidia/version").read_text()
-        if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
-            return found.group()
-    return ""
 
 
 def quiet() -> None:

@@ -1,0 +1,105 @@
+"""DIODE_FEEDBACK=PATH: what Inductor benchmarks goes into the store at that path.
+
+`train --fine-tune` can learn from it. The compile is never held up and never fails for it: a
+thread of its own writes, what cannot be written is dropped and said once. A process is a run of
+kind feedback. The times are Inductor's own, the least of its launches, which are shorter and
+less careful than a collection's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Sequence
+
+from diode_engine.errors import DiodeError
+from diode_engine.inductor import feedback
+from diode_engine.problem import Candidate, Problem
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "DIODE_FEEDBACK"
+_WAITING = 1000  # benchmarks that may wait to be written; more are dropped
+_LAST_SECONDS = 5.0  # for what is left when the process ends
+
+_Benchmark = tuple[Problem, Sequence[tuple[Candidate, float]]]
+
+
+def arrange() -> None:
+    """Has this process's benchmarks written, where DIODE_FEEDBACK names a store."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        feedback.listen(Writer(path).take)
+
+
+class Writer:
+    """Writes benchmarks to a store, from a thread that starts with the first of them."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._pid = 0  # of the process that the thread is in
+        self._queue: queue.Queue[_Benchmark | None] = queue.Queue(_WAITING)
+        self._thread: threading.Thread | None = None
+        self._dropped = False
+
+    def take(self, problem: Problem, records: Sequence[tuple[Candidate, float]]) -> None:
+        """Returns at once."""
+        with self._lock:
+            if self._pid != os.getpid():  # a thread does not come along in a fork
+                self._pid = os.getpid()
+                self._queue = queue.Queue(_WAITING)
+                self._thread = threading.Thread(
+                    target=self._write, args=(self._queue,), name="diode-feedback", daemon=True
+                )
+                self._thread.start()
+                atexit.register(self.close)
+        try:
+            self._queue.put_nowait((problem, records))
+        except queue.Full:
+            self._say_dropped("they come faster than they can be written")
+
+    def close(self) -> None:
+        """Waits for what is left to be written, some seconds at most."""
+        thread = self._thread
+        if thread is not None and self._pid == os.getpid():
+            self._thread = None
+            try:
+                self._queue.put(None, timeout=_LAST_SECONDS)
+            except queue.Full:
+                return
+            thread.join(_LAST_SECONDS)
+
+    def _write(self, benchmarks: queue.Queue[_Benchmark | None]) -> None:
+        from diode_engine.hardware import environment
+        from diode_engine.problem import Timing
+        from diode_engine.store import RunState, Store
+        from diode_engine.table import TimingTable
+
+        run = None
+        try:
+            with Store.open(self._path) as store:
+                while (benchmark := benchmarks.get()) is not None:
+                    problem, records = benchmark
+                    here = environment()
+                    table = TimingTable.from_records(
+                        (problem, candidate, here, Timing(min_us=us)) for candidate, us in records
+                    )
+                    if run is None:
+                        run = store.start_run("feedback", {"program": sys.argv[:1]})
+                    store.add(run, table)
+                if run is not None:
+                    store.finish_run(run, RunState.DONE)
+        except DiodeError as error:
+            self._say_dropped(str(error))
+        except Exception as error:  # noqa: BLE001  # nobody is there to catch it
+            self._say_dropped(repr(error))
+
+    def _say_dropped(self, why: str) -> None:
+        if not self._dropped:
+            self._dropped = True
+            log.warning("%s: benchmarks are not kept: %s (said once).", VARIABLE, why)

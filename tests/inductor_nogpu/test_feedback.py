@@ -1,0 +1,116 @@
+"""What Inductor benchmarks finds its way into a store, and never into the compile's way."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diode_engine.feedback import Writer
+from diode_engine.inductor import feedback
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.problem import Candidate, Problem
+from diode_engine.store import RunState, Store
+
+
+def gemm() -> Any:
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+    return torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))
+
+
+def milliseconds(candidate: Candidate) -> float:
+    return 0.5 if candidate.is_extern else 0.25
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else_listens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(feedback, "_listeners", [])
+    return
+
+
+@pytest.mark.parametrize("diode", [True, False])
+def test_benchmarks_are_written(diode: bool, tmp_path: Path, make_predictor: Any) -> None:
+    import diode_engine
+
+    if diode:
+        diode_engine.install_diode_choices(
+            predictor=make_predictor(), top_k_configs=3, performance_threshold=1e9
+        )
+    writer = Writer(str(tmp_path / "feedback.db"))
+    feedback.listen(writer.take)
+    lower(gemm, benchmark=milliseconds)
+    writer.close()
+    with Store.open(tmp_path / "feedback.db", read_only=True) as store:
+        table = store.read()
+        (run,) = store.runs()
+    assert (run.kind, run.state) == ("feedback", RunState.DONE)
+    assert table.problems == (Problem.make("addmm", 512, 768, 1024, "bfloat16", bias="vector"),)
+    assert (len(table) == 3) == diode
+    by_candidate = {
+        table.candidates[c]: us for c, us in zip(table.candidate, table.time_us, strict=True)
+    }
+    assert by_candidate == {c: 1e3 * milliseconds(c) for c in by_candidate}
+    assert set(by_candidate.values()) == {250.0, 500.0}
+
+
+def test_a_store_that_cannot_be_written_costs_no_compile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "not a store"
+    path.write_text("hello " * 1000)
+    writer = Writer(str(path))
+    feedback.listen(writer.take)
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        for _ in range(2):
+            assert lower(gemm, benchmark=milliseconds).sources
+        writer.close()
+    assert caplog.text.count("benchmarks are not kept") == 1
+    assert path.read_text().startswith("hello")
+
+
+def test_a_store_that_is_locked_does_not_hold_the_compile_up(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.db"
+    with Store.open(path) as store, store.writes() as connection:
+        connection.exec_driver_sql("UPDATE runs SET kind = kind")  # takes the lock
+        writer = Writer(str(path))
+        feedback.listen(writer.take)
+        assert lower(gemm, benchmark=milliseconds).sources  # returns while it is held
+    writer.close()
+    with Store.open(path, read_only=True) as store:
+        assert len(store.read()) > 10
+
+
+def test_a_listener_that_fails_costs_no_compile() -> None:
+    def fails(problem: Any, records: Any) -> None:
+        raise RuntimeError("no")
+
+    feedback.listen(fails)
+    assert lower(gemm, benchmark=milliseconds).sources
+
+
+def test_the_environment_turns_it_on(tmp_path: Path) -> None:
+    program = (
+        "import os; os.environ['DIODE_FEEDBACK'] = {path!r}\n"
+        "import diode_engine, sys\n"
+        "assert 'torch' not in sys.modules and 'sqlalchemy' not in sys.modules\n"
+        "import torch\n"
+        "from diode_engine.inductor.without_gpu import lower, pretend\n"
+        "pretend()\n"
+        "e = lambda *s: torch.empty(s, dtype=torch.bfloat16, device='cuda')\n"
+        "diode_engine.uninstall_diode_choices()\n"
+        "lower(lambda: (torch.mm, (e(64, 64), e(64, 64))), benchmark=lambda c: 0.1)\n"
+    ).format(path=str(tmp_path / "f.db"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with Store.open(tmp_path / "f.db", read_only=True) as store:
+        assert len(store.read()) > 10
