@@ -15,8 +15,8 @@ from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
-from diode_app.data.roofline import Roofline, roofline
 from diode_engine.hardware import Hardware
+from diode_engine.models.estimates import Resources, Roofline, resources, roofline
 from diode_engine.problem import Candidate, Problem
 
 SURE = 0.9  # how sure the k to time is to make it
@@ -167,20 +167,6 @@ def _known(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What a candidate needs and how it fills the device, by the features' arithmetic; times in
-    microseconds. Sizes of tiles are none of a library's kernel, of which they are guesses."""
-
-    tiles: float
-    waves: float
-    fill: float  # of the last wave and the tiles' edges
-    shared_bytes: float
-    registers: float  # a thread, as far as the accumulator and the operands need
-    blocks: float  # a multiprocessor holds
-    limits_us: tuple[tuple[str, float], ...]  # what the time goes to, the longest first
-
-
-@dataclass(frozen=True)
 class Why:
     """Why the model puts one candidate before or behind another. `factors` are of the predicted
     time, those that matter most first: below 1 they speak for the candidate."""
@@ -216,31 +202,5 @@ def why(question: Question, ranked: Sequence[Candidate], place: int) -> Why:
         candidate_us=None if found is None else found.candidate_us,
         baseline_us=None if found is None else found.baseline_us,
         factors=factors,
-        resources=_resources(question.problem, candidate, question.hardware),
-    )
-
-
-def _resources(problem: Problem, candidate: Candidate, hardware: Hardware) -> Resources | None:
-    from diode_engine import features
-
-    one = np.zeros(1, np.intp)
-    if not features.supported((problem,), (candidate,), one, one)[0]:
-        return None
-    x = features.matrix((problem,), (candidate,), one, one, hardware)[0].astype(np.float64)
-    of = dict(zip(features.NAMES, x.tolist(), strict=True))
-    limits = [
-        (says, 2.0 ** of[f"log2_{name}_us"])
-        for name, says in (
-            ("compute", "arithmetic"), ("dram", "memory"), ("l2", "L2 cache"),
-            ("latency", "waiting for loads"), ("extra", "launch and reductions"),
-        )
-    ]  # fmt: skip
-    return Resources(
-        tiles=2.0 ** of["log2_tiles"],
-        waves=2.0 ** of["log2_waves"],
-        fill=of["fill"] * of["efficiency_m"] * of["efficiency_n"],
-        shared_bytes=2.0 ** of["log2_shared"],
-        registers=2.0 ** of["log2_registers"],
-        blocks=of["blocks_per_multiprocessor"],
-        limits_us=tuple(sorted(limits, key=lambda item: -item[1])),
+        resources=resources(question.problem, candidate, question.hardware),
     )

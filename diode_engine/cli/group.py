@@ -54,6 +54,9 @@ COMMANDS = {
     "predict": Entry(
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),
+    "explain": Entry(
+        "diode_engine.cli.explain:explain", "Why a model takes the kernel that it takes."
+    ),
     "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
     "doctor": Entry("diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."),
     "serve": Entry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),

@@ -84,7 +84,7 @@ def _models(
                 )
         return dict(found)
     loaded: dict[str, Loaded | None] = {}
-    only = None if hardware is None else _named(hardware, list(there.values()))
+    only = None if hardware is None else named_hardware(hardware, list(there.values()))
     for device in [only] if only is not None else list(there.values()):
         model = model_for(device)
         loaded[device.key] = (
@@ -97,7 +97,7 @@ def _models(
     return loaded
 
 
-def _named(name: str, there: Sequence[Hardware]) -> Hardware:
+def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     """The hardware of this name (or slug): one of the file, one that a model was trained on or
     one that Diode knows."""
     from diode_engine import registry

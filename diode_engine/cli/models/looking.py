@@ -43,7 +43,7 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
         return
     seen = registry.overview()
     entries = [e for e in seen.entries if hardware is None or e.model.slug == slug_of(hardware)]
-    here = _taken_here()
+    here = taken_here()
     if as_json:
         lines = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
         click.echo(json.dumps(lines, allow_nan=False))
@@ -97,7 +97,7 @@ def _row(e: Entry) -> list[str]:
     ]
 
 
-def _taken_here() -> ModelVersion | None:
+def taken_here() -> ModelVersion | None:
     """What is taken on this machine's GPU; torch, which takes seconds to import, is only asked
     where there is one."""
     if not _NVIDIA.exists():

@@ -1,4 +1,5 @@
-"""What the arithmetic of the features says of a problem and its candidates."""
+"""What the arithmetic of the features says of a problem and its candidates, for people; no model
+is asked."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine import features
 from diode_engine.hardware import Hardware
 from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import fits
 
 
 @dataclass(frozen=True)
@@ -28,15 +31,26 @@ class Roofline:
         return self.time_us / time_us
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What a candidate needs and how it fills the device, by the features' arithmetic; times in
+    microseconds. Sizes of tiles are none of a library's kernel, of which they are guesses."""
+
+    tiles: float
+    waves: float
+    fill: float  # of the last wave and the tiles' edges
+    shared_bytes: float
+    registers: float  # a thread, as far as the accumulator and the operands need
+    blocks: float  # a multiprocessor holds
+    limits_us: tuple[tuple[str, float], ...]  # what the time goes to, the longest first
+
+
 def roofline(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> tuple[Roofline | None, npt.NDArray[np.float64]]:
     """The problem's roofline, and [n] the microseconds that the features estimate for each
     candidate, NaN for what the device cannot launch. None and NaNs where the features know the
     problem's type not."""
-    from diode_engine import features
-    from diode_engine.resources import fits
-
     n = len(candidates)
     base = np.full(n, np.nan)
     place = np.zeros(n, np.intp), np.arange(n)
@@ -54,4 +68,29 @@ def roofline(
             compute_bound=of["compute_bound"] > 0.5,
         ),
         base,
+    )
+
+
+def resources(problem: Problem, candidate: Candidate, hardware: Hardware) -> Resources | None:
+    """None where the features do not know the type or the candidate."""
+    one = np.zeros(1, np.intp)
+    if not features.supported((problem,), (candidate,), one, one)[0]:
+        return None
+    x = features.matrix((problem,), (candidate,), one, one, hardware)[0].astype(np.float64)
+    of = dict(zip(features.NAMES, x.tolist(), strict=True))
+    limits = [
+        (says, 2.0 ** of[f"log2_{name}_us"])
+        for name, says in (
+            ("compute", "arithmetic"), ("dram", "memory"), ("l2", "L2 cache"),
+            ("latency", "waiting for loads"), ("extra", "launch and reductions"),
+        )
+    ]  # fmt: skip
+    return Resources(
+        tiles=2.0 ** of["log2_tiles"],
+        waves=2.0 ** of["log2_waves"],
+        fill=of["fill"] * of["efficiency_m"] * of["efficiency_n"],
+        shared_bytes=2.0 ** of["log2_shared"],
+        registers=2.0 ** of["log2_registers"],
+        blocks=of["blocks_per_multiprocessor"],
+        limits_us=tuple(sorted(limits, key=lambda item: -item[1])),
     )

@@ -1,0 +1,279 @@
+"""diode-engine explain: why a model takes the kernel that it takes. No GPU and no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.models import model_for
+from diode_engine.cli.models.looking import taken_here
+from diode_engine.cli.options import as_json_option
+from diode_engine.cli.predict import named_hardware
+from diode_engine.errors import ModelError, NoSuchModelError, NothingError
+
+if TYPE_CHECKING:
+    from diode_engine.hardware import Hardware
+    from diode_engine.problem import Candidate, Problem
+    from diode_engine.registry import ModelVersion
+
+OPS = ("mm", "addmm", "bmm", "baddbmm")
+TYPES = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32",
+}  # fmt: skip
+LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
+METHOD = (
+    "Exact Shapley values over the orders in which the groups of features go over from the one "
+    "candidate's values to the other's (baseline Shapley: Sundararajan and Najmi, ICML 2020); the "
+    "factors multiply to the ratio of the two predicted times."
+)
+_SIZE = click.IntRange(1)
+_SURE = 0.9
+
+
+@click.command()
+@click.argument("op", type=click.Choice(OPS))
+@click.argument("m", type=_SIZE)
+@click.argument("n", type=_SIZE)
+@click.argument("k", type=_SIZE)
+@click.option("--batch", type=_SIZE, default=1, help="Of bmm and baddbmm.")
+@click.option("--dtype", type=click.Choice(tuple(TYPES)), default="bf16", show_default=True)
+@click.option(
+    "--layouts",
+    type=click.Choice(LAYOUTS),
+    default="row/row",
+    show_default=True,
+    help="Of the operands; a Linear layer's are row/col.",
+)
+@click.option(
+    "--bias",
+    type=click.Choice(("scalar", "vector", "column", "matrix")),
+    help="Of addmm (a vector by default) and baddbmm (a matrix).",
+)
+@click.option(
+    "--model",
+    "reference",
+    metavar="NAME|PATH",
+    help="NAME, NAME@VERSION or a model's folder. [default: the one for the GPU]",
+)
+@click.option(
+    "--hardware",
+    metavar="NAME",
+    help="The GPU it would run on. [default: the one that is here, else the model's]",
+)
+@click.option(
+    "--torch",
+    metavar="VERSION",
+    default="",
+    help="Of this torch's candidates. [default: the newest one that Diode knows]",
+)
+@click.option("--top", type=_SIZE, default=5, show_default=True, help="How many to list.")
+@as_json_option
+def explain(
+    op: str, m: int, n: int, k: int, batch: int, dtype: str, layouts: str, bias: str | None,
+    reference: str | None, hardware: str | None, torch: str, top: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Why a model takes the kernel that it takes for OP of sizes M, N and K.
+
+    Of all the candidates that max-autotune's EXHAUSTIVE space has, those that the device can
+    launch are ranked, as at compile time. The first is compared with the best of the library's
+    kernels (or, if it is one, the best of Triton's): how much each group of features adds to the
+    difference, what either needs of the device, and how sure the model is.
+    """
+    from diode_engine.problem import Problem
+
+    model, device = _model(reference, hardware)
+    a, b = layouts.split("/")
+    problem = Problem.make(
+        op, m, n, k, TYPES[dtype], B=batch, a_layout=a, b_layout=b, bias=bias,
+        allow_tf32=dtype == "tf32",
+    )  # fmt: skip
+    found = _explained(problem, model, device, torch, top)
+    click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
+
+
+def _model(reference: str | None, name: str | None) -> tuple[ModelVersion, Hardware]:
+    """The model, and the GPU that is asked about."""
+    from diode_engine import registry
+
+    hardware = None if name is None else named_hardware(name, ())
+    if reference is not None:
+        model = registry.resolve(reference)
+    elif hardware is not None:
+        match = model_for(hardware)
+        if match is None:
+            raise NoSuchModelError(f"There is no model for {hardware.name} or a GPU much like it.")
+        model = match
+    else:
+        model = taken_here() or _only_one()
+    device = hardware or model.manifest.hardware
+    likeness = device.likeness(model.manifest.hardware)
+    if likeness < registry.LEAST_LIKENESS:
+        diagnostics.warn(
+            f"{model.reference} was trained on {model.manifest.hardware.name}, which says little "
+            f"about {device.name} (likeness {likeness:.2f})."
+        )
+    return model, device
+
+
+def _only_one() -> ModelVersion:
+    """What is taken for the GPU that all models are for."""
+    from diode_engine import registry
+
+    known = {}
+    for model in registry.list_models():
+        try:
+            known[model.slug] = model.manifest.hardware
+        except ModelError as error:
+            diagnostics.warn(f"{model.folder} cannot be used: {error}")
+    if len(known) > 1:
+        names = ", ".join(sorted(hardware.name for hardware in known.values()))
+        raise NoSuchModelError(f"There are models for {names}: name one with --hardware.")
+    match = model_for(next(iter(known.values()))) if known else None
+    if match is None:
+        raise NoSuchModelError("There is no model; train or import one.")
+    return match
+
+
+def _explained(
+    problem: Problem, model: ModelVersion, device: Hardware, torch: str, top: int
+) -> dict[str, Any]:
+    import numpy as np
+
+    from diode_engine.models import explain as why
+    from diode_engine.models.estimates import resources, roofline
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.resources import fits
+    from diode_engine.validation.exhaustive_space import exhaustive_space
+
+    predictor = Predictor.load(model.folder)
+    offered = exhaustive_space(problem, torch)
+    places = np.flatnonzero(fits(problem, offered, device))
+    candidates = [offered[i] for i in places]
+    ranking = predictor.rank(problem, candidates)
+    if not len(ranking.order):
+        raise NothingError(
+            f"{model.reference} can say nothing about {problem}: it was not trained on this op or "
+            "type, and Inductor chooses as if Diode were not there."
+        )
+    order = ranking.order.tolist()
+    best = float(ranking.predicted_us[order[0]])
+    roof, estimates = roofline(problem, candidates, device)
+
+    def shown(rank: int, i: int) -> dict[str, Any]:
+        us, estimate = float(ranking.predicted_us[i]), float(estimates[i])
+        return {
+            "rank": rank,
+            **candidates[i].to_dict(),
+            "predicted_us": us,
+            "behind": us / best - 1,
+            "estimate_us": None if math.isnan(estimate) else estimate,
+        }
+
+    rival = _rival(candidates, order)
+    ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]
+    compared = None
+    if rival is not None:
+        taken, other = candidates[order[0]], candidates[order[rival]]
+        parts = why.explain(predictor, problem, taken, other)
+        factors = {} if parts is None else parts.factors
+        compared = {
+            "with": shown(rival + 1, order[rival]),
+            "method": METHOD,
+            "factors": dict(sorted(factors.items(), key=lambda item: -abs(math.log(item[1])))),
+            "resources": [
+                None if needed is None else {**asdict(needed), "limits_us": dict(needed.limits_us)}
+                for needed in (resources(problem, each, device) for each in (taken, other))
+            ],
+        }
+    return {
+        "problem": problem.to_dict(),
+        "model": model.reference,
+        "hardware": device.name,
+        "candidates": len(offered),
+        "launchable": len(candidates),
+        "confidence": ranking.confidence,
+        "to_time": ranking.k(_SURE),
+        "roofline": None if roof is None else asdict(roof),
+        "ranked": ranked,
+        "compared": compared,
+    }
+
+
+def _rival(candidates: Sequence[Candidate], order: Sequence[int]) -> int | None:
+    """The place in the order of the best one of the other kind than the first: a library's, or
+    a kernel of Inductor's own; the next one where there is none."""
+    first = candidates[order[0]].is_extern
+    other = (rank for rank, i in enumerate(order) if candidates[i].is_extern is not first)
+    return next(other, 1 if len(order) > 1 else None)
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    from diode_engine.problem import Candidate, Problem
+    from diode_engine.validation.text import aligned
+
+    def name(candidate: Mapping[str, Any]) -> str:
+        fields = {key: candidate[key] for key in ("template", "kwargs") if key in candidate}
+        return str(Candidate.from_dict(fields))
+
+    head = [f"{Problem.from_dict(found['problem'])} on {found['hardware']}, by {found['model']}"]
+    if (roof := found["roofline"]) is not None:
+        bound = "compute" if roof["compute_bound"] else "memory"
+        head.append(
+            f"At best {roof['time_us']:.3g} µs by the roofline: {bound}-bound, "
+            f"{roof['intensity']:.0f} operations a byte."
+        )
+    head.append(f"{found['launchable']:,} of {found['candidates']:,} candidates can be launched.")
+    if found["confidence"] is not None:
+        head.append(
+            f"The first is within 5 % of the best with a probability of {found['confidence']:.2f}; "
+            f"{found['to_time']} to time for {_SURE:.2f}."
+        )
+
+    def cells(row: Mapping[str, Any]) -> list[str]:
+        estimate = row["estimate_us"]
+        return [
+            str(row["rank"]), name(row), f"{row['predicted_us']:.3g}", f"{row['behind']:+.1%}",
+            "" if estimate is None else f"{estimate:.3g}",
+        ]  # fmt: skip
+
+    rows = list(found["ranked"])
+    compared = found["compared"]
+    if compared is not None and compared["with"]["rank"] > len(rows):
+        rows.append(compared["with"])
+    parts = ["\n".join(head)]
+    header = ["", "candidate", "predicted µs", "behind", "roofline estimate µs"]
+    parts.append(aligned(header, [cells(row) for row in rows], left=2))
+    if compared is None:
+        return "\n\n".join(parts)
+    factors = [[f"{factor:.2f}×", group] for group, factor in compared["factors"].items()]
+    against = (
+        f"{name(found['ranked'][0])} against {name(compared['with'])}, predicted time by group"
+    )
+    parts.append(f"{against}:\n{aligned(['', 'features'], factors, left=2)}\n{METHOD}")
+    if all(compared["resources"]):
+        parts.append(_resources_text(compared["resources"]))
+    return "\n\n".join(parts)
+
+
+def _resources_text(needed: Sequence[Mapping[str, Any]]) -> str:
+    from diode_engine.validation.text import aligned
+
+    says = {
+        "tiles": "tiles", "waves": "waves", "fill": "filled of tiles and waves",
+        "shared_bytes": "shared memory, bytes", "registers": "registers a thread, at least",
+        "blocks": "blocks a multiprocessor",
+    }  # fmt: skip
+    rows = [[words, *(f"{each[key]:.4g}" for each in needed)] for key, words in says.items()]
+    rows += [
+        [f"{limit}, µs", *(f"{each['limits_us'][limit]:.3g}" for each in needed)]
+        for limit in needed[0]["limits_us"]
+    ]
+    return "By the features' arithmetic (of a library, a guess):\n" + aligned(
+        ["", "the first", "the other"], rows
+    )

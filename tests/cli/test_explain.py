@@ -1,0 +1,97 @@
+"""diode-engine explain, of the model that Diode ships."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine import registry
+from diode_engine.cli.models import looking
+from diode_engine.hardware import H200
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Problem
+from diode_engine.resources import fits
+from diode_engine.validation.exhaustive_space import exhaustive_space
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever this machine has: what is taken here is asked of torch."""
+    monkeypatch.setattr(looking, "_NVIDIA", tmp_path / "none")
+
+
+def test_the_ranking_is_the_models_among_what_fits(run: Run) -> None:
+    ran = run("explain", "mm", "64", "4096", "4096", "--layouts", "row/col", "--top", "7", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    problem = Problem.make("mm", 64, 4096, 4096, "bfloat16", b_layout="col")
+    assert Problem.from_dict(found["problem"]) == problem
+    match = registry.best_for(H200)
+    assert match is not None
+    assert found["model"] == match.model.reference
+    space = exhaustive_space(problem)
+    launchable = [c for c, ok in zip(space, fits(problem, space, H200), strict=True) if ok]
+    assert (found["candidates"], found["launchable"]) == (len(space), len(launchable))
+    us = Predictor.load(match.model.folder).predict_us(problem, launchable)
+    assert [row["predicted_us"] for row in found["ranked"]] == pytest.approx(np.sort(us)[:7])
+    assert [row["rank"] for row in found["ranked"]] == list(range(1, 8))
+
+
+def test_the_first_is_compared_with_the_best_of_the_other_kind(run: Run) -> None:
+    found = json.loads(run("explain", "mm", "64", "4096", "4096", "--json").out)
+    first, compared = found["ranked"][0], found["compared"]
+    other = compared["with"]
+    kinds = {row["template"].startswith("aten") for row in (first, other)}
+    assert kinds == {True, False}
+    ratio = first["predicted_us"] / other["predicted_us"]
+    assert math.prod(compared["factors"].values()) == pytest.approx(ratio, rel=1e-3)
+    assert len(compared["resources"]) == 2
+    assert found["roofline"]["time_us"] < first["predicted_us"]
+
+
+def test_the_same_in_words(run: Run) -> None:
+    ran = run("explain", "addmm", "8", "4096", "4096", "--dtype", "tf32", "--top", "1")
+    assert ran.code == 0
+    for words in ("memory-bound", "can be launched", "kind of kernel", "Shapley", "shared memory"):
+        assert words in ran.out
+
+
+def test_what_the_model_cannot_say_is_exit_code_3(run: Run, model: Path) -> None:
+    ran = run("explain", "bmm", "64", "64", "64", "--batch", "4", "--model", model)
+    assert (ran.code, ran.out) == (3, "")
+    assert "can say nothing" in ran.err
+
+
+def test_a_wrong_question(run: Run) -> None:
+    assert run("explain", "mm", "0", "64", "64").code == 2
+    assert run("explain", "conv", "1", "64", "64").code == 2
+    biased = run("explain", "mm", "64", "64", "64", "--bias", "vector")
+    assert (biased.code, biased.out) == (1, "")
+    assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_without_any_model(run: Run) -> None:
+    ran = run("explain", "mm", "64", "64", "64")
+    assert ran.code == 3
+    assert "There is no model" in ran.err
+
+
+def test_torch_is_not_needed() -> None:
+    code = (
+        "import sys; from diode_engine.cli import main; "
+        "code = main(['explain', 'mm', '64', '512', '512', '--hardware', 'NVIDIA H200']);"
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
