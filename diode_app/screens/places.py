@@ -43,6 +43,8 @@ PLACES = (
     Place("collect", "C", "Collect", "Collect", "diode_app.screens.collect:CollectScreen"),
     Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
     Place("ask", "W", "What?", "What would it choose?", "diode_app.screens.ask:AskScreen"),
+    Place("validate", "V", "Validate", "Validate", "diode_app.screens.validate:ValidateScreen"),
+    Place("models", "M", "Models", "Models", "diode_app.screens.models:ModelsScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
@@ -52,6 +54,9 @@ PAGES = (
     "diode_app.screens.run:RunScreen",
     "diode_app.screens.problem:ProblemScreen",
     "diode_app.screens.space_map:SpaceMapScreen",
+    "diode_app.screens.validate_new:NewValidationScreen",
+    "diode_app.screens.model:ModelScreen",
+    "diode_app.screens.compare:CompareScreen",
 )
 WIDGETS = ("diode_app.widgets.table:PagedTable", "diode_app.widgets.log_pane:LogPane")
 

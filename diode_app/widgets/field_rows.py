@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -115,6 +116,8 @@ class FieldRows(Vertical):
         self.action_step(1)
 
     def action_leave(self) -> None:
+        if self.query_one(_Rows).has_focus:
+            raise SkipAction  # it is the screen's
         self.focus_rows()
 
     def on_descendant_focus(self) -> None:

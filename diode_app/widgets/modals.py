@@ -36,17 +36,18 @@ class Confirm(Actions, ModalScreen[bool]):
     )
     AUTO_FOCUS = "#no"
 
-    def __init__(self, question: str, *, yes: str = "Yes") -> None:
+    def __init__(self, question: str | Content, *, yes: str = "Yes", no: str = "No") -> None:
         super().__init__()
         self._question = question
         self._yes = yes
+        self._no = no
 
     def compose(self) -> ComposeResult:
         with Grid(classes="box"):
             yield Static(self._question, markup=False)
             with Grid(classes="buttons"):
                 yield Button(Content(f"{self._yes} (y)"), variant="error", id="yes", compact=True)
-                yield Button(Content("No (n)"), id="no", compact=True)
+                yield Button(Content(f"{self._no} (n)"), id="no", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
@@ -64,7 +65,7 @@ class Notice(Actions, ModalScreen[None]):
     DEFAULT_CSS = f"Notice {{ {_BOX} VerticalScroll {{ height: auto; max-height: 18; }} }}"
     ACTIONS = (Action("notice.close", "escape,enter,q", "Close", "Back to the screen."),)
 
-    def __init__(self, title: str, words: str) -> None:
+    def __init__(self, title: str, words: str | Content) -> None:
         super().__init__()
         self._title = title
         self._words = words

@@ -1,0 +1,157 @@
+"""Where a model came from: the run that made it, the timings, their runs, the GPU and software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diode_app import text
+from diode_app.data.models import Verdict, entry_of, facts
+from diode_app.data.pages import Row
+
+if TYPE_CHECKING:
+    from diode_engine.models.artifact import Manifest
+    from diode_engine.registry import Entry, Event
+    from diode_engine.store import Store
+
+# What a row of the lineage leads to, as its key begins: a run, a model, problems of the store.
+RUN, MODEL, DATA, NOWHERE = "run", "model", "data", "none"
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """All of a model's page. A key of `lineage` is `what:where`, with a run's number, a model's
+    folder or a filter query; `history` has the newest change first."""
+
+    entry: Entry
+    facts: tuple[tuple[str, str], ...]
+    card: str
+    lineage: tuple[Row, ...]
+    gate: Verdict | None
+    history: tuple[tuple[str, str], ...]
+
+
+def model_view(store: Store | None, folder: str) -> ModelView:
+    """The model in this folder; `store` is where its runs and timings may be, if there is one
+    to read. Raises NoSuchModelError where the model is gone, RegistryError where the registry is
+    broken."""
+    from diode_engine import registry
+
+    entry = entry_of(folder)
+    gate = entry.facts.gate
+    changes = registry.history(entry.model.slug)
+    return ModelView(
+        entry=entry,
+        facts=facts(entry),
+        card="" if entry.manifest is None else registry.card(entry.model, entry.facts),
+        lineage=() if entry.manifest is None else tuple(_steps(store, entry, entry.manifest)),
+        gate=None if gate is None else _verdict(gate),
+        history=tuple(
+            (event.at[:16].replace("T", " "), _said(event))
+            for event in reversed(changes)
+            if entry.model.reference in (event.model, event.before)
+        ),
+    )
+
+
+def _verdict(given: Any) -> Verdict | None:
+    try:
+        return Verdict.of(given)
+    except (KeyError, TypeError):
+        return None
+
+
+def _said(event: Event) -> str:
+    words = [
+        str(event.event), event.alias, event.before and f"from {event.before}",
+        event.model and f"to {event.model}", "against the gate" if event.forced else "",
+        f"({event.reason})" if event.reason else "",
+    ]  # fmt: skip
+    return " ".join(word for word in words if word)
+
+
+def _steps(store: Store | None, entry: Entry, m: Manifest) -> Iterator[Row]:
+    yield _row(NOWHERE, "identity", "model", f"{entry.model.reference}, identity {m.identity}")
+    origin = entry.facts.origin
+    if origin is not None:
+        yield _row(NOWHERE, "origin", "imported from", str(origin.get("archive", "")))
+    made = _trained(store, entry)
+    if made is not None:
+        yield _row(RUN, str(made[0]), "made by", made[1])
+    if m.data.base:
+        yield _base(m.data.base)
+    yield _row(
+        DATA, _query(m), "learned from",
+        f"{m.data.timings:,} timings of {m.data.problems:,} problems",
+    )  # fmt: skip
+    for name in m.data.runs:
+        yield _source(store, name)
+    for name in m.data.files:
+        yield _row(NOWHERE, f"file {name}", "file", name)
+    for key in m.data.datasets:
+        yield _row(NOWHERE, f"dataset {key}", "data, by content", key)
+    h = m.hardware
+    yield _row(
+        DATA, f'gpu:"{h.name}"', "GPU",
+        f"{h.name} ({h.backend} {h.arch}, {h.multiprocessors} multiprocessors, {h.clock_mhz} MHz)",
+    )  # fmt: skip
+    for name, versions in (("torch", m.torch), ("triton", m.triton)):
+        for version in versions:
+            yield _row(DATA, f'gpu:"{h.name}" {name}:"{version}"', name, version)
+
+
+def _row(leads: str, where: str, step: str, what: str) -> Row:
+    """What leads nowhere says so by having no arrow."""
+    mark = "" if leads == NOWHERE else "→"
+    cells = {"step": step, "what": what, "leads": mark}
+    return Row(f"{leads}:{where}", cells, {"step": step, "what": what})
+
+
+def _query(m: Manifest) -> str:
+    terms = [f'gpu:"{m.hardware.name}"']
+    for name, versions in (("torch", m.torch), ("triton", m.triton)):
+        if len(versions) == 1:
+            terms.append(f'{name}:"{versions[0]}"')
+    return " ".join(terms)
+
+
+def _trained(store: Store | None, entry: Entry) -> tuple[int, str] | None:
+    """The run of this store that registered the model, and what to say of it."""
+    from diode_engine.runs import find
+
+    if store is None:
+        return None
+    reference, identity = entry.model.reference, entry.manifest and entry.manifest.identity
+    for status in find(store, f'kind:train message:"registered as {reference}"'):
+        result = store.result(status.run.id) or {}
+        if result.get("identity", identity) == identity and result.get("model") == reference:
+            return status.run.id, f"run {status.run.id}, {text.moment(status.run.started)} UTC"
+    return None
+
+
+def _base(identity: str) -> Row:
+    from diode_engine import registry
+
+    for entry in registry.overview().entries:
+        if entry.manifest is not None and entry.manifest.identity == identity:
+            return _row(MODEL, str(entry.model.folder), "tuned from", entry.model.reference)
+    return _row(NOWHERE, "base", "tuned from", f"a model that is not here, identity {identity}")
+
+
+def _source(store: Store | None, name: str) -> Row:
+    """A run that timings came with, such as "collect 7": of the store that it was trained from,
+    which may be another than this one."""
+    from diode_engine.errors import NoSuchRunError
+
+    kind, _, number = name.rpartition(" ")
+    if store is not None and number.isdecimal():
+        try:
+            run = store.run(int(number))
+        except NoSuchRunError:
+            run = None
+        if run is not None and run.kind == kind:
+            file = run.spec.get("file")
+            what = f"run {run.id}, {kind}, {text.moment(run.started)} UTC"
+            return _row(RUN, number, "timings of", f"{what}, {file}" if file else what)
+    return _row(NOWHERE, f"run {name}", "timings of", f"{name}, of another store")

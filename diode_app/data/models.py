@@ -1,0 +1,252 @@
+"""The registered models: which there are, which one is taken and why, and all that is known of
+one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diode_app import text
+from diode_app.data.commands import CommandError, run_command
+from diode_app.data.pages import Row
+from diode_engine.errors import DiodeError, NoSuchModelError
+from diode_engine.hardware import Hardware
+
+if TYPE_CHECKING:  # numpy comes with it: imported in a thread
+    from diode_engine.registry import Entry, Match
+
+
+@dataclass(frozen=True)
+class Models:
+    """All models, by their folders, as they are and as rows of a table; `taken` is a sentence on
+    the one that is taken here, `problems` are sentences on what is broken."""
+
+    entries: Mapping[str, Entry]
+    rows: tuple[Row, ...]
+    taken: str
+    problems: tuple[str, ...]
+
+
+def models(here: Hardware | None, gpus: int) -> Models:
+    """What there is now. `here` is this machine's hardware, None while it is not known, `gpus`
+    how many it has."""
+    from diode_engine import registry
+
+    found = registry.overview()
+    entries = {str(entry.model.folder): entry for entry in found.entries}
+    problems = [f"{entry.model.reference} cannot be used: {entry.error}"
+                for entry in found.entries if entry.error is not None]  # fmt: skip
+    return Models(
+        entries=entries,
+        rows=tuple(_row(folder, entry) for folder, entry in entries.items()),
+        taken=_taken(here, gpus),
+        problems=(*problems, *found.problems),
+    )
+
+
+def _taken(here: Hardware | None, gpus: int) -> str:
+    from diode_engine import registry
+
+    if here is None:
+        return "Looking at this machine's hardware ..."
+    if not gpus:
+        return "There is no GPU here: no model is taken, and all can be asked and judged."
+    match = registry.best_for(here)
+    if match is None:
+        return f"No model serves the {here.name} here: train one, or import one."
+    return f"On the {here.name} here {match.model.reference} is taken: {why(match)}."
+
+
+def why(match: Match) -> str:
+    """Why a model is taken for a hardware, as a clause."""
+    if match.default_of is None:
+        parts = ["no default is set, and it is the newest that fits"]
+    else:
+        whose = {"user": "you made it the default", "shipped": "it is the default that Diode ships"}
+        other = f"it is the default that the package {match.default_of.label} brings"
+        parts = [whose.get(match.default_of.kind, other)]
+    if match.likeness < 1:
+        trained_on = match.model.manifest.hardware.name
+        parts.append(f"the {trained_on} that it is made for is {match.likeness:.2f} alike")
+    if match.differences:
+        parts.append(f"but it was made with {', '.join(match.differences)}")
+    return "; ".join(parts)
+
+
+def _row(folder: str, entry: Entry) -> Row:
+    m = entry.manifest
+    metrics: Mapping[str, Any] = {} if m is None else m.metrics
+    record = {
+        **entry.to_dict(),
+        "efficiency_p10": metrics.get("efficiency_p10"),
+        "calibration_error": metrics.get("calibration_error"),
+        "bytes": None if m is None else sum(e["bytes"] for e in m.files),
+    }
+    taken = "" if entry.taken is None else "default" if entry.taken.default_of else "newest"
+    shown = {
+        "model": entry.model.reference,
+        "hardware": str(record["hardware"]),
+        "status": "✗ broken" if m is None else str(entry.status),
+        "aliases": " ".join(entry.aliases),
+        "taken": f"● {taken}" if taken else "",
+        "efficiency": text.ratio(record["efficiency"]),
+        "efficiency_p10": text.ratio(record["efficiency_p10"]),
+        "family": "" if m is None else m.family,
+        "problems": "" if m is None else f"{m.data.problems:,}",
+        "timings": "" if m is None else f"{m.data.timings:,}",
+        "created": "" if m is None else m.created[:10],
+        "from": str(record["from"] or ""),
+        "tags": " ".join(entry.facts.tags),
+        "note": entry.facts.note.replace("\n", " "),
+    }
+    return Row(folder, shown, record)
+
+
+def facts(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """What a person wants to know of a model first."""
+    m, known = entry.manifest, entry.facts
+    found: dict[str, str] = {}
+    if m is None:
+        found["error"] = entry.error or ""
+    else:
+        of = m.metrics
+        reached = text.ratio(of.get("efficiency"))
+        others = ", ".join(
+            f"{name} {value:.3f}" for name, value in of.get("efficiency_of_others", {}).items()
+        )
+        found |= {
+            "of the best": reached
+            and f"{reached} on {of.get('problems', 0):,} problems"
+            + (f"; {others}" if others else ""),
+            "hardware": f"{m.hardware.name} ({m.hardware.backend} {m.hardware.arch}), "
+            f"torch {', '.join(m.torch) or '?'}, Triton {', '.join(m.triton) or '?'}",
+            "trained on": f"{m.data.timings:,} timings of {m.data.problems:,} problems"
+            + (", also the ones models are judged on" if m.everything else ""),
+            "answers for": f"{', '.join(m.coverage.types)}; {len(m.coverage.kernels)} kernels",
+            "made": f"{m.created[:16].replace('T', ' ')} UTC by Diode {m.diode}, {m.family}, "
+            f"{text.size(sum(e['bytes'] for e in m.files))}",
+        }
+    found |= {
+        "status": str(entry.status) + (f"; taken: {why(entry.taken)}" if entry.taken else ""),
+        "aliases": " ".join(entry.aliases),
+        "tags": " ".join(known.tags),
+        "note": known.note,
+        "says": "" if m is None else m.notes,
+    }
+    return tuple((name, value) for name, value in found.items() if value)
+
+
+# Two side by side
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models by their own metrics; `warning` says where these do not compare."""
+
+    names: tuple[str, str]
+    rows: tuple[Row, ...]
+    warning: str | None
+
+
+def compare(a: Entry, b: Entry) -> Comparison:
+    """Raises ModelError where one cannot be read."""
+    from diode_engine import registry
+
+    left, right = (registry.side_by_side(entry.model) for entry in (a, b))
+    rows = []
+    for name in dict.fromkeys((*left, *right)):
+        values = left.get(name), right.get(name)
+        apart = _difference(*values)
+        record = {"metric": name, "a": values[0], "b": values[1], "difference": apart}
+        shown = {
+            "metric": name.replace("_", " ").replace("efficiency of others", "efficiency,"),
+            **dict(zip(("a", "b"), map(_value, values), strict=True)),
+            "difference": "" if not apart else _signed(apart),
+        }
+        rows.append(Row(name, shown, record))
+    judged = left.get("problems"), right.get("problems")
+    return Comparison(
+        (a.model.reference, b.model.reference),
+        tuple(rows),
+        None
+        if judged[0] == judged[1] and left["hardware"] == right["hardware"]
+        else "They were judged on different problems: their metrics do not compare. Judge both on "
+        "yours in Validate.",
+    )
+
+
+def _difference(a: object, b: object) -> float | None:
+    numbers = isinstance(a, int | float) and isinstance(b, int | float)
+    return b - a if numbers else None  # type: ignore[operator]
+
+
+def _signed(value: float) -> str:
+    return (f"{value:+,}" if isinstance(value, int) else f"{value:+.3g}").replace("-", "−")
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return text.NONE
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# The gate
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate found of a model: checks are (name, passed, sentence)."""
+
+    model: str
+    against: str
+    checks: tuple[tuple[str, bool, str], ...]
+    promoted: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Verdict:
+        """From what the gate wrote (validation.gate.Verdict.to_dict)."""
+        return cls(
+            str(given["model"]),
+            str(given["against"]),
+            tuple((c["name"], bool(c["passed"]), c["found"]) for c in given["checks"]),
+            bool(given.get("promoted", given.get("passed"))),
+        )
+
+
+async def promote(store: Path, entry: Entry, *, force: str = "") -> Verdict:
+    """Has the gate judge the model on the store's timings, in a process of its own, and makes it
+    the default if it passes, or with `force`, the reason for doing it anyway. Raises
+    DiodeError where it could not be judged."""
+    words = ["models", "promote", *named(entry), f"--store={store}", "--json"]
+    if force:
+        words += ["--force", f"--reason={force}"]
+    try:
+        said = await run_command(words)
+    except CommandError as error:
+        said = error.out
+        if not said.strip():
+            raise
+    try:
+        return Verdict.of(json.loads(said))
+    except (ValueError, KeyError, TypeError):
+        raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
+
+
+def named(entry: Entry) -> Sequence[str]:
+    """The words that name a model to a headless command."""
+    return (entry.model.reference, f"--hardware={entry.model.slug}")
+
+
+def entry_of(folder: str) -> Entry:
+    """Raises NoSuchModelError where it is not there any more."""
+    from diode_engine import registry
+
+    for entry in registry.overview().entries:
+        if str(entry.model.folder) == folder:
+            return entry
+    raise NoSuchModelError(f"The model in {folder} is gone; look again.")

@@ -1,0 +1,69 @@
+"""The distribution of efficiency in a validation report, by chooser and by group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diode_app.data.reports import Case, Other, Report
+
+CURVES = 6  # at most, over each other
+WITHIN = np.arange(61) * 0.005  # of the best: 0 to 30 %
+
+
+def members(report: Report, kind: str) -> dict[str, list[Case]]:
+    """The cases in each group of a kind, in the groups' natural order."""
+    from diode_engine.validation.metrics import M_ABOVE, M_BANDS
+
+    found: dict[str, list[Case]] = {}
+    for case in report.cases:
+        for name in case.groups.get(kind, ()):
+            found.setdefault(name, []).append(case)
+    bands = [*(name for _, name in M_BANDS), M_ABOVE]
+    order = [b for b in bands if b in found] if kind == "M" else sorted(found)
+    return {name: found[name] for name in order}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The share of problems (in percent) within each of WITHIN (in percent) of the best."""
+
+    name: str
+    within: tuple[float, ...]
+    share: tuple[float, ...]
+
+
+def kinds(report: Report) -> tuple[str, ...]:
+    """What the curves can be by."""
+    found = [kind for kind in ("op", "dtype", "M", "layout", "part") if members(report, kind)]
+    return ("chooser", *found)
+
+
+def curves(report: Report, against: Other | None, kind: str) -> tuple[Curve, ...]:
+    """By chooser, the model and whom it is held against first; or the model's by group, the
+    largest ones."""
+    if kind == "chooser":
+        named = {report.model: report.of(report.model)}
+        if against is not None:
+            judged = {case.identity for case in report.cases}
+            named[against.name] = {k: v for k, v in against.efficiency.items() if k in judged}
+        named |= {c.name: report.of(c.name) for c in report.choosers if c.name not in named}
+        values = {name: list(found.values()) for name, found in named.items()}
+    else:
+        values = {
+            f"{name} ({len(cases)})": [c.efficiency for c in cases if c.efficiency is not None]
+            for name, cases in members(report, kind).items()
+        }
+        largest = sorted(values, key=lambda name: -len(values[name]))[:CURVES]
+        values = {name: found for name, found in values.items() if name in largest}
+    shown = [(name, found) for name, found in values.items() if found][:CURVES]
+    percent = tuple((100 * WITHIN).tolist())
+    return tuple(
+        Curve(
+            name,
+            percent,
+            tuple((100 * np.mean(np.outer(found, 1 + WITHIN) >= 1, axis=0)).tolist()),
+        )
+        for name, found in shown
+    )

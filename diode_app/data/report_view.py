@@ -1,0 +1,159 @@
+"""The report of a validation that a screen shows, whom its model is held against, and the list
+of all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diode_app import text
+from diode_app.data.pages import Page, PageQuery, Row
+from diode_app.data.problem import NoSuchProblemError
+from diode_app.data.problems import rows_of
+from diode_app.data.report_rows import case_rows, figure_rows, group_rows
+from diode_app.data.reports import ATEN, DEFAULT, Case, NoReportError, Other, Report, report_of
+from diode_app.data.runs import cells
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """The report that is shown, None where there is none, and whom it is held against; `last` is
+    the last validation, where it is not done. `why` says what is the matter with the one that
+    should be shown; `timings` tells whether the store has any."""
+
+    report: Report | None
+    against: Other | None
+    last: Status | None
+    why: str | None
+    timings: bool
+    figures: tuple[Row, ...] = ()
+    groups: tuple[Row, ...] = ()
+    cases: tuple[Row, ...] = ()
+
+
+def report_view(
+    store: Store, wanted: int | None, against: str | int | None, before: ReportView | None
+) -> ReportView:
+    """The report of this run (the last one, if None), beside this chooser or the report of the
+    run of this number (beside max-autotune DEFAULT, if None). What `before` has read already is
+    not read again."""
+    from diode_engine.runs import find
+    from diode_engine.store.query import problems
+
+    newest = next(iter(find(store, "kind:validate", limit=1)), None)
+    last = None if newest is None or newest.state == "done" else newest
+    timings = bool(problems(store, limit=1))
+    report, other, why = None, None, None
+    try:
+        report = _wanted(store, wanted, None if before is None else before.report)
+        other = None if report is None else _other(store, report, against, before)
+    except NoReportError as error:
+        why = str(error)
+    if report is None:
+        return ReportView(None, None, last, why, timings)
+    if before is not None and report is before.report and other is before.against:
+        shown = before.figures, before.groups, before.cases
+    else:
+        shown = (figure_rows(report, other), group_rows(report, other), case_rows(report, other))
+    return ReportView(report, other, last, why, timings, *shown)
+
+
+def _wanted(store: Store, wanted: int | None, before: Report | None) -> Report | None:
+    from diode_engine.runs import find
+
+    if wanted is None:
+        last = find(store, "kind:validate state:done", limit=1)
+        if not last:
+            return None
+        wanted = last[0].run.id
+    return before if before is not None and before.run == wanted else report_of(store, wanted)
+
+
+def _other(
+    store: Store, report: Report, against: str | int | None, before: ReportView | None
+) -> Other | None:
+    names = [chooser.name for chooser in report.choosers if chooser.name != report.model]
+    if isinstance(against, int):
+        theirs = report_of(store, against)
+        other = Other(theirs.name, theirs.of(theirs.model))
+    else:
+        preferred = [name for name in (against, DEFAULT, ATEN) if name in names]
+        name = next(iter([*preferred, *names]), None)
+        if name is None:
+            return None
+        other = Other(name, report.of(name))
+    if before is not None and before.report is report and before.against == other:
+        return before.against
+    return other
+
+
+def environment_of(store: Store, case: Case) -> int:
+    """The number of the case's environment in the store. Raises NoSuchProblemError where the
+    store does not have the problem in it."""
+    for row in rows_of(store, case.problem.key):
+        if row.environment == case.environment:
+            return row.environment_number
+    raise NoSuchProblemError(
+        f"The store has no timings of {case.problem} any more, or none on the GPU and software of "
+        "the report."
+    )
+
+
+# The list of reports
+
+
+def reports_page(store: Store, query: PageQuery) -> Page:
+    """The validations that the filter matches, sorted by a column. Raises QueryError."""
+    from diode_engine.runs import find
+
+    found = find(store, f"kind:validate {query.filter}")
+    if query.sort is not None:
+        found.sort(key=_SORTS[query.sort], reverse=query.descending)
+    first = query.page * query.rows
+    rows = found[first : first + query.rows]
+    return Page(tuple(Row(str(s.run.id), _run_cells(s), s.to_dict()) for s in rows), len(found))
+
+
+def judged(status: Status) -> str:
+    """What a validation judges: a model, or a way of making them."""
+    run = status.run
+    told = (run.progress or {}).get("judged") or run.spec.get("model")
+    if told is not None:
+        return str(told)
+    kind = run.spec.get("cross_validate")
+    return "the model in use" if kind is None else f"{run.spec.get('family')}, {kind}"
+
+
+def _run_cells(status: Status) -> Mapping[str, str]:
+    told = status.run.progress or {}
+    problems = told.get("problems")
+    return {
+        **cells(status),
+        "judged": judged(status),
+        "efficiency": text.ratio(told.get("efficiency")),
+        "problems": "" if problems is None else f"{problems:,}",
+    }
+
+
+_SORTS: Mapping[str, Callable[[Status], Any]] = {
+    "run": lambda s: s.run.id,
+    "state": lambda s: str(s.state),
+    "started": lambda s: s.run.started,
+    "efficiency": lambda s: (s.run.progress or {}).get("efficiency") or 0.0,
+    "problems": lambda s: (s.run.progress or {}).get("problems") or 0,
+}
+SORTABLE = frozenset(_SORTS)
+
+
+def reports(store: Store) -> tuple[tuple[int, str], ...]:
+    """(run, what it judged) of the validations that are done, the last one first."""
+    from diode_engine.runs import find
+
+    return tuple(
+        (status.run.id, judged(status)) for status in find(store, "kind:validate state:done")
+    )

@@ -1,0 +1,168 @@
+"""The page of a model: its card, where it came from, what the gate found, what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Markdown, Static, TabbedContent, TabPane
+
+from diode_app.actions import Action
+from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
+from diode_app.data.threads import in_thread
+from diode_app.screens.data import DataScreen
+from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, checks
+from diode_app.screens.run import RunScreen
+from diode_app.session import Session
+from diode_app.widgets.facts import Facts
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.reading import Latest
+from diode_app.widgets.table import Column, PagedTable
+
+if TYPE_CHECKING:
+    from diode_engine.registry import Entry
+
+_STEPS = (
+    Column("leads", "", sortable=False),
+    Column("step", "step"),
+    Column("what", "what"),
+)
+
+
+class ModelScreen(ModelActions):
+    """The model in this folder."""
+
+    MODE = "models"
+    NEEDS_STORE = False
+    HELP_TITLE = "A model"
+    ACTIONS = (
+        Action("model.back", "escape", "Back", "To where this page was opened."),
+        Action("model.lineage", "l", "Lineage", "Where it came from; Enter follows a step."),
+        Action("model.card", "k", "Card", "What it is for, how good it is, and its limits.",
+               "diode-engine models show {model} --hardware={hardware} --card", footer=False),
+        Action("model.gate", "j", "Gate", "What the gate found last.", footer=False),
+        Action("model.history", "h", "History", "What was done with it.",
+               "diode-engine models show {model} --hardware={hardware}", footer=False),
+        *MODEL_ACTIONS,
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    ModelScreen {
+        #model-title { height: 1; padding: 0 1; }
+        TabbedContent { height: 1fr; }
+        TabPane { padding: 0; }
+        .words { padding: 0 1; }
+        Markdown { padding: 0 1; margin: 0; background: transparent; }
+    }
+    """
+
+    def __init__(self, session: Session, folder: str) -> None:
+        super().__init__(session)
+        self._folder = folder
+        self._view: ModelView | None = None
+        self._asking: Latest[ModelView] = Latest(self, self._show, self.fail)
+
+    def body(self) -> ComposeResult:
+        yield Static(id="model-title")
+        with TabbedContent(initial="tab-facts"):
+            with TabPane("Facts", id="tab-facts"), VerticalScroll():
+                yield Facts()
+            with TabPane("Lineage", id="tab-lineage"):
+                yield HeldTable(self.session, _STEPS, what="steps")
+            with TabPane("Card", id="tab-card"), VerticalScroll():
+                yield Markdown(open_links=False)
+            with TabPane("Gate", id="tab-gate"), VerticalScroll():
+                yield Static(id="model-gate", classes="words")
+            with TabPane("History", id="tab-history"), VerticalScroll():
+                yield Static(id="model-history", classes="words", markup=False)
+
+    @property
+    def entry(self) -> Entry | None:
+        return None if self._view is None else self._view.entry
+
+    def reload(self) -> None:
+        self._asking.do(self._read)
+
+    async def _read(self) -> ModelView:
+        folder, source = self._folder, self.session.source
+        if source.last.ready:
+            return await source.read(lambda store: model_view(store, folder))
+        return await in_thread(partial(model_view, None, folder), "model")
+
+    def _show(self, found: ModelView) -> None:
+        before, self._view = self._view, found
+        if found == before:
+            return
+        entry = found.entry
+        taken = " · taken" if entry.taken is not None else ""
+        hardware = entry.model.slug if entry.manifest is None else entry.manifest.hardware.name
+        self.put(
+            "#model-title",
+            Content.assemble(
+                (entry.model.reference, "bold"), f" for {hardware} · {entry.status}",
+                (taken, "$text-success"),
+                (f" · {' '.join(entry.aliases)}" if entry.aliases else "", "$text-muted"),
+            ),
+        )  # fmt: skip
+        self.query_one(Facts).show(found.facts)
+        self.query_one(HeldTable).hold(found.lineage)
+        if before is None or before.card != found.card:
+            self.query_one(Markdown).update(found.card)
+        self.put(
+            "#model-gate",
+            "The gate has not judged it: Promote (p) has it judged."
+            if found.gate is None
+            else checks(found.gate),
+        )
+        self.put(
+            "#model-history",
+            "\n".join(f"{at}  {what}" for at, what in found.history)
+            or "Nothing was done with it yet.",
+        )
+
+    # Actions
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def removed(self) -> None:
+        self.call_next(self.action_back)
+
+    def _tab(self, tab: str) -> None:
+        self.query_one(TabbedContent).active = tab
+
+    def action_lineage(self) -> None:
+        self._tab("tab-lineage")
+        self.query_one(HeldTable).focus_rows()
+
+    def action_card(self) -> None:
+        self._tab("tab-card")
+
+    def action_gate(self) -> None:
+        self._tab("tab-gate")
+
+    def action_history(self) -> None:
+        self._tab("tab-history")
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        leads, _, where = event.key.partition(":")
+        if leads == RUN:
+            self.app.push_screen(RunScreen(self.session, int(where)))
+        elif leads == MODEL:
+            self.app.push_screen(ModelScreen(self.session, where))
+        elif leads == DATA:
+            self._go_to_data(where)
+        else:
+            self.notify("This leads nowhere: what it names is not in the store.")
+
+    def _go_to_data(self, query: str) -> None:
+        async def go() -> None:
+            await self.app.switch_mode("data")
+            screen = self.app.screen
+            if isinstance(screen, DataScreen):
+                screen.table.ask(replace(screen.table.query_now, filter=query, page=0))
+
+        self.act(go, "goes to the timings")

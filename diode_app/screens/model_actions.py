@@ -1,0 +1,329 @@
+"""What can be done with a model, from the list and from its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from diode_app.actions import Action
+from diode_app.data.models import Verdict, compare, promote
+from diode_app.data.models import models as all_models
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
+from diode_app.screens.validate_new import NewValidationScreen, model_choices
+from diode_app.widgets.modals import Confirm, Notice, Pick, Prompt
+
+if TYPE_CHECKING:
+    from diode_engine.registry import Entry
+
+MODEL_ACTIONS = (
+    Action("models.promote", "p", "Promote", "Have the gate judge this model, and take it for its "
+           "hardware if it is no worse than the one that is taken.",
+           "diode-engine models promote {model} --hardware={hardware} --store={store}"),
+    Action("models.rollback", "b", "Roll back", "Take what was taken before the last promotion.",
+           "diode-engine models rollback --hardware={hardware}"),
+    Action("models.compare", "c", "Compare", "This model and another, side by side.",
+           "diode-engine models compare {model} OTHER"),
+    Action("models.validate", "w", "Validate", "Judge this model on the store's timings, as a run.",
+           "diode-engine validate --model={model} --store={store}"),
+    Action("models.verify", "v", "Verify", "Check this model's files against their hashes.",
+           "diode-engine models verify {model} --hardware={hardware}"),
+    Action("models.archive", "x", "To a file", "Write this model into one file, to pass it on.",
+           "diode-engine models export {model} {name}.diode.zip --hardware={hardware}"),
+    Action("models.delete", "d", "Delete", "Delete this model's files.",
+           "diode-engine models remove {model} --hardware={hardware}"),
+    Action("models.alias", "a", "Aliases", "Write this model's aliases.",
+           "diode-engine models alias ALIAS {model} --hardware={hardware}", footer=False),
+    Action("models.tag", "g", "Tags", "Write this model's tags.",
+           "diode-engine models tag {model} TAG --hardware={hardware}", footer=False),
+    Action("models.note", "n", "Note", "Write a note on this model.",
+           "diode-engine models note {model} NOTE --hardware={hardware}", footer=False),
+)  # fmt: skip
+
+
+class ModelActions(DiodeScreen):
+    """A mixin for a screen that has a model chosen: `entry`."""
+
+    @property
+    def entry(self) -> Entry | None:
+        raise NotImplementedError
+
+    def _chosen(self) -> Entry | None:
+        if self.entry is None:
+            self.notify("There is no model chosen.")
+        return self.entry
+
+    def values(self) -> dict[str, object]:
+        entry = self.entry
+        if entry is None:
+            return {}
+        return {
+            "model": entry.model.reference, "name": entry.model.name, "hardware": entry.model.slug
+        }  # fmt: skip
+
+    def removed(self) -> None:
+        """The chosen model has been deleted."""
+
+    # Which one is taken
+
+    def action_promote(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+        source, reference = self.session.source, entry.model.reference
+
+        async def judge() -> str | None:
+            source.must_be_writable()
+            self.notify(
+                f"{reference} is judged on the held-out problems ...", timeout=8, markup=False
+            )
+            verdict = await promote(source.path, entry)
+            if verdict.promoted:
+                await self.app.push_screen_wait(
+                    Notice(f"✓ {reference} is taken now", checks(verdict))
+                )
+                return None
+            title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
+            if not await self.app.push_screen_wait(
+                Confirm(title + checks(verdict), yes="Take it all the same", no="Leave it")
+            ):
+                return None
+            reason = await self.app.push_screen_wait(
+                Prompt(
+                    f"Why is {reference} to be taken all the same?",
+                    check=lambda given: None if given.strip() else "The history keeps the reason.",
+                )
+            )
+            if reason is None:
+                return None
+            await promote(source.path, entry, force=reason)
+            return f"{reference} is taken now, against the gate."
+
+        self.act(judge, f"promotes {reference}")
+
+    def action_rollback(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+        slug = entry.model.slug
+
+        async def back() -> str | None:
+            from diode_engine import registry
+
+            self.session.source.must_be_writable()
+            now, before = await in_thread(lambda: registry.last_change(slug), "history")
+            then = before or "what Diode, or a package, has as the default"
+            if not await self.confirmed(
+                f"Take {then} for {slug} again, in place of {now}? {now} is retired then; it can "
+                "be promoted again.",
+                "Roll back",
+            ):
+                return None
+            await in_thread(lambda: registry.rollback(slug), "rollback")
+            return f"{now} is retired; for {slug} {then} counts again."
+
+        self.act(back, f"rolls {slug} back")
+
+    # Looking at it
+
+    def action_verify(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def verify() -> str:
+            from diode_engine import registry
+
+            await in_thread(lambda: registry.verify(entry.model), "verify")
+            return f"{entry.model.reference} is whole: its files are what its manifest says."
+
+        self.act(verify, f"verifies {entry.model.reference}")
+
+    def action_validate(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def ask() -> None:
+            self.session.source.must_be_writable()
+            choices = await in_thread(model_choices, "models")
+            model = entry.model.reference
+            given = model if model in choices else str(entry.model.folder)
+            self.app.push_screen(NewValidationScreen(self.session, choices, given))
+
+        self.act(ask, f"judges {entry.model.reference}")
+
+    def action_compare(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def choose() -> None:
+            from diode_app.screens.compare import CompareScreen
+
+            there = (await in_thread(lambda: all_models(None, 0), "models")).entries
+            others = {folder: other for folder, other in there.items()
+                      if other.model != entry.model and other.manifest is not None}  # fmt: skip
+            if not others:
+                self.notify("There is no other model.")
+                return
+            order = sorted(others, key=lambda f: others[f].model.slug != entry.model.slug)
+            chosen = await self.app.push_screen_wait(
+                Pick(
+                    f"Compare {entry.model.reference} with",
+                    [(f, f"{others[f].model.reference} for {others[f].model.slug}")
+                     for f in order],
+                )
+            )  # fmt: skip
+            if chosen is not None:
+                found = await in_thread(lambda: compare(entry, others[chosen]), "compare")
+                self.app.push_screen(CompareScreen(self.session, found))
+
+        self.act(choose, "compares two models")
+
+    # Passing it on, and away
+
+    def action_archive(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def export() -> str | None:
+            from diode_engine import registry
+
+            model = entry.model
+            given = await self.app.push_screen_wait(
+                Prompt(
+                    f"Write {model.reference} to",
+                    str(Path.cwd() / f"{model.name}-{model.version}.diode.zip"),
+                    check=_check_target,
+                )
+            )
+            if given is None:
+                return None
+            target = Path(given).expanduser()
+            there = target.exists()
+            if there and not await self.confirmed(
+                f"{target} exists already. Replace it?", "Replace it"
+            ):
+                return None
+            digest = await in_thread(
+                lambda: registry.export_model(model, target, replace=there), "export"
+            )
+            return f"{model.reference} is in {target}; its SHA-256 is {digest}."
+
+        self.act(export, f"writes {entry.model.reference} to a file")
+
+    def action_delete(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def delete() -> str | None:
+            from diode_engine import registry
+
+            model = entry.model
+            self.session.source.must_be_writable()
+            named = f" It is {', '.join(entry.aliases)}, which goes too." if entry.aliases else ""
+            if not await self.confirmed(
+                f"Delete {model.reference} for {model.slug} and its files in {model.folder}?"
+                f"{named} Its number is not given again.",
+                "Delete it",
+            ):
+                return None
+            await in_thread(lambda: registry.remove(model, aliases=True), "remove")
+            self.removed()
+            return f"{model.reference} is deleted."
+
+        self.act(delete, f"deletes {entry.model.reference}")
+
+    # What a person says of it
+
+    def action_alias(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def alias() -> str | None:
+            from diode_engine import registry
+
+            model = entry.model
+            self.session.source.must_be_writable()
+            before = [name for name in entry.aliases if name != registry.DEFAULT]
+            given = await self.app.push_screen_wait(
+                Prompt(
+                    f"Aliases of {model.reference}, between blanks (default: by Promote)",
+                    " ".join(before), check=_check_aliases,
+                )
+            )  # fmt: skip
+            if given is None:
+                return None
+            after = list(dict.fromkeys(given.split()))
+
+            def write() -> None:
+                for name in after:
+                    if name not in before:
+                        registry.set_alias(name, model)
+                for name in before:
+                    if name not in after:
+                        registry.remove_alias(name, model.slug)
+
+            await in_thread(write, "alias")
+            return f"{model.reference} has the aliases {' '.join(after) or '(none)'}."
+
+        self.act(alias, f"names {entry.model.reference}")
+
+    def action_tag(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def tag() -> str | None:
+            from diode_engine import registry
+
+            self.session.source.must_be_writable()
+            before = entry.facts.tags
+            given = await self.app.push_screen_wait(
+                Prompt(f"Tags of {entry.model.reference}, between blanks", " ".join(before))
+            )
+            if given is None:
+                return None
+            after = given.split()
+            gone = [word for word in before if word not in after]
+            known = await in_thread(lambda: registry.tag(entry.model, after, gone), "tag")
+            return f"{entry.model.reference} has the tags {' '.join(known.tags) or '(none)'}."
+
+        self.act(tag, f"tags {entry.model.reference}")
+
+    def action_note(self) -> None:
+        if (entry := self._chosen()) is None:
+            return
+
+        async def note() -> str | None:
+            from diode_engine import registry
+
+            self.session.source.must_be_writable()
+            given = await self.app.push_screen_wait(
+                Prompt(f"Note on {entry.model.reference}", entry.facts.note)
+            )
+            if given is None:
+                return None
+            await in_thread(lambda: registry.set_note(entry.model, given), "note")
+            return f"The note on {entry.model.reference} is written."
+
+        self.act(note, f"notes on {entry.model.reference}")
+
+
+def checks(verdict: Verdict) -> Content:
+    """What the gate found, a line a check."""
+    lines = [Content(f"Held against {verdict.against}:")]
+    for name, passed, found in verdict.checks:
+        sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")
+        lines.append(Content.assemble((f"{sign} {name:<12}", colour), found))
+    return Content("\n").join(lines)
+
+
+def _check_target(given: str) -> str | None:
+    path = Path(given).expanduser()
+    if path.is_dir() or not path.name:
+        return "Give the name of a file."
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent}."
+    return None
+
+
+def _check_aliases(given: str) -> str | None:
+    return "The default is set by promoting a model." if "default" in given.split() else None

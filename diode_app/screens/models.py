@@ -1,0 +1,185 @@
+"""Models: the registry, which model is taken here, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from diode_app.actions import Action
+from diode_app.data.models import Models, facts, models
+from diode_app.data.source import Look
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import StoreLooked
+from diode_app.screens.model import ModelScreen
+from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
+from diode_app.session import Session
+from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.facts import Facts
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.modals import Prompt
+from diode_app.widgets.reading import Latest
+from diode_app.widgets.table import Column, PagedTable
+
+if TYPE_CHECKING:
+    from diode_engine.registry import Entry
+
+_COLUMNS = (
+    Column("model", "model"),
+    Column("hardware", "hardware"),
+    Column("status", "status"),
+    Column("taken", "taken"),
+    Column("efficiency", "of best", right=True),
+    Column("efficiency_p10", "p10", right=True),
+    Column("family", "family"),
+    Column("created", "created"),
+    Column("aliases", "aliases"),
+    Column("tags", "tags"),
+    Column("problems", "problems", right=True),
+    Column("timings", "timings", right=True),
+    Column("from", "from"),
+    Column("note", "note"),
+)
+_EMPTY = (
+    "There are no models",
+    "A model is made from timings, and takes the kernels that max-autotune would have timed.",
+    (
+        Step(
+            "Import a model", "screen.import_model", "From a file that was written elsewhere.", "i"
+        ),
+    ),
+)  # fmt: skip
+
+
+class ModelsScreen(ModelActions):
+    """The list; Enter opens a model's page."""
+
+    MODE = "models"
+    NEEDS_STORE = False
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
+    ACTIONS = (
+        Action("models.open", "enter", "Open", "This model's card, lineage, gate and history.",
+               "diode-engine models show {model} --hardware={hardware}", footer=False),
+        *MODEL_ACTIONS[:5],
+        Action("models.import-model", "i", "Import", "Register a model from an archive, or from a "
+               "folder.", "diode-engine models import FILE"),
+        *MODEL_ACTIONS[5:],
+        Action("models.list", "l", "Everything", "Take the filter away.",
+               "diode-engine models list", footer=False),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    ModelsScreen {
+        #models-taken { height: auto; padding: 0 1; text-style: bold; }
+        #models-problems { height: auto; max-height: 4; padding: 0 1; color: $text-error; }
+        #models-preview { max-height: 20; border-top: solid $panel; }
+        &.-low #models-preview { max-height: 9; }
+    }
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._models = Models({}, (), "", ())
+        self._asking: Latest[Models] = Latest(self, self._show, self.fail)
+        self._asked = False
+
+    def body(self) -> ComposeResult:
+        yield Static(id="models-taken", markup=False)
+        yield Static(id="models-problems", markup=False)
+        yield HeldTable(self.session, _COLUMNS, what="models")
+        yield Facts(id="models-preview")
+        yield EmptyState(*_EMPTY, id="models-none")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#models-none").display = False
+        self.query_one("#models-problems").display = False
+        self.table.focus_rows()
+
+    @property
+    def table(self) -> HeldTable:
+        return self.query_one(HeldTable)
+
+    @property
+    def entry(self) -> Entry | None:
+        return self._models.entries.get(self.table.pointed or "")
+
+    async def on_store_looked(self, event: StoreLooked) -> None:
+        await super().on_store_looked(event)
+        if self._asked != (self.session.here is not None):  # the hardware was found out
+            self.reload()
+
+    def look_changed(self, look: Look) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        here = self.session.here
+        self._asked = here is not None
+        hardware, gpus = (None, 0) if here is None else (here.hardware, here.count)
+        self._asking.do(partial(in_thread, lambda: models(hardware, gpus), "models"))
+
+    def _show(self, found: Models) -> None:
+        self._models = found
+        self.put("#models-taken", found.taken)
+        self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in found.problems))
+        self.query_one("#models-problems").display = bool(found.problems)
+        self.table.hold(found.rows)
+        empty, there = self.query_one("#models-none"), bool(found.rows)
+        if empty.display is there:
+            empty.display, self.table.display = not there, there
+            if there:
+                self.table.focus_rows()
+            else:
+                self.query("#models-none Button").first().focus()
+        self._preview()
+
+    def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
+        event.stop()
+        self._preview()
+
+    def _preview(self) -> None:
+        entry = self.entry
+        self.query_one(Facts).display = entry is not None
+        if entry is None:
+            return
+        self.query_one(Facts).show((("model", entry.model.reference), *facts(entry)))
+
+    # Actions
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        self.app.push_screen(ModelScreen(self.session, event.key))
+
+    def action_open(self) -> None:
+        if self.table.pointed is not None:
+            self.app.push_screen(ModelScreen(self.session, self.table.pointed))
+
+    def action_list(self) -> None:
+        self.table.ask(replace(self.table.query_now, filter="", page=0))
+
+    def action_import_model(self) -> None:
+        async def bring() -> str | None:
+            from diode_engine import registry
+
+            self.session.source.must_be_writable()
+            given = await self.app.push_screen_wait(
+                Prompt("Register the model in this archive, or folder", check=_check_file)
+            )
+            if given is None:
+                return None
+            path = Path(given).expanduser()
+            if path.is_dir():
+                model, new = await in_thread(lambda: registry.register(path), "register"), True
+            else:
+                model, new = await in_thread(lambda: registry.import_model(path), "import")
+            if not new:
+                return f"{model.reference} is the same model; nothing was imported."
+            return f"{model.reference} is registered; Promote has it judged, and taken."
+
+        self.act(bring, "imports a model")
+
+
+def _check_file(given: str) -> str | None:
+    return None if given and Path(given).expanduser().exists() else "There is no such file."

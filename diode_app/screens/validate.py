@@ -1,0 +1,397 @@
+"""Validate: how well a model chooses, beside what it wants to replace, on the same problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Static, TabbedContent, TabPane
+
+from diode_app.actions import Action
+from diode_app.data.report_curves import curves, kinds, members
+from diode_app.data.report_view import (
+    SORTABLE,
+    ReportView,
+    environment_of,
+    report_view,
+    reports,
+    reports_page,
+)
+from diode_app.data.reports import Case, Report
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.run import RunScreen
+from diode_app.screens.validate_new import NewValidationScreen, model_choices
+from diode_app.screens.validate_words import (
+    NO_CONFIDENCE,
+    confidence_table,
+    headline,
+    reliability,
+    remarks,
+    seen,
+)
+from diode_app.session import Session
+from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.modals import Pick
+from diode_app.widgets.plot import Line, Lines, Plot
+from diode_app.widgets.table import Column, PagedTable
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+_FIGURES = (
+    Column("chooser", "who chooses"),
+    Column("geomean", "of best", right=True),
+    Column("p10", "p10", right=True),
+    Column("worst", "worst", right=True),
+    Column("within", "≤5 %", right=True),
+    Column("fifth", "top-5", right=True),
+    Column("speed", "speed", right=True),
+    Column("timed", "timed", right=True),
+    Column("problems", "problems", right=True),
+)
+_BAR = Column("bar", "of the best measured time", sortable=False)
+_GROUPS = (
+    Column("group", "group"),
+    Column("problems", "problems", right=True),
+    Column("ours", "A", right=True),
+    Column("theirs", "B", right=True),
+    Column("difference", "A − B", right=True),
+    Column("better", "A better", right=True),
+    Column("worse", "B better", right=True),
+    Column("p10", "A p10", right=True),
+    Column("their_p10", "B p10", right=True),
+    Column("within", "A ≤5 %", right=True),
+    Column("their_within", "B ≤5 %", right=True),
+)
+_CASES = (
+    Column("problem", "problem"),
+    Column("dtype", "dtype"),
+    Column("efficiency", "A", right=True),
+    Column("other", "B", right=True),
+    Column("difference", "A − B", right=True),
+    Column("sure", "sure", right=True),
+    Column("chosen", "chosen"),
+    Column("chosen_us", "µs", right=True),
+    Column("chosen_predicted_us", "pred.", right=True),
+    Column("best", "best"),
+    Column("best_us", "µs", right=True),
+    Column("best_predicted_us", "pred.", right=True),
+    Column("layout", "layout"),
+    Column("part", "part"),
+)
+_REPORTS = tuple(
+    Column(key, label, sortable=key in SORTABLE, right=right, state=key == "state")
+    for key, label, right in (
+        ("run", "run", True),
+        ("judged", "judged", False),
+        ("efficiency", "of best", True),
+        ("problems", "problems", True),
+        ("state", "state", False),
+        ("started", "started (UTC)", False),
+        ("tags", "tags", False),
+        ("note", "note", False),
+    )
+)
+_NO_TIMINGS = (
+    "There is nothing to judge a model on yet",
+    "A model is judged on timings that it has not learned from: import some, or collect them.",
+    (Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200."),),
+)
+_NO_REPORT = (
+    "No model has been judged yet",
+    "A validation has a model choose on problems that it has not learned from, and holds its "
+    "choices against ATen, max-autotune's, nvMatmulHeuristics' and others': how near to the best "
+    "measured kernel each comes, where it is worst, and whether the model knows how sure it is.",
+    (Step("Judge a model", "screen.new", "It is a run of some seconds.", "n"),),
+)
+
+
+class ValidateScreen(DiodeScreen):
+    """The last report, or the one that was chosen; A is its model, B whom it is held against."""
+
+    MODE = "validate"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as Textual types it
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012
+    ACTIONS = (
+        Action("validate.new", "n", "New", "Judge a model, or a way of making them, as a run.",
+               "diode-engine validate --model={model} --store={store}"),
+        Action("validate.against", "a", "Against", "Hold the model against another chooser, or "
+               "against another report's model."),
+        Action("validate.worst", "w", "Worst", "The problems, the worst choices first; Enter "
+               "opens a problem's page."),
+        Action("validate.groups", "g", "Groups", "Side by side, by op, type, M and layout."),
+        Action("validate.curves", "c", "Curves", "The share of problems within so much of the "
+               "best; again for those by op, type, M, ..."),
+        Action("validate.sure", "h", "How sure", "The model's confidence against what happened.",
+               footer=False),
+        Action("validate.figures", "f", "Figures", "Everybody's figures.", footer=False),
+        Action("validate.reports", "r", "Reports", "Choose another report.",
+               "diode-engine runs list kind:validate --store={store}", footer=False),
+        Action("validate.last", "l", "Last", "The last report, whichever it is.", footer=False),
+        Action("validate.run", "i", "Run", "The page of the run that the report is of.",
+               "diode-engine runs show {run} --store={store}", footer=False),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    ValidateScreen {
+        #report-title { height: 1; padding: 0 1; }
+        #report-says { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+        TabbedContent { height: 1fr; }
+        TabPane { padding: 0; }
+        #report-figures { height: 11; }
+        #report-remarks { height: 1fr; padding: 0 1; }
+        #report-distribution { height: 2fr; }
+        &.-low #report-distribution, &.-narrow #report-distribution { display: none; }
+        #report-confidence { width: 38; padding: 0 1; }
+        .legend { height: 1; padding: 0 1; color: $text-muted; }
+    }
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._wanted: int | None = None  # the run whose report is shown; None: the last one
+        self._against: str | int | None = None
+        self._kind = "chooser"  # what the curves are by
+        self._group: str | None = None  # kind/name of the group whose cases are shown alone
+        self._view: ReportView | None = None
+
+    def body(self) -> ComposeResult:
+        yield Static(id="report-title")
+        yield Static(id="report-says")
+        with TabbedContent(initial="tab-figures"):
+            with TabPane("Figures", id="tab-figures"):
+                yield HeldTable(
+                    self.session, _FIGURES, what="choosers", sort="geomean", descending=True,
+                    id="report-figures",
+                )  # fmt: skip
+                yield Plot(id="report-distribution")
+                with VerticalScroll(id="report-remarks", can_focus=False):
+                    yield Static(id="report-remarks-text", markup=False)
+            with TabPane("Curves", id="tab-curves"):
+                yield Plot(id="report-curves")
+            with TabPane("Groups", id="tab-groups"):
+                yield Static(id="groups-legend", classes="legend", markup=False)
+                yield HeldTable(self.session, _GROUPS, what="groups", id="report-groups")
+            with TabPane("Worst", id="tab-worst"):
+                yield Static(id="cases-legend", classes="legend", markup=False)
+                yield HeldTable(
+                    self.session, _CASES, what="cases", sort="efficiency", id="report-cases"
+                )
+            with TabPane("How sure", id="tab-sure"), Horizontal():
+                yield Plot(NO_CONFIDENCE, id="report-reliability")
+                with VerticalScroll(id="report-confidence"):
+                    yield Static(id="report-confidence-text", markup=False)
+            with TabPane("Reports", id="tab-reports"):
+                yield PagedTable(
+                    self.session, _REPORTS, reports_page, what="reports", sort="run",
+                    descending=True, filter_hint="state:done tag:paper started>2026-11",
+                    id="report-list",
+                )  # fmt: skip
+        yield EmptyState("", "", id="report-none")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#report-none").display = False
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        wide = self.app.size.width >= 120
+        self.query_one("#report-figures", HeldTable).set_columns(
+            (*_FIGURES[:1], _BAR, *_FIGURES[1:]) if wide else _FIGURES
+        )
+
+    def reload(self) -> None:
+        super().reload()
+        self.query_one("#report-list", PagedTable).reload()
+
+    def reader(self) -> Callable[[Store], ReportView]:
+        wanted, against, before = self._wanted, self._against, self._view
+        return lambda store: report_view(store, wanted, against, before)
+
+    @property
+    def report(self) -> Report | None:
+        return None if self._view is None else self._view.report
+
+    def values(self) -> Mapping[str, object]:
+        report = self.report
+        if report is None:
+            return {}
+        return {"run": report.run, "model": None if report.crossed else report.model}
+
+    # Showing
+
+    def show(self, snapshot: ReportView) -> None:
+        before, self._view = self._view, snapshot
+        report = snapshot.report
+        panel = self.query_one("#report-none", EmptyState)
+        if panel.display is (report is not None):
+            panel.display = report is None
+            tabs = self.query_one(TabbedContent)
+            tabs.display = report is not None
+            if report is not None:
+                self._tab(tabs.active)
+        if report is None:
+            self.put("#report-title", "")
+            self.put("#report-says", seen(snapshot))
+            title, sentence, steps = _NO_REPORT if snapshot.timings else _NO_TIMINGS
+            self.call_next(self._advise, title, snapshot.why or sentence, steps)
+            return
+        self.put("#report-title", headline(report, snapshot.against))
+        self.put("#report-says", seen(snapshot))
+        if before is not None and before.cases is snapshot.cases:
+            return
+        self.query_one("#report-figures", HeldTable).hold(snapshot.figures)
+        self.query_one("#report-groups", HeldTable).hold(snapshot.groups)
+        self._show_cases()
+        self.put("#groups-legend", f"{self._legend} · better: by more than 1 %")
+        self.put("#report-remarks-text", remarks(report))
+        self.query_one("#report-confidence").display = report.calibration is not None
+        self.put("#report-confidence-text", confidence_table(report))
+        self.query_one("#report-reliability", Plot).show(reliability(report))
+        self._draw()
+
+    async def _advise(self, title: str, sentence: str, steps: Sequence[Step]) -> None:
+        await self.query_one("#report-none", EmptyState).tell(title, sentence, steps)
+        self.query("#report-none Button").first().focus()
+
+    @property
+    def _legend(self) -> str:
+        assert self._view is not None
+        assert self._view.report is not None
+        other = "nobody" if self._view.against is None else self._view.against.name
+        return f"A {self._view.report.model} · B {other}"
+
+    def _show_cases(self) -> None:
+        view = self._view
+        if view is None or view.report is None:
+            return
+        kind, _, name = (self._group or "").partition("/")
+        only = members(view.report, kind).get(name)
+        self.query_one("#report-cases", HeldTable).hold(
+            [row for row, case in zip(view.cases, view.report.cases, strict=True)
+             if only is None or name in case.groups[kind]]
+        )  # fmt: skip
+        narrowed = "" if only is None else f" · only {kind} {name} (w: all)"
+        self.put("#cases-legend", f"{self._legend}{narrowed}")
+
+    def _draw(self) -> None:
+        view = self._view
+        if view is None or view.report is None:
+            return
+        if self._kind not in kinds(view.report):
+            self._kind = "chooser"
+        for name, kind in (("distribution", "chooser"), ("curves", self._kind)):
+            by = "" if kind == "chooser" else f", {view.report.model} by {kind}"
+            self.query_one(f"#report-{name}", Plot).show(
+                Lines(
+                    [Line(c.name, c.within, c.share, strong=c.name == view.report.model)
+                     for c in curves(view.report, view.against, kind)],
+                    title=f"% of problems within x % of the best{by}",
+                    x_range=(0, 30),
+                    y_range=(0, 100),
+                )
+            )  # fmt: skip
+
+    # Going about
+
+    def _tab(self, tab: str) -> None:
+        self.query_one(TabbedContent).active = tab
+        for table in self.query_one(f"#{tab}").query(PagedTable):
+            table.focus_rows()
+
+    def action_figures(self) -> None:
+        self._tab("tab-figures")
+
+    def action_groups(self) -> None:
+        self._tab("tab-groups")
+
+    def action_worst(self) -> None:
+        self._narrow(None)
+
+    def _narrow(self, group: str | None) -> None:
+        self._group = group
+        self._show_cases()
+        self._tab("tab-worst")
+
+    def action_sure(self) -> None:
+        self._tab("tab-sure")
+
+    def action_reports(self) -> None:
+        self._tab("tab-reports")
+
+    def action_curves(self) -> None:
+        tabs = self.query_one(TabbedContent)
+        if tabs.active == "tab-curves" and self.report is not None:
+            there = kinds(self.report)
+            self._kind = there[(there.index(self._kind) + 1) % len(there)]
+            self._draw()
+        tabs.active = "tab-curves"
+
+    def action_last(self) -> None:
+        self._wanted = None
+        self.reload()
+
+    def action_run(self) -> None:
+        if self.report is not None:
+            self.app.push_screen(RunScreen(self.session, self.report.run))
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        report = self.report
+        if event.table.id == "report-list":
+            self._show_report(int(event.key))
+        elif report is None:
+            return
+        elif event.table.id == "report-cases":
+            self._open(report.cases[int(event.key)])
+        elif event.table.id == "report-groups":
+            self._narrow(event.key)
+        elif event.key in {chooser.name for chooser in report.choosers} - {report.model}:
+            self._hold_against(event.key)
+
+    def _show_report(self, run: int) -> None:
+        self._wanted = run
+        self.reload()
+        self._tab("tab-figures")
+
+    def _hold_against(self, other: str | int) -> None:
+        self._against = other
+        self.reload()
+
+    def _open(self, case: Case) -> None:
+        async def go() -> None:
+            environment = await self.session.source.read(lambda store: environment_of(store, case))
+            self.app.push_screen(ProblemScreen(self.session, case.problem.key, environment))
+
+        self.act(go, "opens a problem")
+
+    # Actions
+
+    def action_new(self) -> None:
+        async def ask() -> None:
+            self.session.source.must_be_writable()
+            choices = await in_thread(model_choices, "models")
+            self.app.push_screen(NewValidationScreen(self.session, choices))
+
+        self.act(ask, "asks what to judge")
+
+    def action_against(self) -> None:
+        report = self.report
+        if report is None:
+            self.notify("There is no report yet.")
+            return
+
+        async def choose() -> None:
+            there = await self.session.source.read(reports)
+            choices = [(c.name, c.name) for c in report.choosers if c.name != report.model]
+            choices += [(f"#{run}", f"{judged}, as run {run} judged it")
+                        for run, judged in there if run != report.run]  # fmt: skip
+            now = f"#{self._against}" if isinstance(self._against, int) else self._against
+            chosen = await self.app.push_screen_wait(Pick("Hold it against", choices, now))
+            if chosen is not None:
+                self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)
+
+        self.act(choose, "chooses whom to hold the model against")

@@ -1,0 +1,135 @@
+"""A validation report in words, and how sure its model is as a chart."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from diode_app import text
+from diode_app.data.report_view import ReportView, judged
+from diode_app.data.reports import Other, Report
+from diode_app.widgets.badge import badge
+from diode_app.widgets.plot import Line, Lines
+
+_SEEN = {
+    True: "not seen in training",
+    False: "⚠ seen in training: new problems will not come out so well",
+    None: "⚠ nobody knows whether they were seen in training",
+}
+NO_CONFIDENCE = (
+    "What was judged does not say how sure it is. Models that are trained now tell how probable it "
+    "is that their choice is within 5 % of the best."
+)
+_EXACT = "exact"  # the line on which a confidence is what happens
+
+
+def headline(report: Report, against: Other | None) -> Content:
+    """The model's figure, and that of the one that it is held against."""
+    figures = {chooser.name: chooser for chooser in report.choosers}
+    ours = figures.get(report.model)
+    words: list[str | tuple[str, str]] = [(report.model, "bold")]
+    if ours is not None:
+        words += [" takes kernels that reach ", (f"{ours.geomean:.3f}", "bold $primary"),
+                  " of the best"]  # fmt: skip
+    if against is not None and (theirs := figures.get(against.name)) is not None:
+        timed = f" (timing {theirs.timed:.0f})" if theirs.timed else ""
+        words.append((f"; {theirs.name} {theirs.geomean:.3f}{timed}", "$text-muted"))
+    return Content.assemble(*words)
+
+
+def seen(view: ReportView) -> Content:
+    """What the report is about, what is at work, and what is the matter."""
+    lines = []
+    if (report := view.report) is not None:
+        lines.append(
+            Content.assemble(
+                f"run {report.run} · {len(report.cases):,} problems, {report.candidates:,} "
+                f"candidates · {', '.join(report.hardware)} · ",
+                (_SEEN[report.unseen], "" if report.unseen else "$text-warning"),
+            )
+        )
+    if (last := view.last) is not None:
+        message = last.why or last.run.message
+        lines.append(
+            Content.assemble(
+                badge(str(last.state)), f" · run {last.run.id} on {judged(last)}",
+                f": {message}" if message else f", {text.seconds(last.seconds)}",
+            )
+        )  # fmt: skip
+    if view.why is not None:
+        lines.append(Content.styled(f"✗ {view.why}", "$text-error"))
+    return Content("\n").join(lines)
+
+
+def remarks(report: Report) -> str:
+    """What the figures do not say."""
+    lines = [
+        "of best: time of the best measured kernel / time of the chosen one, geometric mean; p10: "
+        "10th percentile; top-5: the best of the first five; speed: over max-autotune DEFAULT; "
+        "timed: kernels timed for a choice."
+    ]
+    if (e := report.errors) is not None:
+        lines.append(
+            f"Predicted times of {e['timings']:,} kernels are off by a factor of "
+            f"{e['exp_rmse']:.2f} (RMSE of the logarithm {e['rmse_log']:.3f}), by "
+            f"{100 * e['mape']:.1f} % on average; rank correlation in a problem "
+            f"{text.number(e['spearman'], 3)}."
+        )
+    if report.unmeasured is not None:
+        lines.append(
+            f"Among all that Inductor offers, {report.unmeasured} of {len(report.cases)} choices "
+            "would be kernels that were not measured."
+        )
+    if (n := report.noise) is not None:
+        lines.append(
+            "No kernel was timed twice on a problem: the noise between runs is not known."
+            if n["median"] is None
+            else f"Two timings of a kernel differ by up to {100 * n['median']:.1f} % in half of "
+            f"the cases, {100 * n['p90']:.1f} % in nine of ten."
+        )
+    if report.left_out:
+        lines.append(f"{report.left_out} problems with fewer than two timed kernels are left out.")
+    return "\n".join(f"· {line}" for line in (*lines, *report.notes))
+
+
+def confidence_table(report: Report) -> str:
+    """How sure the model is, and how often that was so; what its confidence is good for."""
+    c = report.calibration
+    if c is None:
+        return ""
+    lines = [
+        "Within 5 % of the best:", "",
+        f"{'problems':>8} {'sure':>6} {'was so':>7}",
+        *(f"{b['problems']:>8} {b['confidence']:>6.2f} {b['reached']:>7.2f}" for b in c["bins"]),
+        "",
+        f"expected calibration error {c['error']:.3f}",
+        f"(chance alone: {c['chance']:.3f})",
+        "", "The surest problems, of the best:",
+        *(f"{100 * float(share):>7.0f} % {s['geomean']:>6.3f} p10 {s['p10']:.3f}"
+          for share, s in c["surest"].items()),
+        "", "Timing as many as it takes:", f"{'asked':>8} {'timed':>6} {'was so':>7}",
+        *(f"{float(asked):>8.2f} {a['timed']:>6.1f} {a['reached']:>7.2f}"
+          for asked, a in c["adaptive"].items()),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def reliability(report: Report) -> Lines:
+    """What the model says over what happened, by problems of like confidence (DeGroot and
+    Fienberg, The Comparison and Evaluation of Forecasters, 1983)."""
+    if report.calibration is None:
+        return Lines(())
+    bins = report.calibration["bins"]
+    return Lines(
+        [
+            Line(_EXACT, (0.0, 1.0), (0.0, 1.0)),
+            Line(
+                report.model,
+                [b["confidence"] for b in bins],
+                [b["reached"] for b in bins],
+                strong=True,
+            ),
+        ],
+        title="how often it was so, over how sure it was",
+        x_range=(0, 1),
+        y_range=(0, 1),
+    )

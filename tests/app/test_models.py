@@ -1,0 +1,370 @@
+"""Models: a registry, by keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from textual.widgets import DataTable, Input, OptionList
+
+from diode_app.screens.compare import CompareScreen
+from diode_app.screens.data import DataScreen
+from diode_app.screens.model import ModelScreen
+from diode_app.screens.run import RunScreen
+from diode_app.widgets.modals import Confirm, Notice, Problem, Prompt
+from diode_app.widgets.table import PagedTable
+from diode_engine import paths, registry
+from diode_engine.hardware import H200
+from diode_engine.models.artifact import Data, load_artifact, save_artifact
+from tests.app.registered import register_model
+from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.training.conftest import make_timings
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture
+def plain(tmp_path):
+    return register_model(tmp_path, "plain", sure=True)
+
+
+async def open_models(pilot) -> None:
+    await started(pilot)
+    await pilot.press("M")
+    await settled(pilot)
+
+
+async def type_over(pilot, words: str) -> None:
+    """Into the line that is asked for."""
+    assert isinstance(pilot.app.screen, Prompt)
+    pilot.app.screen.query_one(Input).value = words
+    await pilot.press("enter")
+    await settled(pilot)
+
+
+# The list
+
+
+async def test_without_models_it_says_what_to_do(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await open_models(pilot)
+        assert "There are no models" in text_of(app)
+        assert "No model serves the NVIDIA H200 here" in text_of(app)
+        for key in "pbcwvxdagnl":
+            await pilot.press(key)
+            await settled(pilot)
+        assert set(toasts(app)) == {"There is no model chosen."}
+
+
+async def test_which_one_is_taken_here_and_why(make_app, plain, tmp_path):
+    app = make_app()  # no store is needed
+    async with app.run_test(size=(160, 40)) as pilot:
+        await open_models(pilot)
+        assert "On the NVIDIA H200 here plain@1 is taken: no default is set" in text_of(app)
+        registry.set_default(register_model(tmp_path, "chosen"))
+        await pilot.press("L")
+        await looked(pilot)
+        app.screen.reload()
+        await settled(pilot)
+        assert "here chosen@1 is taken: you made it the default" in text_of(app)
+        assert app.screen.query_one(DataTable).row_count == 2
+        app.session.here = None
+        app.screen.reload()
+        await settled(pilot)
+        assert "Looking at this machine's hardware" in text_of(app)
+
+
+async def test_a_broken_registry_is_told(make_app, store, plain):
+    (plain.folder.parents[1] / "registry.json").write_text("{")
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        await open_models(pilot)
+        assert "registry.json" in text_of(app)
+        assert "is broken" in text_of(app)
+        assert "plain@1" in text_of(app)
+
+
+# Which one is taken
+
+
+async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store, plain):
+    store.import_table(make_timings(20), key="x", spec={})  # too few to judge by
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("p")
+        await settled(pilot)
+        await until(pilot, Confirm)
+        assert "✗ plain@1 is not promoted" in text_of(app)
+        assert "✓ loads" in text_of(app)
+        assert "✗ problems" in text_of(app)
+        await pilot.press("n")
+        await settled(pilot)
+        assert registry.history(H200.slug) == ()
+        await pilot.press("p")
+        await until(pilot, Confirm)
+        await pilot.press("y")
+        await until(pilot, Prompt)
+        await type_over(pilot, "to see")
+        await settled(pilot)
+        assert registry.default_for(H200.slug) == plain
+        (event,) = registry.history(H200.slug)
+        assert (event.forced, event.reason) == (True, "to see")
+        assert "plain@1 is taken now, against the gate." in toasts(app)
+        await pilot.press("b")
+        await until(pilot, Confirm)
+        assert "in place of plain@1?" in text_of(app)
+        await pilot.press("y")
+        await settled(pilot)
+        assert registry.history(H200.slug)[-1].event == "rollback"
+        await settled(pilot)
+        assert "retired" in text_of(app)
+        await pilot.press("b")
+        await until(pilot, Problem)
+        assert "nothing to go back to" in text_of(app)
+
+
+async def until(pilot, modal: type) -> None:
+    """Until it is asked; the gate is in another process."""
+    while not isinstance(pilot.app.screen, modal):
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch):
+    said = {"model": "plain@1", "against": "ATen", "promoted": True,
+            "checks": [{"name": "loads", "passed": True, "found": "It is whole."}]}  # fmt: skip
+    asked = []
+
+    async def run_command(words):
+        asked.append(words)
+        return json.dumps(said)
+
+    monkeypatch.setattr("diode_app.data.models.run_command", run_command)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("p")
+        await settled(pilot)
+        assert isinstance(app.screen, Notice)
+        assert "✓ plain@1 is taken now" in text_of(app)
+        assert "It is whole." in text_of(app)
+    (words,) = asked
+    assert words[:4] == ["models", "promote", "plain@1", "--hardware=nvidia-h200"]
+
+
+# What is done with one
+
+
+async def test_verify(make_app, store, plain):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("v")
+        await settled(pilot)
+        assert toasts(app) == ["plain@1 is whole: its files are what its manifest says."]
+        next(plain.folder.glob("network-*.safetensors")).write_bytes(b"x")
+        await pilot.press("v")
+        await settled(pilot)
+        assert isinstance(app.screen, Problem)
+
+
+async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
+    file = tmp_path / "plain.diode.zip"
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("x")
+        await settled(pilot)
+        await type_over(pilot, str(tmp_path / "nowhere" / "a.zip"))
+        assert "There is no folder" in text_of(app)
+        await type_over(pilot, str(file))
+        assert "its SHA-256 is" in toasts(app)[0]
+        await pilot.press("i")
+        await settled(pilot)
+        await type_over(pilot, str(file))
+        assert "plain@1 is the same model" in toasts(app)[1]
+        await pilot.press("d")
+        await settled(pilot)
+        assert "Delete plain@1" in text_of(app)
+        await pilot.press("y")
+        await settled(pilot)
+        assert registry.list_models() == []
+        await pilot.press("i")
+        await settled(pilot)
+        await type_over(pilot, str(file))
+        assert [m.reference for m in registry.list_models()] == ["plain@2"]
+        await pilot.press("i")
+        await settled(pilot)
+        file.write_bytes(b"no archive")
+        await type_over(pilot, str(file))
+        assert isinstance(app.screen, Problem)
+        assert "is not an archive of a model" in text_of(app)
+
+
+async def test_deleting_asks_and_names_the_aliases_that_go(make_app, store, plain):
+    registry.set_default(plain)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("d")
+        await settled(pilot)
+        assert isinstance(app.screen, Confirm)
+        assert "It is default, which goes too." in text_of(app)
+        await pilot.press("n")
+        await settled(pilot)
+        assert plain.folder.is_dir()
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, ModelScreen)
+        await pilot.press("d", "y")
+        await settled(pilot)
+        assert not plain.folder.exists()
+        assert not isinstance(app.screen, ModelScreen)
+
+
+async def test_aliases_tags_and_notes(make_app, store, plain):
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        await open_models(pilot)
+        for key, words in (("a", "candidate small"), ("g", "h200 night"), ("n", "the first")):
+            await pilot.press(key)
+            await settled(pilot)
+            await type_over(pilot, words)
+        assert registry.aliases_for(H200.slug) == {"candidate": "plain@1", "small": "plain@1"}
+        known = registry.facts_of(plain)
+        assert (known.tags, known.note) == (("h200", "night"), "the first")
+        for words in ("candidate small", "h200 night", "the first"):
+            assert words in text_of(app)
+        for key, words in (("a", "small"), ("g", "night"), ("a", "default")):
+            await pilot.press(key)
+            await settled(pilot)
+            await type_over(pilot, words)
+        assert "by promoting" in text_of(app)
+        assert registry.aliases_for(H200.slug) == {"small": "plain@1"}
+        assert registry.facts_of(plain).tags == ("night",)
+
+
+async def test_read_only_changes_no_model(make_app, store, plain):
+    app = make_app(read_only=True)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        for key in "pbwdagni":
+            await pilot.press(key)
+            await settled(pilot)
+            assert isinstance(app.screen, Problem), key
+            assert "--read-only" in text_of(app)
+            await pilot.press("escape")
+            await settled(pilot)
+    assert registry.list_models() == [plain]
+
+
+# Its page, and two of them
+
+
+async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
+    store.import_table(make_timings(5), key="x", spec={"file": "gemm.msgpack.zst"})
+    artifact = load_artifact(plain.folder)
+    made = save_artifact(
+        tmp_path / "tuned",
+        type(artifact.manifest)(
+            "tuned", "network", H200, artifact.manifest.coverage,
+            Data(("e" * 32,), ("import 1", "collect 9"), 5, 40, (), artifact.manifest.identity),
+            ("2.13.0",), ("3.7.1",),
+        ),
+        artifact.members,
+    )  # fmt: skip
+    tuned = registry.register(tmp_path / "tuned")
+    assert made.manifest.identity == tuned.manifest.identity
+    run = store.start_run("train", {})
+    store.set_result(run, {"model": "tuned@1", "identity": tuned.manifest.identity})
+    store.finish_run(run, "done", "registered as tuned@1")
+    app = make_app()
+    async with app.run_test(size=(140, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("down", "enter")
+        await settled(pilot)
+        assert "tuned@1 for NVIDIA H200" in text_of(app)
+        await pilot.press("l")
+        await settled(pilot)
+        keys = [row.key for row in app.screen.query_one(PagedTable).page.rows]
+        assert keys[1:5] == [
+            f"run:{run}", f"model:{plain.folder}",
+            'data:gpu:"NVIDIA H200" torch:"2.13.0" triton:"3.7.1"', "run:1",
+        ]  # fmt: skip
+        assert "collect 9, of another store" in text_of(app)
+
+        async def follow(place: int) -> None:
+            table = app.screen.query_one(DataTable)
+            table.focus()
+            table.move_cursor(row=place)
+            await pilot.press("enter")
+            await settled(pilot)
+
+        for place, number in ((1, run), (4, 1)):
+            await follow(place)
+            assert isinstance(app.screen, RunScreen)
+            assert f"Run {number}," in text_of(app)
+            await pilot.press("escape")
+            await settled(pilot)
+        await follow(2)
+        assert "plain@1 for NVIDIA H200" in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        await follow(3)
+        assert isinstance(app.screen, DataScreen)
+        assert "5 problems" in text_of(app)
+        assert 'gpu:"NVIDIA H200" torch:"2.13.0"' in text_of(app)
+
+
+async def test_card_gate_and_history(make_app, store, plain):
+    registry.set_default(plain, reason="it is the only one")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        await pilot.press("k")
+        await settled(pilot)
+        assert "What it was made of" in text_of(app)
+        await pilot.press("j")
+        await settled(pilot)
+        assert "The gate has not judged it" in text_of(app)
+        gate = {"model": "plain@1", "against": "ATen", "passed": False,
+                "checks": [{"name": "problems", "passed": False, "found": "Too few."}]}  # fmt: skip
+        registry.set_verdict(plain, registry.Status.REJECTED, gate)
+        app.screen.reload()
+        await settled(pilot)
+        assert "✗ problems" in text_of(app)
+        await pilot.press("h")
+        await settled(pilot)
+        assert "alias default to plain@1 (it is the only one)" in text_of(app)
+        commands = dict(app.screen.twins())
+        assert commands["Card"].endswith("show plain@1 --hardware=nvidia-h200 --card")
+
+
+async def test_two_models_side_by_side(make_app, store, plain, tmp_path):
+    register_model(tmp_path, "stages", stage=-0.5)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("c")
+        await settled(pilot)
+        assert app.screen.query_one(OptionList).option_count == 1
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, CompareScreen)
+        assert "plain@1 and stages@1" in text_of(app)
+        assert "trained problems" in text_of(app)
+        assert app.screen.twins() == [
+            ("Back", "diode-engine models compare plain@1 stages@1")
+        ]  # fmt: skip
+        await pilot.press("escape")
+        await settled(pilot)
+        assert app.current_mode == "models"

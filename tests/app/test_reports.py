@@ -1,0 +1,108 @@
+"""What screens show of validation reports, against the reports themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from diode_app.data.report_curves import curves, kinds
+from diode_app.data.report_view import report_view
+from diode_app.data.reports import NoReportError, report_of
+from diode_engine import paths
+from diode_engine.registry import ModelVersion
+from diode_engine.runs.process import current
+from diode_engine.store import Store
+from diode_engine.training.cross_validation import CrossValidation
+from diode_engine.validation.choosers import ATEN, DEFAULT
+from tests.app.judged import judge
+from tests.app.registered import register_model
+from tests.training.conftest import make_timings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture
+def timed(store: Store) -> Store:
+    store.import_table(make_timings(60), key="x", spec={})
+    return store
+
+
+@pytest.fixture
+def model(tmp_path) -> ModelVersion:
+    return register_model(tmp_path, "plain", sure=True, default=True)
+
+
+def test_figures_and_groups_are_those_of_the_report(timed, model):
+    run, report = judge(timed, model)
+    view = report_view(timed, None, None, None)
+    assert (view.report.run, view.against.name, view.why) == (run, DEFAULT, None)
+    figures = {row.key: row.record for row in view.figures}
+    assert set(figures) == {row.chooser for row in report.rows}
+    for row in report.rows:
+        first = row.top[1]
+        shown = figures[row.chooser]
+        assert (shown["problems"], shown["timed"]) == (first.problems, row.timed)
+        for name in ("geomean", "p10", "worst"):
+            assert shown[name] == pytest.approx(getattr(first, name))
+    groups = {(row.record["kind"], row.record["group"]): row.record for row in view.groups}
+    for kind, found in report.rows[0].groups.items():
+        for name, summary in found.items():
+            shown = groups["transformer" if kind == "model" else kind, name]
+            assert (shown["problems"], shown["ours"]) == (
+                summary.problems, pytest.approx(summary.geomean),
+            )  # fmt: skip
+    everything = groups["all", "all problems"]
+    better = sum(c.efficiency[1] > 1.01 * c.others[DEFAULT] for c in report.cases)
+    assert everything["better"] == better
+    assert everything["theirs"] == pytest.approx(report.row(DEFAULT).top[1].geomean)
+    assert report_view(timed, None, None, view).cases is view.cases  # not read again
+
+
+def test_curves_tell_the_share_within(timed, model):
+    _, report = judge(timed, model)
+    view = report_view(timed, None, ATEN, None)
+    by_chooser = {curve.name: curve for curve in curves(view.report, view.against, "chooser")}
+    assert list(by_chooser)[:2] == ["plain@1", ATEN]
+    ours = by_chooser["plain@1"]
+    within = sum(case.efficiency[1] * 1.05 >= 1 for case in report.cases)
+    assert ours.share[ours.within.index(5.0)] == pytest.approx(100 * within / len(report.cases))
+    assert list(ours.share) == sorted(ours.share)
+    assert kinds(view.report) == ("chooser", "op", "dtype", "M", "layout")
+    bands = [curve.name for curve in curves(view.report, view.against, "M")]
+    assert bands[0].startswith("M ≤ 16 (")
+    assert sum(int(name.split("(")[1][:-1]) for name in bands) == len(report.cases)
+
+
+def test_a_cross_validation_is_a_report_by_parts(timed, model):
+    _, report = judge(timed, model)
+    run = timed.start_run("validate", {}, process=current())
+    cases = report.cases[: len(report.cases) // 2]
+    halves = {"one": dataclasses.replace(report, cases=cases), "two": report}
+    crossed = CrossValidation("folds", "trees", halves)
+    timed.set_result(run, crossed.to_dict())
+    found = report_of(timed, run)
+    assert found.crossed
+    assert found.model == "trees, folds"
+    ours = found.choosers[0]
+    assert ours.geomean == pytest.approx(crossed.together().geomean)
+    assert ours.fifth == pytest.approx(crossed.together(5).geomean)
+    assert "part" in kinds(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "update Diode"),
+        ({"format": "diode-model"}, "not a report"),
+        ({"cases": [{}]}, "not as Diode writes it"),
+    ],
+)
+def test_a_report_that_cannot_be_read_says_so(timed, model, change, says):
+    run, report = judge(timed, model)
+    timed.set_result(run, {**report.to_dict(), **change})
+    with pytest.raises(NoReportError, match=says):
+        report_of(timed, run)

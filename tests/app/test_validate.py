@@ -1,0 +1,203 @@
+"""Validate: reports on models that are registered, over real timings, by keys."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from textual.widgets import DataTable, Input, OptionList, TabbedContent
+
+from diode_app.data.reports import report_of
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.run import RunScreen
+from diode_app.screens.validate_new import NewValidationScreen
+from diode_app.widgets.modals import Pick
+from diode_engine import paths
+from diode_engine.registry import ModelVersion
+from diode_engine.runs.process import current
+from diode_engine.store import RunState, Store
+from tests.app.judged import judge
+from tests.app.registered import register_model
+from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.runs.conftest import wait_for_end
+from tests.training.conftest import make_timings
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture
+def timed(store: Store) -> Store:
+    store.import_table(make_timings(60), key="x", spec={})
+    return store
+
+
+@pytest.fixture
+def model(tmp_path) -> ModelVersion:
+    return register_model(tmp_path, "plain", sure=True, default=True)
+
+
+async def open_validate(pilot) -> None:
+    await started(pilot)
+    await pilot.press("V")
+    await settled(pilot)
+
+
+async def test_without_timings_or_reports_it_says_what_to_do(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await open_validate(pilot)
+        assert "There is nothing to judge a model on yet" in text_of(app)
+        assert "Import the shipped timings" in text_of(app)
+        store.import_table(make_timings(5), key="x", spec={})
+        await looked(pilot)
+        assert "No model has been judged yet" in text_of(app)
+        for key in "awgchfril":
+            await pilot.press(key)
+            await settled(pilot)
+
+
+async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
+    _, report = judge(timed, model)
+    worst = min(report.cases, key=lambda case: case.efficiency[1])
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_validate(pilot)
+        assert f"plain@1 takes kernels that reach {report.efficiency:.3f} of the best" in text_of(
+            app
+        )
+        assert "not seen in training" in text_of(app)
+        await pilot.press("w")
+        await settled(pilot)
+        table = app.screen.query_one("#report-cases DataTable", DataTable)
+        assert table.has_focus
+        assert f"{worst.problem.M}×{worst.problem.N}" in str(table.get_row_at(0)[0])
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, ProblemScreen)
+        assert str(worst.problem) in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        await pilot.press("g", "down", "down", "enter")  # past "all problems" and the op
+        await settled(pilot)
+        assert "only dtype bfloat16" in text_of(app)
+        await pilot.press("h")
+        await settled(pilot)
+        assert f"expected calibration error {report.calibration.error:.3f}" in text_of(app)
+        await pilot.press("i")
+        await settled(pilot)
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_a_model_is_held_against_anothers_report(make_app, timed, model, tmp_path):
+    first, of_plain = judge(timed, model)
+    _, of_other = judge(timed, register_model(tmp_path, "stages", stage=-0.5))
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_validate(pilot)
+        assert "stages@1 takes" in text_of(app)  # the last one
+        await pilot.press("a")
+        await settled(pilot)
+        assert isinstance(app.screen, Pick)
+        options = app.screen.query_one(OptionList)
+        options.highlighted = options.option_count - 1
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.screen.query_one(TabbedContent).active == "tab-figures"
+        assert f"plain@1 (run {first})" in text_of(app)
+        await pilot.press("g")
+        await settled(pilot)
+        row = app.screen.query_one("#report-groups DataTable", DataTable).get_row_at(0)
+        assert [str(cell) for cell in row[2:4]] == [
+            f"{of_other.efficiency:.3f}", f"{of_plain.efficiency:.3f}",
+        ]  # fmt: skip
+        await pilot.press("r", "down", "enter")  # the other report
+        await settled(pilot)
+        assert "plain@1 takes" in text_of(app)
+        await pilot.press("l")
+        await settled(pilot)
+        assert "stages@1 takes" in text_of(app)
+
+
+async def test_curves_go_round(make_app, timed, model):
+    judge(timed, model)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_validate(pilot)
+        for expected in ("max-autotune DEFAULT", "by op", "by dtype", "M ≤ 16", "by layout"):
+            await pilot.press("c")
+            await settled(pilot)
+            assert expected in text_of(app)
+
+
+async def test_a_problem_that_is_gone_from_the_store_is_told(make_app, timed, model):
+    run, report = judge(timed, model)
+    document = report.to_dict()
+    for case in document["cases"]:
+        case["problem"]["N"] += 1
+    timed.set_result(run, document)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_validate(pilot)
+        await pilot.press("w", "enter")
+        await settled(pilot)
+        assert "has no timings of" in text_of(app)
+
+
+async def test_what_became_of_the_last_validation_is_told(make_app, timed, model):
+    judge(timed, model)
+    run = timed.start_run("validate", {"model": "better@7"}, process=current())
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await open_validate(pilot)
+        assert f"▶ running · run {run} on better@7" in text_of(app)
+        assert "plain@1 takes" in text_of(app)
+        timed.finish_run(run, RunState.FAILED, "There is no model better@7.")
+        await looked(pilot)
+        assert f"✗ failed · run {run} on better@7: There is no model better@7." in text_of(app)
+
+
+async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, model):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_validate(pilot)
+        await pilot.press("n")
+        await settled(pilot)
+        assert isinstance(app.screen, NewValidationScreen)
+        assert "60 problems with timings match" in text_of(app)
+        only = app.screen.query_one("#field-query Input", Input)
+        only.value = "wings:2"
+        await pilot.press("g")
+        await settled(pilot)
+        assert isinstance(app.screen, NewValidationScreen)
+        assert only.has_focus
+        assert "There is no field wings" in text_of(app)
+        only.value = "op:mm"
+        await pilot.press("escape")
+        await settled(pilot)
+        command = dict(app.screen.twins())["Start"]
+        assert command.startswith("diode-engine validate --query=op:mm --store=")
+        await pilot.press("g")
+        await settled(pilot)
+        (toast,) = toasts(app)
+        assert "is at work" in toast
+        run = timed.runs()[-1]
+        wait_for_end(run.process)
+        assert timed.run(run.id).state is RunState.DONE, timed.run(run.id).message
+        await looked(pilot)
+        assert "plain@1 takes kernels that reach" in text_of(app)
+        assert np.isfinite(report_of(timed, run.id).choosers[0].geomean)
+
+
+async def test_a_read_only_dashboard_starts_none(make_app, timed, model):
+    judge(timed, model)
+    app = make_app(read_only=True)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_validate(pilot)
+        await pilot.press("n")
+        await settled(pilot)
+        assert "--read-only" in text_of(app)
+        assert not isinstance(app.screen, NewValidationScreen)
