@@ -87,7 +87,7 @@ def explain(
     """
     from diode_engine.problem import Problem
 
-    model, device = _model(reference, hardware)
+    model, device = model_and_hardware(reference, hardware)
     a, b = layouts.split("/")
     problem = Problem.make(
         op, m, n, k, TYPES[dtype], B=batch, a_layout=a, b_layout=b, bias=bias,
@@ -97,7 +97,7 @@ def explain(
     click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
 
 
-def _model(reference: str | None, name: str | None) -> tuple[ModelVersion, Hardware]:
+def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVersion, Hardware]:
     """The model, and the GPU that is asked about."""
     from diode_engine import registry
 

@@ -57,6 +57,10 @@ COMMANDS = {
     "explain": Entry(
         "diode_engine.cli.explain:explain", "Why a model takes the kernel that it takes."
     ),
+    "export-lookup-table": Entry(
+        "diode_engine.cli.lookup_table:export_lookup_table",
+        "Write a model's choices as a table for Inductor.",
+    ),
     "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
     "doctor": Entry("diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."),
     "serve": Entry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
@@ -64,9 +68,7 @@ COMMANDS = {
     "completion": Entry(
         "diode_engine.cli.completion:completion", "Have a shell complete commands and options."
     ),
-    "demo": Entry(
-        "diode_engine.cli.demo:demo", "Import, train, validate, register and choose, in one run."
-    ),
+    "demo": Entry("diode_engine.cli.demo:demo", "All of it in one run, on the shipped timings."),
 }
 
 

@@ -1,0 +1,33 @@
+"""The other process of `diode-engine export-lookup-table`, which pretends to have the GPU.
+
+    python -m diode_engine.cli.lookup_child
+
+is asked {"model": folder, "hardware": {...}, "problems": [...], "top": 1} and answers one line a
+problem: its entries of the table, by their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diode_engine.demo.child import answers
+from diode_engine.hardware import Hardware
+from diode_engine.inductor import without_gpu
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Problem
+
+
+def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Pretends, for the rest of the process, that the GPU is there."""
+    without_gpu.pretend(Hardware.from_dict(question["hardware"]))
+    from diode_engine.inductor.lookup_table import lookup_entries
+
+    predictor = Predictor.load(Path(question["model"]))
+    for given in question["problems"]:
+        yield lookup_entries(Problem.from_dict(given), predictor, top=question["top"])
+
+
+if __name__ == "__main__":
+    answers(entries)

@@ -1,0 +1,158 @@
+"""diode-engine export-lookup-table: a model's choices for Inductor's own LookupTableChoices."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine import paths
+from diode_engine.cli import diagnostics
+from diode_engine.cli.data import existing
+from diode_engine.cli.explain import model_and_hardware
+from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.errors import IntegrationError, NothingError
+
+if TYPE_CHECKING:
+    from diode_engine.problem import Problem
+
+Table = dict[str, list[Mapping[str, Any]]]
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("export-lookup-table")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--file",
+    "files",
+    type=_FILE,
+    multiple=True,
+    help="For the problems of this shapeset (as capture writes it) or dataset; may be repeated.",
+)
+@store_option
+@click.option("--query", help="For the store's problems that this filter query finds.")
+@click.option(
+    "--model",
+    "reference",
+    metavar="NAME|PATH",
+    help="NAME, NAME@VERSION or a model's folder. [default: the one for the GPU]",
+)
+@click.option(
+    "--hardware",
+    metavar="NAME",
+    help="The GPU of the deployment. [default: the one that is here, else the model's]",
+)
+@click.option(
+    "--top-k",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Kernels a problem; Inductor times them if there are several.",
+)
+@as_json_option
+def export_lookup_table(
+    file: Path, files: tuple[Path, ...], store: Path, query: str | None, reference: str | None,
+    hardware: str | None, top_k: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a model's choices to FILE, a table for Inductor without Diode.
+
+    It is for the torch that is installed here, and for the problems that are named; others are
+    left to Inductor. No GPU is needed. In the program that uses it:
+
+    \b
+        import json, torch._inductor.config as config
+        from torch._inductor.lookup_table.choices import LookupTableChoices
+        from torch._inductor.virtualized import V
+        config.lookup_table.table = json.load(open("FILE"))
+        V.set_choices_handler(LookupTableChoices())
+        torch.compile(model, mode="max-autotune-no-cudagraphs")
+
+    Persistent TMA kernels are in it where ENABLE_PERSISTENT_TMA_MATMUL=1 is set, here and there.
+    """
+    if not files and query is None:
+        raise click.UsageError("Name the problems, with --file or --query.")
+    model, device = model_and_hardware(reference, hardware)
+    problems = _problems(files, store, query)
+    if not problems:
+        raise NothingError("There are no problems in what was given.")
+    question = {
+        "model": str(model.folder.absolute()), "hardware": device.to_dict(), "top": top_k,
+        "problems": [problem.to_dict() for problem in problems],
+    }  # fmt: skip
+    diagnostics.note(f"Choosing for {len(problems)} problems by {model.reference} ...")
+    table, unknown, twofold = _table(_answers(question, len(problems)))
+    _write(table, file)
+    if unknown:
+        diagnostics.warn(f"Of {unknown} problems the model can say nothing: Inductor chooses.")
+    if twofold:
+        diagnostics.warn(
+            f"{twofold} keys are of several problems, with and without TF32, which Inductor's key "
+            "does not tell: they are left to Inductor. Name problems of one kind."
+        )
+    done = {
+        "file": str(file), "model": model.reference, "hardware": device.name,
+        "problems": len(problems), "keys": len(table), "unknown": unknown, "ambiguous": twofold,
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(done))
+    else:
+        click.echo(f"{file}: {len(table)} keys of {len(problems)} problems, for {device.name}.")
+
+
+def _problems(files: Sequence[Path], store: Path, query: str | None) -> list[Problem]:
+    from diode_engine.collect.sources import problems_in
+
+    found = [problem for file in files for problem in problems_in(file, 0)]
+    if query is not None:
+        with existing(store) as opened:
+            found += opened.read(query).problems
+    return list(dict.fromkeys(found))
+
+
+def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
+    from diode_engine.demo.child import ask
+
+    log = paths.data_dir() / "lookup-table.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise IntegrationError(f"{log.parent} cannot be made: {error.strerror}.") from error
+    # Without its GPU, if there is one: the process pretends to have the deployment's.
+    environment = {"CUDA_VISIBLE_DEVICES": "", "DIODE_DISABLE": "1"}
+    with diagnostics.progress() as display:
+        task = display.add_task("problems", total=total)
+        for answer in ask(
+            "diode_engine.cli.lookup_child", question, log=log, environment=environment
+        ):
+            display.advance(task)
+            yield answer
+
+
+def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:
+    """The table, how many problems have no entry, and how many keys are left out since problems
+    differ in what they want there."""
+    table: Table = {}
+    unknown, twofold = 0, set()
+    for entries in answers:
+        unknown += not entries
+        for key, wanted in entries.items():
+            if table.setdefault(key, wanted) != wanted:
+                twofold.add(key)
+    return {key: table[key] for key in table if key not in twofold}, unknown, len(twofold)
+
+
+def _write(table: Table, path: Path) -> None:
+    """Beside the file and moved there, so that a reader sees the old or the new."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            beside.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise IntegrationError(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -1,0 +1,107 @@
+"""A model's choices as a table for Inductor's own LookupTableChoices
+(torch._inductor.lookup_table), for programs that cannot depend on Diode.
+
+The keys and the entries are made by the torch at hand: a key is of its form, an entry carries the
+hash of the template's source (another torch's template is not taken, with
+`torch._inductor.config.lookup_table.check_src_hash`), and all of a kernel's parameters, which
+torch 2.11 does not fill in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.lookup_table.choices import LookupTableChoices
+from torch._inductor.lowering import lowerings
+from torch._inductor.select_algorithm import NoValidChoicesError
+from torch._inductor.virtualized import V
+
+from diode_engine.hardware import detect
+from diode_engine.inductor import kernels
+from diode_engine.inductor.candidates import candidate_of
+from diode_engine.inductor.chooser import Predictor
+from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import fits
+
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One of the times that Inductor asks for a problem's kernels: under which key, and what it
+    offers."""
+
+    key: str
+    offered: tuple[Any, ...]
+
+
+class _Recorder(InductorChoices):
+    """Notes what is asked, and chooses nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[_Asked] = []
+        self._keys = LookupTableChoices()
+
+    def _finalize_template_configs(
+        self,
+        template_choices: dict[str, Any],
+        kernel_inputs: Any,
+        templates: Any,
+        op_name: str,
+        kwarg_overrides: Any = None,
+    ) -> list[Any]:
+        key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
+        offered = tuple(choice for choices in template_choices.values() for choice in choices)
+        if key is not None and offered:
+            self.asked.append(_Asked(key, offered))
+        return []
+
+
+def lookup_entries(
+    problem: Problem, predictor: Predictor, *, top: int = 1
+) -> dict[str, list[Entry]]:
+    """By the key that Inductor asks the problem under on the GPU at hand, the `top` kernels with
+    the least predicted time, of those that can be launched; empty where the model knows none.
+
+    From torch 2.13 on addmm asks for the library's kernel and for Triton's apart, which a table
+    cannot choose between: it has the best of each, and Inductor times them. Persistent TMA kernels
+    are among the choices where that option of Inductor's is on, as it must be for the table to be
+    used with them.
+    """
+    recorder = _Recorder()
+    tma = bool(config.triton.enable_persistent_tma_matmul)
+    lower = lowerings[getattr(torch.ops.aten, str(problem.op)).default]
+    with (
+        kernels.graph_for(problem, torch.device("cuda", 0)) as operands,
+        config.patch(kernels.search_space("EXHAUSTIVE", persistent_tma=tma)),
+        V.set_choices_handler(recorder),
+        contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
+    ):
+        lower(*operands)
+    table: dict[str, list[Entry]] = {}
+    for asked in recorder.asked:
+        best = _best(problem, asked.offered, predictor, top)
+        table.setdefault(asked.key, []).extend(map(_entry, best))
+    return {key: entries for key, entries in table.items() if entries}
+
+
+def _best(problem: Problem, offered: Sequence[Any], predictor: Predictor, top: int) -> list[Any]:
+    choices: dict[Candidate, Any] = {candidate_of(choice): choice for choice in offered}
+    candidates = list(choices)
+    us = predictor.predict_us(problem, candidates)
+    us = np.where(fits(problem, candidates, detect(0)), us, np.nan)
+    order = np.argsort(us, kind="stable")[: min(top, int(np.count_nonzero(~np.isnan(us))))]
+    return [choices[candidates[i]] for i in order]
+
+
+def _entry(choice: Any) -> Entry:
+    entry = {"template_id": choice.template.uid, **choice.params.to_kwargs()}
+    source = getattr(choice.template, "src_hash", None)
+    return entry if source is None else {**entry, "template_hash": source}

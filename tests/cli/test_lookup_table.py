@@ -1,0 +1,64 @@
+"""diode-engine export-lookup-table, with the model that Diode ships and the real Inductor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.cli import lookup_table
+from diode_engine.cli.models import looking
+from diode_engine.collect.sources import write_shapeset
+from diode_engine.problem import Problem
+
+Run = Callable[..., Any]
+
+PROBLEMS = [
+    Problem.make("mm", 64, 1024, 1024, "bfloat16", b_layout="col"),
+    Problem.make("bmm", 64, 64, 128, "bfloat16", B=8),
+    Problem.make("mm", 64, 1024, 1024, "int8"),  # nobody was trained on it
+]
+
+
+@pytest.fixture
+def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(looking, "_NVIDIA", tmp_path / "none")
+    path = tmp_path / "shapes.json"
+    write_shapeset(PROBLEMS, path, "a test")
+    return path
+
+
+def test_a_key_for_each_problem_that_the_model_knows(
+    run: Run, shapes: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "table.json"
+    ran = run("export-lookup-table", file, "--file", shapes, "--top-k", "2", "--json")
+    assert ran.code == 0, ran.err
+    done = json.loads(ran.out)
+    assert (done["problems"], done["keys"], done["unknown"]) == (3, 2, 1)
+    assert "Of 1 problems the model can say nothing" in ran.err
+    table = json.loads(file.read_text())
+    (mm,) = (key for key in table if key.endswith("+mm"))
+    assert mm.startswith("NVIDIA H200+((torch.bfloat16, [64, 1024], [1024, 1])")
+    for entries in table.values():
+        assert len(entries) == 2
+        assert all("template_id" in entry for entry in entries)
+
+
+def test_problems_that_share_a_key_and_differ_are_left_out() -> None:
+    one, other = {"template_id": "aten::mm"}, {"template_id": "triton::mm", "BLOCK_M": 64}
+    answers = [{"a": [one]}, {"b": [one]}, {"a": [other]}, {}, {"b": [one]}]
+    assert lookup_table._table(answers) == ({"b": [one]}, 1, 1)
+
+
+def test_what_is_missing(run: Run, shapes: Path, tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    assert run("export-lookup-table", file).code == 2
+    none = run("export-lookup-table", file, "--file", shapes, "--model", "nobody")
+    assert (none.code, none.out) == (3, "")
+    store = run("export-lookup-table", file, "--query", "op:mm", "--store", tmp_path / "no.db")
+    assert store.code == 3
+    assert not file.exists()
