@@ -22,14 +22,23 @@ def data_dir() -> Path:
 
 
 def settings_path() -> Path:
-    """The user's settings of the dashboard, a TOML file that need not exist: in $DIODE_HOME, else
-    in the platform's place for an application's configuration."""
+    """The user's settings of the dashboard, a TOML file that need not exist."""
+    return _config_dir() / "dashboard.toml"
+
+
+def config_path() -> Path:
+    """The user's defaults of the commands' options, a TOML file that need not exist."""
+    return _config_dir() / "config.toml"
+
+
+def _config_dir() -> Path:
+    """$DIODE_HOME, else the platform's place for an application's configuration."""
     home = os.environ.get("DIODE_HOME")
     if home:
-        return Path(home).expanduser() / "dashboard.toml"
+        return Path(home).expanduser()
     import platformdirs
 
-    return platformdirs.user_config_path("diode", appauthor=False) / "dashboard.toml"
+    return platformdirs.user_config_path("diode", appauthor=False)
 
 
 def store_path(given: str | os.PathLike[str] | None = None) -> Path:

@@ -12,7 +12,7 @@ from typing import cast
 
 import click
 
-from diode_engine.cli import diagnostics, interrupts
+from diode_engine.cli import diagnostics, interrupts, settings
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.errors import DiodeError, NothingError
 
@@ -97,6 +97,16 @@ class _LazyGroup(click.Group):
         sys.stdout.flush()  # here click is quiet about a reader that has gone; at exit nobody is
         return result
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None:
+            said = settings.read()
+            settings.check(said, COMMANDS)
+            ctx.default_map = {name: settings.default_map(said, command, name)}
+        return name, command, rest
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)  # in the order of the work, not of the alphabet
 
@@ -157,7 +167,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     state = {"debug": False}
     diagnostics.configure()
     try:
-        code = _root.main(args, prog_name="diode-engine", standalone_mode=False, obj=state)
+        code = _root.main(
+            args,
+            prog_name="diode-engine",
+            standalone_mode=False,
+            obj=state,
+            auto_envvar_prefix=settings.ENVIRONMENT,
+        )
     except click.ClickException as exc:
         exc.show()
         return exc.exit_code

@@ -20,6 +20,7 @@ def store_option(command: F) -> F:
         "--db",
         "store",
         metavar="PATH",
+        envvar="DIODE_STORE",
         type=click.Path(dir_okay=False),
         callback=_store,
         help="The database of timings. [default: $DIODE_STORE, else diode.db in Diode's data "

@@ -1,0 +1,96 @@
+"""The defaults of options that a user keeps in files.
+
+    store = "/data/timings.db"     # of every command
+
+    [collect]                      # of one command; an option's name without its dashes
+    budget = 60
+    source = ["transformers", "attention:share=2"]
+
+    [data.problems]                # of a command of a command
+    rows = 50
+
+They are read from `config.toml` in the user's configuration directory and then from `diode.toml` in
+the current one, which comes first. An environment variable comes before both (DIODE_STORE,
+DIODE_COLLECT_BUDGET, DIODE_DATA_PROBLEMS_ROWS), and what is given on the command line before all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diode_engine import paths
+
+ENVIRONMENT = "DIODE"  # the beginning of the variables
+HERE = "diode.toml"
+
+
+def read() -> dict[str, Any]:
+    """What the files say, the later one's word last. Raises UsageError where one is malformed."""
+    said: dict[str, Any] = {}
+    for path in (paths.config_path(), Path(HERE)):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"{path} cannot be read: {error}.") from error
+        import tomllib
+
+        try:
+            _merge(said, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise click.UsageError(f"{path} is no TOML: {error}.") from error
+    return said
+
+
+def default_map(said: Mapping[str, Any], command: click.Command, name: str) -> dict[str, Any]:
+    """What the settings say of a command and of those below it, as click wants it: by the names
+    that parameters have in Python. `name` is the command's, with its parents'. Raises UsageError
+    for what is not an option of it."""
+    return _map(said.get(name, {}), command, name, said.get("store"))
+
+
+def check(said: Mapping[str, Any], commands: Container[str]) -> None:
+    """Raises UsageError for what is neither a command nor the store."""
+    for key in said:
+        if key != "store" and key not in commands:
+            raise click.UsageError(f"The settings have {key!r}, which is no command.")
+
+
+def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str, Any]:
+    if not isinstance(asked, Mapping):
+        raise click.UsageError(f"In the settings, [{name.replace(' ', '.')}] must be a table.")
+    options = {
+        spelling.lstrip("-"): str(parameter.name)
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for spelling in parameter.opts
+    }
+    children = command.commands if isinstance(command, click.Group) else {}
+    defaults: dict[str, Any] = {
+        child: _map(asked.get(child, {}), children[child], f"{name} {child}", store)
+        for child in children
+    }
+    if store is not None and "store" in options:
+        defaults["store"] = store
+    for option, value in asked.items():
+        if option in options:
+            defaults[options[option]] = value
+        elif option not in children:
+            raise click.UsageError(
+                f"In the settings, [{name.replace(' ', '.')}] has {option!r}, which is no option "
+                f"of `diode-engine {name}`."
+            )
+    return defaults
+
+
+def _merge(into: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), MutableMapping):
+            _merge(into[key], value)
+        else:
+            into[key] = value

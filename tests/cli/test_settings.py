@@ -1,0 +1,76 @@
+"""Defaults of options: files, then the environment, then the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def planned(ran: Any) -> int:
+    assert ran.code == 0, ran.err
+    return int(json.loads(ran.out)["problems"])
+
+
+def test_each_place_comes_before_the_one_below(
+    run: Run, here: Path, diode_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ("collect", "--source", "grid:m=1/64/128/256/512,n=64,k=64", "--plan")
+    diode_home.mkdir(exist_ok=True)
+    (diode_home / "config.toml").write_text("[collect]\nproblems = 5\nseed = 3\n")
+    assert planned(run(*plan)) == 5
+    (here / "diode.toml").write_text("[collect]\nproblems = 4\n")
+    assert planned(run(*plan)) == 4
+    monkeypatch.setenv("DIODE_COLLECT_PROBLEMS", "3")
+    assert planned(run(*plan)) == 3
+    assert planned(run(*plan, "--problems", "2")) == 2
+
+
+def test_the_store_of_every_command(
+    run: Run, here: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, other = tmp_path / "said.db", tmp_path / "other.db"
+    (here / "diode.toml").write_text(f'store = "{said}"\n[data.problems]\nrows = 2\n')
+    assert run("data", "import", dataset).code == 0
+    assert said.is_file()
+    assert len(json.loads(run("data", "problems", "--json").out)) == 2
+    monkeypatch.setenv("DIODE_STORE", str(other))
+    assert run("data", "stats").code == 3
+    assert run("data", "stats", "--db", said).code == 0
+
+
+def test_an_options_own_name_counts(run: Run, here: Path) -> None:
+    (here / "diode.toml").write_text('[collect]\nsource = ["grid:m=8/16,n=64,k=64"]\n')
+    named = planned(run("collect", "--plan", "--source", "grid:m=8/16,n=64,k=64"))
+    assert planned(run("collect", "--plan")) == named < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[collect", "is no TOML"),
+        ("[colect]\n", "'colect', which is no command"),
+        ("[data]\nrows = 3\n", "'rows', which is no option of `diode-engine data`"),
+        ("data = 3\n", "[data] must be a table"),
+        ('[data.problems]\nrows = "many"\n', "'many' is not a valid integer"),
+    ],
+)
+def test_a_mistake_is_told(run: Run, here: Path, text: str, said: str) -> None:
+    (here / "diode.toml").write_text(text)
+    ran = run("data", "problems")
+    assert (ran.code, ran.out) == (2, "")
+    assert said in " ".join(ran.err.split())
+    assert run("--help").code == 0
