@@ -1,0 +1,94 @@
+"""Writes docs/commands.md, and the table of commands in README.md, from the commands themselves.
+
+python docs/write_commands.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from diode_engine.cli.group import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE, README = ROOT / "docs" / "commands.md", ROOT / "README.md"
+_TABLE = re.compile(
+    r"(?<=<!-- commands: docs/write_commands.py -->\n).*?(?=<!-- end -->)", re.DOTALL
+)
+_WIDTH = 100
+
+_HEAD = """\
+# The commands
+
+Written by `python docs/write_commands.py`; each is what `diode-engine COMMAND --help` says.
+
+What is asked for goes to stdout, as JSON with `--json`; what is said on the way goes to stderr.
+[README.md](../README.md) has the exit codes.
+
+## Defaults of options
+
+An option that is not given has the value of an environment variable, else that of the settings,
+else the default that its help shows. The variable of `collect --budget` is `DIODE_COLLECT_BUDGET`,
+that of `data problems --rows` is `DIODE_DATA_PROBLEMS_ROWS`, that of every `--store` is
+`DIODE_STORE`; the settings are `config.toml` in the user's configuration directory (`$DIODE_HOME`,
+where it is set) and `diode.toml` in the current one, which comes first:
+
+```toml
+store = "/data/timings.db"
+
+[collect]
+budget = 60
+source = ["transformers", "attention"]
+
+[data.problems]
+rows = 50
+```
+"""
+
+
+def every(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """The command and those below it, with their names."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for child in command.list_commands(click.Context(command)):
+            yield from every(command.commands[child], f"{name} {child}")
+
+
+def reference() -> str:
+    """docs/commands.md."""
+    parts = [_HEAD]
+    for top, entry in COMMANDS.items():
+        for name, command in every(entry.load(top), top):
+            settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
+            context = click.Context(
+                command, info_name=f"diode-engine {name}",
+                terminal_width=_WIDTH, max_content_width=_WIDTH, **settings,
+            )  # fmt: skip
+            level = "##" if name == top else "###"
+            said = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+            parts.append(f"{level} {name}\n\n```text\n{said}\n```\n")
+    return "\n".join(parts)
+
+
+def table() -> str:
+    """README.md's."""
+    lines = ["| command | does |", "|---|---|"]
+    for name, entry in COMMANDS.items():
+        below = [word for word, _ in every(entry.load(name), name)][1:]
+        within = ", ".join(f"`{word.removeprefix(name).strip()}`" for word in below)
+        link = f"[`{name}`](docs/commands.md#{name})"
+        lines.append(f"| {link}{' ' if within else ''}{within} | {entry.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(readme: str) -> str:
+    """README.md with the table as it should be."""
+    return _TABLE.sub(lambda _: table(), readme)
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(reference(), encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
