@@ -43,7 +43,7 @@ COMMANDS = {
     "capture": Entry(
         "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
     ),
-    "data": Entry("diode_engine.cli.problems:data", "Import, export, list and count timings."),
+    "data": Entry("diode_engine.cli.datasets:data", "Import, export, list and count timings."),
     "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
     "validate": Entry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."

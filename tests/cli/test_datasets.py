@@ -1,0 +1,56 @@
+"""diode-engine data merge and verify."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.store import read_dataset, write_dataset
+from diode_engine.table import TimingTable
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def files(tmp_path: Path, make_timings: Callable[..., TimingTable]) -> tuple[Path, Path]:
+    """Of eight and of twelve problems; the first eight are the same."""
+    few, many = tmp_path / "few.msgpack.zst", tmp_path / "many.json"
+    write_dataset(make_timings(8), few)
+    write_dataset(make_timings(12), many)
+    return few, many
+
+
+def test_what_files_share_is_merged_once(
+    run: Run, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    merged = tmp_path / "merged.json"
+    ran = run("data", "merge", *files, "--output", merged)
+    assert ran.code == 0, ran.err
+    few, many = (len(read_dataset(file)) for file in files)
+    assert json.loads(ran.out) == {"file": str(merged), "timings": many, "repeated": few}
+    keys = [
+        json.loads(line)["key"]
+        for line in run("data", "verify", files[1], merged, "--json").out.splitlines()
+    ]
+    assert keys[0] == keys[1]
+
+
+def test_a_bad_file_among_them_writes_nothing(
+    run: Run, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    bad, merged = tmp_path / "bad.json", tmp_path / "merged.json"
+    bad.write_text("{}")
+    ran = run("data", "merge", files[0], bad, "--output", merged)
+    assert (ran.code, ran.out) == (1, "")
+    assert "bad.json" in ran.err
+    assert not merged.exists()
+    verified = run("data", "verify", files[0], bad, tmp_path / "none.json")
+    assert verified.code == 1
+    good, wrong, missing = verified.out.splitlines()
+    assert "on 8 problems, of NVIDIA H200; key " in good
+    assert "bad.json" in wrong
+    assert "There is no file" in missing
