@@ -1,33 +1,29 @@
 """What choosing costs at compile time on an NVIDIA GPU: Diode against stock Inductor.
 
-    python benchmarks/compile_time.py [--json FILE]
+    python benchmarks/compile_time.py [--json FILE] [--seconds N] [--exhaustive-seconds N]
 
-Each row compiles one program with cold caches, in one process, after one compile that is not
-counted (imports, the compile workers' start). `default` is plain torch.compile (ATen),
+Each row compiles one program with cold caches, in one process, after one compile a way that is
+not counted (imports, the compile workers' start). `default` is plain torch.compile (ATen),
 `one fixed` takes the first Triton candidate without benchmarking (the floor for a choice that
-is a Triton kernel), `DEFAULT` is max-autotune's default search; ratios are DEFAULT / Diode.
-Run times are the median of a CUDA graph's replays, the caches warm.
+is a Triton kernel), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches, `fast` is the option
+fast_autotune. Ratios are printed at the end; EXHAUSTIVE is stopped at its time limit, and its
+ratio is then a lower bound.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import measuring
+import numpy as np
 import torch
-
-import diode_engine
-
-MODE = "max-autotune-no-cudagraphs"
+from measuring import MAX_AUTOTUNE, Measured, Way, diode, geomean, stock
 
 
-def gemm(n: int, dtype: torch.dtype) -> Callable[[], tuple[Any, tuple[torch.Tensor, ...]]]:
+def gemm(n: int, dtype: torch.dtype) -> measuring.Program:
     def make() -> tuple[Any, tuple[torch.Tensor, ...]]:
         a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in "ab")
         return torch.mm, (a, b)
@@ -47,7 +43,7 @@ def layers() -> tuple[Any, tuple[torch.Tensor, ...]]:
     return net, (torch.randn(256, widths[0], device="cuda", dtype=torch.bfloat16),)
 
 
-PROGRAMS = {
+PROGRAMS: dict[str, measuring.Program] = {
     "mm 4096³ bf16": gemm(4096, torch.bfloat16),
     "mm 1024³ fp16": gemm(1024, torch.float16),
     "16 linear+GELU, M=256": layers,
@@ -60,8 +56,6 @@ class First:
     identity = "first"
 
     def predict_us(self, problem: Any, candidates: Any) -> Any:
-        import numpy as np
-
         times = np.full(len(candidates), 1e9)
         triton = [
             i for i, c in enumerate(candidates) if c.template in ("triton::mm", "triton::bmm")
@@ -70,75 +64,48 @@ class First:
         return times
 
 
-def measure(make: Callable[[], Any], mode: str | None) -> tuple[float, float]:
-    """(seconds of the first call, microseconds of a run) with cold caches."""
-    from torch._inductor.utils import fresh_cache
-
-    torch._dynamo.reset()
-    function, args = make()
-    with fresh_cache(), torch.no_grad():
-        compiled = torch.compile(function, mode=mode)
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        compiled(*args)
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
-        return seconds, run_us(lambda: compiled(*args))
-
-
-def run_us(run: Callable[[], Any]) -> float:
-    for _ in range(3):
-        run()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    times = []
-    for _ in range(30):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in "be")
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times)
+WAYS = {
+    "default": Way({}, stock),
+    "one fixed": Way(MAX_AUTOTUNE, diode(predictor=First(), top_k_configs=1)),
+    "Diode": Way(MAX_AUTOTUNE, diode(top_k_configs=1)),
+    "fast": Way({"fast_autotune": True}, diode(top_k_configs=1)),
+    "DEFAULT": Way(MAX_AUTOTUNE, stock),
+    "EXHAUSTIVE": Way({**MAX_AUTOTUNE, "max_autotune_gemm_search_space": "EXHAUSTIVE"}, stock),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--json", type=Path)
-    out = parser.parse_args().json
-    if not torch.cuda.is_available():
-        sys.exit("There is no NVIDIA GPU here; this benchmark needs one.")
-    ways: dict[str, tuple[str | None, Callable[[], Any]]] = {
-        "default": (None, diode_engine.uninstall_diode_choices),
-        "one fixed": (
-            MODE,
-            lambda: diode_engine.install_diode_choices(predictor=First(), top_k_configs=1),
-        ),
-        "Diode": (MODE, lambda: diode_engine.install_diode_choices(top_k_configs=1)),
-        "DEFAULT": (MODE, diode_engine.uninstall_diode_choices),
-    }
-    rows = []
-    for mode, install in ways.values():  # not counted
-        install()
-        measure(gemm(512, torch.bfloat16), mode)
-    for program, make in PROGRAMS.items():
-        row: dict[str, Any] = {"program": program}
-        for way, (mode, install) in ways.items():
-            install()
-            row[way] = measure(make, mode)
-            if way == "Diode":
-                row["stats"] = diode_engine.get_stats()
-        rows.append(row)
-        print(
-            f"{program:24s}"
-            + "".join(f" {way} {row[way][0]:6.2f} s {row[way][1]:8.1f} us |" for way in ways)
-            + f" compile {row['DEFAULT'][0] / row['Diode'][0]:.1f} times faster,"
-            f" run {row['DEFAULT'][1] / row['Diode'][1]:.3f} times",
-            flush=True,
-        )
-    if out is not None:
-        out.write_text(json.dumps({"torch": str(torch.__version__), "rows": rows}, indent=1))
+    parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--exhaustive-seconds", type=float, default=120)
+    args = parser.parse_args()
+    measuring.need_gpu()
+    results = measuring.Results(args.json, args.seconds)
+    for name, way in WAYS.items():  # not counted
+        if name != "EXHAUSTIVE":
+            measuring.measure(gemm(512, torch.bfloat16), way)
+    limits = {"EXHAUSTIVE": args.exhaustive_seconds}
+    done: list[dict[str, Measured]] = []
+    for name, program in PROGRAMS.items():
+        if results.late:
+            break
+        done.append(measuring.measure_ways(name, program, WAYS, results, limits=limits))
+    ratios: list[tuple[str, str, str, Callable[[Measured], float]]] = [
+        ("Diode / one fixed, compile (at most 1.15)", "Diode", "one fixed", lambda m: m.compile_s),
+        ("DEFAULT / Diode, compile (at least 5)", "DEFAULT", "Diode", lambda m: m.compile_s),
+        ("EXHAUSTIVE / Diode, compile", "EXHAUSTIVE", "Diode", lambda m: m.compile_s),
+        ("fast / default, compile", "fast", "default", lambda m: m.compile_s),
+        ("Diode / DEFAULT, run (at most 1)", "Diode", "DEFAULT", lambda m: m.run_us),
+        ("Diode / DEFAULT, peak memory (at most 1)", "Diode", "DEFAULT", lambda m: m.peak_bytes),
+    ]
+    for title, above, below, of in ratios:
+        both = [(of(d[above]), of(d[below])) for d in done if above in d and below in d]
+        print(f"{title:44s} {geomean([a / b for a, b in both if a > 0 and b > 0]):8.3f}")
+    for row in results.rows:
+        over, ours = row["EXHAUSTIVE"].get("compile_s_over"), row.get("Diode", {}).get("compile_s")
+        if over and ours:
+            print(f"EXHAUSTIVE / Diode, {row['program']}: more than {over / ours:.0f}")
 
 
 if __name__ == "__main__":

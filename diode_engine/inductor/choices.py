@@ -131,6 +131,7 @@ class DiodeInductorChoices(InductorChoices):
             kernel_inputs,
             templates,
             kwarg_overrides,
+            template_choices,
             offered,
             rebuild=type(self) is DiodeInductorChoices and _is_stock(),
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from inspect import getgeneratorlocals, isgenerator
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +41,7 @@ from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
 
+_OPTIONS = "_diode_options"  # an attribute of Inductor's graph
 _OPS = frozenset(str(op) for op in Op)
 
 
@@ -115,19 +117,23 @@ class Chooser:
         kernel_inputs: Any,
         templates: Sequence[Any],
         overrides: dict[str, dict[str, Any]] | None,
+        offers: Mapping[str, Any],
         offered: Callable[[str | None], Iterable[Any]],
         *,
         rebuild: bool,
     ) -> list[Any] | None:
         """The KernelTemplateChoices to render, or None to leave it to stock Inductor.
 
-        `offered` makes all that a template, or with None all of them, could render. Where
-        `rebuild` allows it, choices are made anew from what is remembered instead.
+        `offers` are Inductor's generators by template; `offered` consumes that of a template, or
+        with None all of them. Where `rebuild` allows it, choices are made anew from what is
+        remembered instead.
         """
         start = time.perf_counter()
         self.stats.count(total_calls=1)
         try:
-            return self._choose(op_name, kernel_inputs, templates, overrides, offered, rebuild)
+            return self._choose(
+                op_name, kernel_inputs, templates, overrides, offers, offered, rebuild
+            )
         except Stock as stock:
             self.fall_back(stock.reason, str(stock))
         except Exception as error:
@@ -159,14 +165,15 @@ class Chooser:
         kernel_inputs: Any,
         templates: Sequence[Any],
         overrides: dict[str, dict[str, Any]] | None,
+        offers: Mapping[str, Any],
         offered: Callable[[str | None], Iterable[Any]],
         rebuild: bool,
     ) -> list[Any]:
-        options = Options.current()
+        options = _options()
         shapes = tuple(map(tuple, kernel_inputs.shapes_symbolic()))
         strides = tuple(map(tuple, kernel_inputs.strides_symbolic()))
         sizes = [x for each in shapes + strides for x in each]
-        static = all(isinstance(x, int | sympy.Integer) for x in sizes)
+        static = all(type(x) is int or isinstance(x, sympy.Integer) for x in sizes)
         if not static and free_unbacked_symbols(sizes):
             raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
         device = kernel_inputs.device()
@@ -179,9 +186,10 @@ class Chooser:
         uids = tuple(template.uid for template in templates)
         changes = repr(overrides) if overrides else ""
         # What a kernel is given follows from these alone only while sizes are static.
+        dtypes = tuple(kernel_inputs.dtypes())
         key = (
-            op_name, shapes, strides, tuple(kernel_inputs.dtypes()), kernel_inputs.out_dtype(),
-            tf32_allowed(), uids, changes, options, bool(config.deterministic), epilogue,
+            op_name, shapes, strides, dtypes, kernel_inputs.out_dtype(),
+            torch.float32 in dtypes and tf32_allowed(), uids, changes, options, epilogue,
         )  # fmt: skip
         remembered = self._memory.get(key) if static and rebuild and options.cache else None
         choices: Sequence[Any] = ()
@@ -215,7 +223,8 @@ class Chooser:
         else:
             found = {template.uid: template for template in templates}
             chosen = [
-                _rebuilt(pick, found[pick.uid], kernel_inputs, op_name) for pick in decision.picks
+                _rebuilt(pick, found[pick.uid], kernel_inputs, op_name, offers.get(pick.uid))
+                for pick in decision.picks
             ]
         for choice, pick in zip(chosen, decision.picks, strict=True):
             choice.annotations[ANNOTATION] = Prediction(
@@ -244,7 +253,7 @@ class Chooser:
                 )
             enough = ranking.k(min(1.0, options.confidence / max(self.likeness, 1e-9)))
             keep, threshold = max(keep, enough or 0), np.inf
-        if config.deterministic:  # nothing may be benchmarked
+        if options.deterministic:
             keep = 1
         cost = ranking.predicted_us
         if saved_us:
@@ -280,17 +289,31 @@ class Chooser:
         return Ranking(order[known(us[order])], us, ranking.reaches)
 
 
-def _rebuilt(pick: Pick, template: Any, kernel_inputs: Any, op_name: str) -> Any:
-    """What InductorChoices.get_ktc would yield for the pick, without all the others."""
-    heuristic = inductor_choices.get_template_heuristic(  # type: ignore[attr-defined]
-        template.uid, kernel_inputs.device_type, op_name
-    )
+def _options() -> Options:
+    """Those of the graph that is being lowered, read once: a read takes a microsecond."""
+    graph = V.graph
+    options: Options | None = getattr(graph, _OPTIONS, None)
+    if options is None:
+        options = Options.current()
+        setattr(graph, _OPTIONS, options)
+    return options
+
+
+def _rebuilt(pick: Pick, template: Any, kernel_inputs: Any, op_name: str, offer: Any) -> Any:
+    """What the generator `offer` of InductorChoices.get_ktc would yield for the pick, without
+    all the others. What it was made with took Inductor most of the time, and is taken over."""
+    given = getgeneratorlocals(offer) if isgenerator(offer) else {}
+    if not {"extra_kwargs", "layout", "inputs"} <= given.keys():
+        heuristic = inductor_choices.get_template_heuristic(  # type: ignore[attr-defined]
+            template.uid, kernel_inputs.device_type, op_name
+        )
+        given = {
+            "extra_kwargs": heuristic.get_extra_kwargs(kernel_inputs, op_name),
+            "layout": kernel_inputs.output_layout(),
+            "inputs": heuristic.adjust_kernel_inputs(kernel_inputs, op_name),
+        }
     return KernelTemplateChoice(
-        template,
-        pick.params,
-        heuristic.get_extra_kwargs(kernel_inputs, op_name),
-        kernel_inputs.output_layout(),
-        heuristic.adjust_kernel_inputs(kernel_inputs, op_name),
+        template, pick.params, given["extra_kwargs"], given["layout"], given["inputs"]
     )
 
 

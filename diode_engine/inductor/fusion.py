@@ -87,13 +87,15 @@ def saved_us(problem: Problem, hardware: Hardware) -> float:
 def current_epilogue() -> Epilogue | None:
     """The epilogue of the product that Inductor is lowering now, None where it has none."""
     node = getattr(V.graph, "current_node", None)
-    if not config.epilogue_fusion or node is None or node.target not in _PRODUCTS:
+    if node is None or node.target not in _PRODUCTS:
         return None
     return epilogue_of(node)
 
 
 def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
     """The epilogue of a node of Inductor's post-grad graph, None where it has none."""
+    if not any(_is_pointwise(user) or user.target in _RESHAPES for user in product.users):
+        return None
     size = _size(product)
     plain = [product]  # the output and its views
     chain: list[torch.fx.Node] = []  # pointwise ops and theirs

@@ -77,6 +77,7 @@ class Options:
     fallback: bool
     cache: bool
     fusion: bool
+    deterministic: bool  # Inductor's own: nothing may be benchmarked
 
     @classmethod
     def current(cls) -> Options:
@@ -87,7 +88,8 @@ class Options:
             min(1.0, max(0.0, float(config.diode_confidence_threshold))),
             bool(config.diode_fallback_to_autotune),
             bool(config.diode_cache_predictions),
-            bool(config.diode_fusion_aware),
+            bool(config.diode_fusion_aware and config.epilogue_fusion),
+            bool(config.deterministic),
         )
 
 

@@ -1,0 +1,205 @@
+"""What the benchmarks of compiled programs on a GPU share; `python benchmarks/…` finds it.
+
+A program is compiled with cold caches in this process, and its run timed: by the replays of a
+CUDA graph, or launch by launch where it cannot be captured. Results are written to a file after
+every row, so that a run that is cut off has lost only what it was at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import diode_engine
+
+Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+
+MAX_AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}  # the mode's options
+
+
+class _Late(BaseException):
+    """The time limit; not an Exception, since autotuning passes over those."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of the first call (both passes where it trains), median microseconds of a run,
+    and bytes of GPU memory that the compile needed at most beyond what was there before."""
+
+    compile_s: float
+    run_us: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compile: Inductor's options, and what is installed meanwhile."""
+
+    options: dict[str, Any]
+    installed: Callable[[], AbstractContextManager[Any]]
+
+
+@contextlib.contextmanager
+def stock() -> Iterator[None]:
+    diode_engine.uninstall_diode_choices()
+    yield
+
+
+def diode(**options: Any) -> Callable[[], AbstractContextManager[Any]]:
+    @contextlib.contextmanager
+    def installed() -> Iterator[None]:
+        with diode_engine.diode_choices(**options) as active:
+            if not active:
+                sys.exit(f"Diode is not active: {diode_engine.get_stats()['reason']}")
+            yield
+
+    return installed
+
+
+def need_gpu() -> None:
+    if not torch.cuda.is_available():
+        print("There is no NVIDIA GPU here, which this benchmark needs.", file=sys.stderr)
+        sys.exit(0)
+
+
+def measure(
+    program: Program, way: Way, *, train: bool = False, limit_s: float | None = None
+) -> tuple[Measured, dict[str, Any]] | None:
+    """What it measured, and Diode's statistics; None where compiling took over `limit_s`."""
+    from torch._inductor.utils import fresh_cache
+
+    torch._dynamo.reset()
+    function, args = program()
+    with way.installed(), fresh_cache(), contextlib.nullcontext() if train else torch.no_grad():
+        compiled = torch.compile(function, options=way.options or None)
+
+        def run() -> None:
+            out = compiled(*args)
+            if train:
+                out.backward()
+
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        start = time.perf_counter()
+        try:
+            with _alarm(limit_s):
+                run()
+        except _Late:
+            return None
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        peak = torch.cuda.max_memory_allocated() - before
+        return Measured(seconds, run_us(run, graph=not train), peak), diode_engine.get_stats()
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float | None) -> Iterator[None]:
+    if seconds is None:
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise _Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_us(run: Callable[[], Any], *, graph: bool = True, repeats: int = 30) -> float:
+    """Median microseconds of a run."""
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    once = run
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            run()
+        once = captured.replay
+    times = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in "be")
+        begin.record()
+        once()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times)
+
+
+class Results:
+    """Rows, printed and kept in a JSON file (if one is named) as they come; and the deadline."""
+
+    def __init__(self, path: Path | None, limit_s: float) -> None:
+        self._path = path
+        self._end = time.monotonic() + limit_s
+        self.rows: list[dict[str, Any]] = []
+
+    @property
+    def late(self) -> bool:
+        """Whether the time limit has passed; said once it has."""
+        if time.monotonic() < self._end:
+            return False
+        print("The time limit is reached; the rest is left out.", file=sys.stderr)
+        return True
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        if self._path is not None:
+            device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+            document = {"torch": str(torch.__version__), "device": device, "rows": self.rows}
+            part = self._path.with_suffix(".part")
+            part.write_text(json.dumps(document, indent=1))
+            part.replace(self._path)
+
+
+def measure_ways(
+    name: str, program: Program, ways: dict[str, Way], results: Results, *, train: bool = False,
+    limits: dict[str, float] | None = None,
+) -> dict[str, Measured]:  # fmt: skip
+    """Measures a program each way, prints a line, and adds a row to the results."""
+    done: dict[str, Measured] = {}
+    row: dict[str, Any] = {"program": name}
+    for way_name, way in ways.items():
+        limit = (limits or {}).get(way_name)
+        try:
+            found = measure(program, way, train=train, limit_s=limit)
+        except Exception as error:  # noqa: BLE001  # the other ways are worth having
+            row[way_name] = {"error": repr(error)[:500]}
+            print(f"{name:28s} {way_name:14s} failed: {error!r}"[:200], flush=True)
+            continue
+        if found is None:
+            row[way_name] = {"compile_s_over": limit}
+            print(f"{name:28s} {way_name:14s} compile over {limit:.0f} s", flush=True)
+            continue
+        measured, stats = found
+        done[way_name] = measured
+        row[way_name] = {**asdict(measured), "stats": stats}
+        print(
+            f"{name:28s} {way_name:14s} compile {measured.compile_s:7.2f} s"
+            f"  run {measured.run_us:9.1f} us  peak {measured.peak_bytes / 2**20:8.0f} MiB",
+            flush=True,
+        )
+    results.add(row)
+    return done
+
+
+def geomean(ratios: list[float]) -> float:
+    return statistics.geometric_mean(ratios) if ratios else float("nan")
