@@ -48,6 +48,10 @@ COMMANDS = {
     "validate": Entry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
     ),
+    "validate-max-autotune": Entry(
+        "diode_engine.cli.max_autotune:validate_max_autotune",
+        "Compare a model with kernels that max-autotune found.",
+    ),
     "models": Entry(
         "diode_engine.cli.models:models", "List, compare, promote and pass on trained models."
     ),

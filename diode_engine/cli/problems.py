@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from diode_engine.problem import Problem
     from diode_engine.store.query import CandidateRow, ProblemRow, SpaceMap
 
+__all__ = ["data"]  # the group, with these commands
+
 SORTS = (
     "problem", "op", "dtype", "b", "m", "n", "k", "flops", "gpu", "candidates", "failed",
     "timings", "best", "aten", "efficiency",

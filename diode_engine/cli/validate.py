@@ -157,11 +157,13 @@ def _cross_validated(
         return cross_validate(table, kind, family=family, report=report)
 
 
-def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
+def to_judge(
+    table: TimingTable, reference: str | None, *, only_held_out: bool
+) -> tuple[ModelVersion, TimingTable, TimingTable | None]:
+    """The model, the timings to judge it on, and, where these are held out, those that it may
+    have learned from. Raises RegistryError and TrainingError where there is none."""
     from diode_engine import registry
-    from diode_engine.models.predictor import Predictor
     from diode_engine.training.splits import split
-    from diode_engine.validation import evaluate
 
     model = _only_model(table) if reference is None else registry.resolve(reference)
     table, seen = _comparable(table, model), None
@@ -181,6 +183,15 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
                 "not those of problems that it has not seen; its notes tell those."
             )
     diagnostics.note(f"Judging {model.reference} on {len(table)} timings ...")
+    return model, table, seen
+
+
+def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.validation import evaluate
+
+    model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
+    everything = model.manifest.everything
     predictor = Predictor.load(model.folder)
     unseen = None if everything is None else only_held_out and not everything
     report = evaluate(table, predictor, name=model.reference, unseen=unseen, seen=seen)

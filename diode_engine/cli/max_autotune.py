@@ -1,0 +1,103 @@
+"""diode-engine validate-max-autotune: a model against kernels that max-autotune found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diode_engine.cli.data import existing
+from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.validate import to_judge
+
+
+@click.command("validate-max-autotune")
+@click.option(
+    "--max-autotune-solution",
+    "file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    required=True,
+    help="The kernels: a JSON object with `name` and `configs`, each with block_m, block_n and "
+    "block_k, and, where it is not for all problems, M, N, K and op.",
+)
+@click.option(
+    "--model",
+    "reference",
+    metavar="NAME|PATH",
+    help="NAME, NAME@VERSION or a model's folder. [default: the one for the timings' GPU]",
+)
+@store_option
+@click.option("--query", default="", help="On the problems that this filter query finds.")
+@click.option(
+    "--dataset",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Take the timings from this dataset file, not from the store.",
+)
+@click.option(
+    "--held-out/--all",
+    "only_held_out",
+    default=True,
+    help="On the problems that training holds out, or on all.  [default: held-out]",
+)
+@click.option(
+    "--top-n",
+    "ns",
+    metavar="N",
+    type=click.IntRange(1, 100),
+    multiple=True,
+    default=(1, 3, 5, 10),
+    show_default=True,
+    help="The best of the model's first N; may be repeated.",
+)
+@as_json_option
+def validate_max_autotune(
+    file: Path, reference: str | None, store: Path, query: str, dataset: Path | None,
+    only_held_out: bool, ns: tuple[int, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """Compare the best of a model's first N kernels with a solution that max-autotune found, and
+    with the best that was measured.
+
+    Measured times are compared, of the problems on which a kernel of the solution was timed.
+    Speed above 1: the model's kernels are faster than the solution's.
+    """
+    if dataset is not None and query:
+        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.store import read_dataset
+    from diode_engine.validation.solution import against_solution, read_solution
+
+    solution = read_solution(file)
+    if dataset is not None:
+        table = read_dataset(dataset)
+    else:
+        with existing(store) as opened:
+            table = opened.read(query)
+    model, judged, _ = to_judge(table, reference, only_held_out=only_held_out)
+    found = against_solution(
+        judged, Predictor.load(model.folder), solution, name=model.reference, ns=sorted(set(ns))
+    )
+    click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    from diode_engine.validation.text import aligned
+
+    rows = []
+    for op, group in (*found["by_op"].items(), ("all", found["all"])):
+        if not group["compared"]:
+            rows.append([op, "", "0", *[""] * 4])
+        for n, top in group["top"].items():
+            rows.append(
+                [op, f"first {n}", str(group["compared"]), f"{group['efficiency']:.3f}",
+                 f"{top['efficiency']:.3f}", f"{top['speed']:.3f}", f"{top['no_slower']:.0%}"]
+            )  # fmt: skip
+    header = ["op", "best of", "problems", "solution", "model", "speed", "no slower"]
+    return (
+        f"{found['model']} against {found['solution']} ({found['configs']} configs), as shares of "
+        f"the best measured:\n{aligned(header, rows, left=2)}"
+    )

@@ -1,0 +1,167 @@
+"""A model against a solution of max-autotune: kernels that somebody had it find, in a file.
+
+    {"name": "h200-mm", "configs": [
+        {"op": "mm", "M": 64, "N": 4096, "K": 4096, "block_m": 64, "block_n": 128, "block_k": 64,
+         "num_stages": 4, "num_warps": 4, "group_m": 8}, ...]}
+
+Without sizes a config is for all problems. Of `op`, the stages, the warps and `group_m` any may be
+left out, and then stands for any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diode_engine.encoding import encode
+from diode_engine.errors import DatasetError, TrainingError
+from diode_engine.problem import Op, Problem
+from diode_engine.table import TimingTable
+from diode_engine.validation import choosers
+from diode_engine.validation.choosers import Chooser
+from diode_engine.validation.compile_time import Asked
+from diode_engine.validation.metrics import Values, efficiencies, geomean
+from diode_engine.validation.pool import Pool
+
+_SIZES = ("M", "N", "K")
+_TILE = {"block_m": "block_m", "block_n": "block_n", "block_k": "block_k"}
+_REST = {"num_stages": "stages", "num_warps": "warps", "group_m": "group_m"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """`sizes` are M, N and K, None for any; `kernel` has columns of `encoding` by name."""
+
+    op: str | None
+    sizes: tuple[int, int, int] | None
+    kernel: Mapping[str, int]
+
+    def is_for(self, problem: Problem) -> bool:
+        sizes = (problem.M, problem.N, problem.K)
+        return self.op in (None, str(problem.op)) and self.sizes in (None, sizes)
+
+
+@dataclass(frozen=True)
+class Solution:
+    name: str
+    configs: tuple[Config, ...]
+
+
+def read_solution(path: str | PathLike[str]) -> Solution:
+    """Raises DatasetError, with the place, where the file is not as above."""
+    where = Path(path)
+    try:
+        document = json.loads(where.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{where} is no JSON: {error}.") from error
+    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
+        raise DatasetError(f"{where} must be an object with a text `name` and a list `configs`.")
+    configs = document.get("configs")
+    if not isinstance(configs, list) or not configs:
+        raise DatasetError(f"{where}: configs must be a list of one config or more.")
+    return Solution(
+        document["name"],
+        tuple(_config(given, f"{where}: configs[{i}]") for i, given in enumerate(configs)),
+    )
+
+
+def _config(given: Any, place: str) -> Config:
+    if not isinstance(given, dict):
+        raise DatasetError(f"{place} must be an object.")
+    known = {"op", *_SIZES, *_TILE, *_REST}
+    if unknown := sorted(map(str, set(given) - known)):
+        raise DatasetError(f"{place} has {unknown[0]!r}; it may have {', '.join(sorted(known))}.")
+    if missing := [name for name in _TILE if name not in given]:
+        raise DatasetError(f"{place} lacks {', '.join(missing)}.")
+    op = given.get("op")
+    if op is not None and op not in tuple(Op):
+        raise DatasetError(f"{place}.op is {op!r}; it must be one of {', '.join(Op)}.")
+    for name, value in given.items():
+        if name != "op" and (type(value) is not int or value < 1):
+            raise DatasetError(f"{place}.{name} is {value!r}; it must be a whole number from 1.")
+    sizes = [given[name] for name in _SIZES if name in given]
+    if len(sizes) not in (0, 3):
+        raise DatasetError(f"{place} must have all of M, N and K, or none of them.")
+    kernel = {column: given[name] for name, column in {**_TILE, **_REST}.items() if name in given}
+    return Config(op, (sizes[0], sizes[1], sizes[2]) if sizes else None, kernel)
+
+
+def of_solution(pool: Pool, solution: Solution) -> Chooser:
+    """The best measured of the kernels that the solution has for a problem, Triton's alone."""
+    table = pool.table
+    columns = encode(table.candidates)
+    means = [
+        columns.tiled
+        & np.all([getattr(columns, name) == size for name, size in config.kernel.items()], axis=0)
+        for config in solution.configs
+    ]
+    score = np.full(len(pool), np.nan)
+    for problem, _, rows in pool.cases():
+        meant = [m for c, m in zip(solution.configs, means, strict=True) if c.is_for(problem)]
+        if meant:
+            taken = np.any(meant, axis=0)[table.candidate[rows]]
+            score[rows] = np.where(taken, pool.time_us[rows], np.nan)
+    return Chooser(solution.name, score)
+
+
+def against_solution(
+    table: TimingTable, asked: Asked, solution: Solution, *, name: str, ns: Sequence[int]
+) -> dict[str, Any]:
+    """The best of the model's first n, for each of `ns`, against the solution and against the
+    best measured, for each op and for `all`.
+
+    Of a group: problems; compared, those of which the solution's kernels were measured and on
+    which the model could say something; of these the solution's `efficiency` (geometric mean of
+    the best measured time over its own) and by n under `top` that of the model, its `speed` (the
+    geometric mean of the solution's time over the model's) and `no_slower`, the share on which it
+    takes no longer. None where nothing was compared. Raises TrainingError where that is all.
+    """
+    pool = Pool.of(table)
+    theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]
+    ours = efficiencies(
+        pool, choosers.model(pool, asked.predict_table(pool.table), name).score, tuple(ns)
+    )
+    both = ~np.isnan(theirs) & (theirs > 0) & ~np.isnan(ours[0])
+    if not both.any():
+        raise TrainingError(
+            f"None of these problems has timings of the kernels that {solution.name} has for it; "
+            "collect them with `collect --candidates`, or name others with --query."
+        )
+    ops = np.array([str(problem.op) for problem, _, _ in pool.cases()])
+    groups = {op: ops == op for op in dict.fromkeys(ops.tolist())}
+    return {
+        "solution": solution.name,
+        "configs": len(solution.configs),
+        "model": name,
+        "by_op": {op: _group(theirs, ours, both, rows, ns) for op, rows in groups.items()},
+        "all": _group(theirs, ours, both, np.ones(len(ops), np.bool_), ns),
+    }
+
+
+def _group(theirs: Values, ours: Values, both: Any, rows: Any, ns: Sequence[int]) -> dict[str, Any]:
+    kept = rows & both
+    found: dict[str, Any] = {
+        "problems": int(np.count_nonzero(rows)),
+        "compared": int(np.count_nonzero(kept)),
+        "efficiency": None,
+        "top": {},
+    }
+    if not kept.any():
+        return found
+    found["efficiency"] = geomean(theirs[kept])
+    for n, reached in zip(ns, ours, strict=True):
+        ratio = reached[kept] / theirs[kept]
+        found["top"][str(n)] = {
+            "efficiency": geomean(reached[kept]),
+            "speed": geomean(ratio),
+            "no_slower": float(np.mean(ratio >= 1)),
+        }
+    return found

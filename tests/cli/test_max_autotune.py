@@ -1,0 +1,94 @@
+"""diode-engine validate-max-autotune."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diode_engine.store import read_dataset
+
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
+
+Run = Callable[..., Any]
+
+TILE = {"block_m": 64, "block_n": 64, "block_k": 64}
+
+
+@pytest.fixture
+def solution(tmp_path: Path) -> Callable[..., Path]:
+    def write(*configs: Any, **fields: Any) -> Path:
+        path = tmp_path / "solution.json"
+        path.write_text(json.dumps({"name": "found", "configs": list(configs), **fields}))
+        return path
+
+    return write
+
+
+def asked(run: Run, dataset: Path, model: Path, file: Path, *more: str) -> Any:
+    return run(
+        "validate-max-autotune", "--max-autotune-solution", file, "--dataset", dataset,
+        "--model", model, "--all", *more,
+    )  # fmt: skip
+
+
+def test_against_one_config_for_all(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path]
+) -> None:
+    ran = asked(run, dataset, model, solution(TILE), "--json", "--top-n", "1", "--top-n", "4")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    table = read_dataset(dataset)
+    mine = np.array([c.config.get("BLOCK_M") == 64 for c in table.candidates])
+    us = table.time_us.reshape(12, 4)
+    theirs = us[:, mine].ravel()
+    timed = ~np.isnan(theirs)
+    best = np.nanmin(us, axis=1)
+    group = found["by_op"]["mm"]
+    assert (group["problems"], group["compared"]) == (12, timed.sum())
+    expected = np.exp(np.mean(np.log(best[timed] / theirs[timed])))
+    assert group["efficiency"] == pytest.approx(expected)
+    assert group["top"]["4"]["efficiency"] == pytest.approx(1)
+    assert group["top"]["4"]["speed"] == pytest.approx(1 / expected)
+    assert group["top"]["4"]["no_slower"] == 1
+    assert found["all"] == group
+    words = asked(run, dataset, model, solution(TILE)).out
+    assert "tripled@0 against found (1 configs)" in words
+    assert "first 10" in words
+
+
+def test_a_config_is_for_its_sizes_and_op_alone(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path]
+) -> None:
+    p = read_dataset(dataset).problems[2]
+    mine = {**TILE, "M": p.M, "N": p.N, "K": p.K, "num_warps": 4, "num_stages": 3, "op": "mm"}
+    found = json.loads(asked(run, dataset, model, solution(mine), "--json").out)
+    assert found["all"]["compared"] == 1
+    for other in ({"op": "bmm"}, {"num_warps": 8}, {"M": p.M + 1}):
+        ran = asked(run, dataset, model, solution({**mine, **other}))
+        assert (ran.code, ran.out) == (1, "")
+        assert "None of these problems has timings" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"block_m": 64, "block_n": 64}, "lacks block_k"),
+        ({**TILE, "M": 3}, "all of M, N and K"),
+        ({**TILE, "tile": 3}, "has 'tile'"),
+        ({**TILE, "block_m": 0}, "block_m is 0"),
+        ({**TILE, "op": "conv"}, "op is 'conv'"),
+        ([], "must be an object"),
+    ],
+)
+def test_a_malformed_solution_is_one_sentence(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], config: Any, said: str
+) -> None:
+    ran = asked(run, dataset, model, solution(config))
+    assert (ran.code, ran.out) == (1, "")
+    assert said in ran.err
+    assert "configs[0]" in ran.err
