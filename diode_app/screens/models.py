@@ -48,6 +48,7 @@ _EMPTY = (
     "There are no models",
     "A model is made from timings, and takes the kernels that max-autotune would have timed.",
     (
+        Step("Train one", "app.go('train')", "From the timings in the store.", "T"),
         Step(
             "Import a model", "screen.import_model", "From a file that was written elsewhere.", "i"
         ),

@@ -12,7 +12,6 @@ from textual.widgets import Static, TabbedContent, TabPane
 from diode_app.actions import Action
 from diode_app.data.report_curves import curves, kinds, members
 from diode_app.data.report_view import (
-    SORTABLE,
     ReportView,
     environment_of,
     report_view,
@@ -24,9 +23,12 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
+from diode_app.screens.validate_columns import BAR, CASES, FIGURES, GROUPS, REPORTS
 from diode_app.screens.validate_new import NewValidationScreen, model_choices
 from diode_app.screens.validate_words import (
     NO_CONFIDENCE,
+    NO_REPORT,
+    NO_TIMINGS,
     confidence_table,
     headline,
     reliability,
@@ -38,77 +40,10 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Pick
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
-
-_FIGURES = (
-    Column("chooser", "who chooses"),
-    Column("geomean", "of best", right=True),
-    Column("p10", "p10", right=True),
-    Column("worst", "worst", right=True),
-    Column("within", "≤5 %", right=True),
-    Column("fifth", "top-5", right=True),
-    Column("speed", "speed", right=True),
-    Column("timed", "timed", right=True),
-    Column("problems", "problems", right=True),
-)
-_BAR = Column("bar", "of the best measured time", sortable=False)
-_GROUPS = (
-    Column("group", "group"),
-    Column("problems", "problems", right=True),
-    Column("ours", "A", right=True),
-    Column("theirs", "B", right=True),
-    Column("difference", "A − B", right=True),
-    Column("better", "A better", right=True),
-    Column("worse", "B better", right=True),
-    Column("p10", "A p10", right=True),
-    Column("their_p10", "B p10", right=True),
-    Column("within", "A ≤5 %", right=True),
-    Column("their_within", "B ≤5 %", right=True),
-)
-_CASES = (
-    Column("problem", "problem"),
-    Column("dtype", "dtype"),
-    Column("efficiency", "A", right=True),
-    Column("other", "B", right=True),
-    Column("difference", "A − B", right=True),
-    Column("sure", "sure", right=True),
-    Column("chosen", "chosen"),
-    Column("chosen_us", "µs", right=True),
-    Column("chosen_predicted_us", "pred.", right=True),
-    Column("best", "best"),
-    Column("best_us", "µs", right=True),
-    Column("best_predicted_us", "pred.", right=True),
-    Column("layout", "layout"),
-    Column("part", "part"),
-)
-_REPORTS = tuple(
-    Column(key, label, sortable=key in SORTABLE, right=right, state=key == "state")
-    for key, label, right in (
-        ("run", "run", True),
-        ("judged", "judged", False),
-        ("efficiency", "of best", True),
-        ("problems", "problems", True),
-        ("state", "state", False),
-        ("started", "started (UTC)", False),
-        ("tags", "tags", False),
-        ("note", "note", False),
-    )
-)
-_NO_TIMINGS = (
-    "There is nothing to judge a model on yet",
-    "A model is judged on timings that it has not learned from: import some, or collect them.",
-    (Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200."),),
-)
-_NO_REPORT = (
-    "No model has been judged yet",
-    "A validation has a model choose on problems that it has not learned from, and holds its "
-    "choices against ATen, max-autotune's, nvMatmulHeuristics' and others': how near to the best "
-    "measured kernel each comes, where it is worst, and whether the model knows how sure it is.",
-    (Step("Judge a model", "screen.new", "It is a run of some seconds.", "n"),),
-)
 
 
 class ValidateScreen(DiodeScreen):
@@ -165,7 +100,7 @@ class ValidateScreen(DiodeScreen):
         with TabbedContent(initial="tab-figures"):
             with TabPane("Figures", id="tab-figures"):
                 yield HeldTable(
-                    self.session, _FIGURES, what="choosers", sort="geomean", descending=True,
+                    self.session, FIGURES, what="choosers", sort="geomean", descending=True,
                     id="report-figures",
                 )  # fmt: skip
                 yield Plot(id="report-distribution")
@@ -175,11 +110,11 @@ class ValidateScreen(DiodeScreen):
                 yield Plot(id="report-curves")
             with TabPane("Groups", id="tab-groups"):
                 yield Static(id="groups-legend", classes="legend", markup=False)
-                yield HeldTable(self.session, _GROUPS, what="groups", id="report-groups")
+                yield HeldTable(self.session, GROUPS, what="groups", id="report-groups")
             with TabPane("Worst", id="tab-worst"):
                 yield Static(id="cases-legend", classes="legend", markup=False)
                 yield HeldTable(
-                    self.session, _CASES, what="cases", sort="efficiency", id="report-cases"
+                    self.session, CASES, what="cases", sort="efficiency", id="report-cases"
                 )
             with TabPane("How sure", id="tab-sure"), Horizontal():
                 yield Plot(NO_CONFIDENCE, id="report-reliability")
@@ -187,7 +122,7 @@ class ValidateScreen(DiodeScreen):
                     yield Static(id="report-confidence-text", markup=False)
             with TabPane("Reports", id="tab-reports"):
                 yield PagedTable(
-                    self.session, _REPORTS, reports_page, what="reports", sort="run",
+                    self.session, REPORTS, reports_page, what="reports", sort="run",
                     descending=True, filter_hint="state:done tag:paper started>2026-11",
                     id="report-list",
                 )  # fmt: skip
@@ -201,7 +136,7 @@ class ValidateScreen(DiodeScreen):
         super().on_resize()
         wide = self.app.size.width >= 120
         self.query_one("#report-figures", HeldTable).set_columns(
-            (*_FIGURES[:1], _BAR, *_FIGURES[1:]) if wide else _FIGURES
+            (*FIGURES[:1], BAR, *FIGURES[1:]) if wide else FIGURES
         )
 
     def reload(self) -> None:
@@ -227,21 +162,18 @@ class ValidateScreen(DiodeScreen):
     def show(self, snapshot: ReportView) -> None:
         before, self._view = self._view, snapshot
         report = snapshot.report
-        panel = self.query_one("#report-none", EmptyState)
-        if panel.display is (report is not None):
-            panel.display = report is None
+        if before is None or (before.report is None) is not (report is None):
+            self.query_one("#report-none").display = report is None
             tabs = self.query_one(TabbedContent)
             tabs.display = report is not None
             if report is not None:
                 self._tab(tabs.active)
+        self.put("#report-title", headline(snapshot))
+        self.put("#report-says", seen(snapshot))
         if report is None:
-            self.put("#report-title", "")
-            self.put("#report-says", seen(snapshot))
-            title, sentence, steps = _NO_REPORT if snapshot.timings else _NO_TIMINGS
+            title, sentence, steps = NO_REPORT if snapshot.timings else NO_TIMINGS
             self.call_next(self._advise, title, snapshot.why or sentence, steps)
             return
-        self.put("#report-title", headline(report, snapshot.against))
-        self.put("#report-says", seen(snapshot))
         if before is not None and before.cases is snapshot.cases:
             return
         self.query_one("#report-figures", HeldTable).hold(snapshot.figures)
@@ -256,7 +188,8 @@ class ValidateScreen(DiodeScreen):
 
     async def _advise(self, title: str, sentence: str, steps: Sequence[Step]) -> None:
         await self.query_one("#report-none", EmptyState).tell(title, sentence, steps)
-        self.query("#report-none Button").first().focus()
+        if self.focused is None or not self.focused.is_on_screen:
+            self.query("#report-none Button").first().focus()
 
     @property
     def _legend(self) -> str:

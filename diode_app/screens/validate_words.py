@@ -6,8 +6,9 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.data.report_view import ReportView, judged
-from diode_app.data.reports import Other, Report
+from diode_app.data.reports import Report
 from diode_app.widgets.badge import badge
+from diode_app.widgets.empty import Step
 from diode_app.widgets.plot import Line, Lines
 
 _SEEN = {
@@ -19,20 +20,34 @@ NO_CONFIDENCE = (
     "What was judged does not say how sure it is. Models that are trained now tell how probable it "
     "is that their choice is within 5 % of the best."
 )
+NO_TIMINGS = (
+    "There is nothing to judge a model on yet",
+    "A model is judged on timings that it has not learned from: import some, or collect them.",
+    (Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200."),),
+)
+NO_REPORT = (
+    "No model has been judged yet",
+    "A validation has a model choose on problems that it has not learned from, and holds its "
+    "choices against ATen, max-autotune's, nvMatmulHeuristics' and others': how near to the best "
+    "measured kernel each comes, where it is worst, and whether the model knows how sure it is.",
+    (Step("Judge a model", "screen.new", "It is a run of some seconds.", "n"),),
+)
 _EXACT = "exact"  # the line on which a confidence is what happens
 
 
-def headline(report: Report, against: Other | None) -> Content:
+def headline(view: ReportView) -> Content:
     """The model's figure, and that of the one that it is held against."""
-    figures = {chooser.name: chooser for chooser in report.choosers}
-    ours = figures.get(report.model)
+    report, against = view.report, view.against
+    if report is None:
+        return Content()
+    figures = {row.key: row.record for row in view.figures}
     words: list[str | tuple[str, str]] = [(report.model, "bold")]
-    if ours is not None:
-        words += [" takes kernels that reach ", (f"{ours.geomean:.3f}", "bold $primary"),
+    if (ours := figures.get(report.model)) is not None:
+        words += [" takes kernels that reach ", (f"{ours['geomean']:.3f}", "bold $primary"),
                   " of the best"]  # fmt: skip
     if against is not None and (theirs := figures.get(against.name)) is not None:
-        timed = f" (timing {theirs.timed:.0f})" if theirs.timed else ""
-        words.append((f"; {theirs.name} {theirs.geomean:.3f}{timed}", "$text-muted"))
+        timed = f" (timing {theirs['timed']:.0f})" if theirs["timed"] else ""
+        words.append((f"; {against.name} {theirs['geomean']:.3f}{timed}", "$text-muted"))
     return Content.assemble(*words)
 
 

@@ -275,7 +275,8 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
         tmp_path / "tuned",
         type(artifact.manifest)(
             "tuned", "network", H200, artifact.manifest.coverage,
-            Data(("e" * 32,), ("import 1", "collect 9"), 5, 40, (), artifact.manifest.identity),
+            Data(("e" * 32,), ("import 1", "collect 1", "collect 9"), 5, 40,
+                 base=artifact.manifest.identity),
             ("2.13.0",), ("3.7.1",),
         ),
         artifact.members,
@@ -285,6 +286,9 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
     run = store.start_run("train", {})
     store.set_result(run, {"model": "tuned@1", "identity": tuned.manifest.identity})
     store.finish_run(run, "done", "registered as tuned@1")
+    later = store.start_run("train", {})
+    store.set_result(later, {"model": "tuned@10", "identity": tuned.manifest.identity})
+    store.finish_run(later, "done", "registered as tuned@10")
     app = make_app()
     async with app.run_test(size=(140, 40)) as pilot:
         await open_models(pilot)
@@ -298,7 +302,8 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
             f"run:{run}", f"model:{plain.folder}",
             'data:gpu:"NVIDIA H200" torch:"2.13.0" triton:"3.7.1"', "run:1",
         ]  # fmt: skip
-        assert "collect 9, of another store" in text_of(app)
+        for other in ("collect 1", "collect 9"):
+            assert f"{other}, of another store" in text_of(app)
 
         async def follow(place: int) -> None:
             table = app.screen.query_one(DataTable)

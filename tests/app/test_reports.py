@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from diode_app.data.report_curves import curves, kinds
+from diode_app.data.report_rows import group_rows
 from diode_app.data.report_view import report_view
-from diode_app.data.reports import NoReportError, report_of
+from diode_app.data.reports import NoReportError, Other, report_of
 from diode_engine import paths
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current
@@ -60,6 +61,25 @@ def test_figures_and_groups_are_those_of_the_report(timed, model):
     assert everything["better"] == better
     assert everything["theirs"] == pytest.approx(report.row(DEFAULT).top[1].geomean)
     assert report_view(timed, None, None, view).cases is view.cases  # not read again
+
+
+def test_who_is_better_and_who_is_near_the_best(timed, model):
+    """By more than 1 %, and within 5 %; ATen counts where another chooser says nothing."""
+    run, _ = judge(timed, model)
+    report = report_of(timed, run)
+    pairs = ((0.905, 0.9), (0.96, 0.9), (0.7, 0.9), (0.9, None))
+    cases = tuple(
+        dataclasses.replace(
+            case, efficiency=ours,
+            others={ATEN: 0.5} if theirs is None else {ATEN: 0.5, DEFAULT: theirs},
+        )
+        for case, (ours, theirs) in zip(report.cases, pairs, strict=False)
+    )  # fmt: skip
+    report = dataclasses.replace(report, cases=cases)
+    row = group_rows(report, Other(DEFAULT, report.of(DEFAULT)))[0].record
+    assert (row["problems"], row["better"], row["worse"]) == (4, 2, 1)
+    assert row["within"] == 0.25
+    assert row["theirs"] == pytest.approx((0.9**3 * 0.5) ** 0.25)
 
 
 def test_curves_tell_the_share_within(timed, model):
