@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
+from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
+from diode_app.data.training_result import TrainingResult, training_result
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
-Curves = Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
 LOG_BYTES = 256 * 1024  # of a log that are shown
 
 
@@ -42,7 +43,10 @@ class RunView:
     failures: Mapping[str, int]
     gpus: tuple[Gpu, ...]
     facts: tuple[tuple[str, str], ...]
+    says: str  # what it is at, and how well it does
     curves: Curves
+    baseline: tuple[int, Curves] | None = None  # a pinned training and its curves
+    trained: TrainingResult | None = None
 
     @property
     def command(self) -> str | None:
@@ -50,7 +54,7 @@ class RunView:
         return None if run.command is None else shlex.join(run.command)
 
 
-def view(status: Status, curves: Curves | None = None) -> RunView:
+def view(status: Status) -> RunView:
     progress = status.run.progress or {}
     return RunView(
         status=status,
@@ -60,20 +64,46 @@ def view(status: Status, curves: Curves | None = None) -> RunView:
         failures=dict(progress.get("failures") or {}),
         gpus=_gpus(progress),
         facts=tuple(_facts(status)),
-        curves={} if curves is None else curves,
+        says=_says(status),
+        curves=samples(progress),
     )
 
 
-def run_view(store: Store, run: int) -> RunView:
+def _says(status: Status) -> str:
+    run, progress = status.run, status.run.progress or {}
+    if run.kind == "train" and "member" in progress and not status.state.ended:
+        return (
+            f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
+            f"{text.number(_number(progress.get('efficiency')), 3)}"
+        )
+    words = []
+    if (problems := progress.get("problems")) is not None and run.kind == "collect":
+        words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
+        for name, label in (
+            ("problems_refused", "refused"), ("problems_elsewhere", "left to another collection"),
+            ("workers_lost", "lost workers"),
+        ):  # fmt: skip
+            if count := progress.get(name):
+                words.append(f"{count:,} {label}")
+    if rate := _number(progress.get("rate")):
+        words.append(f"{rate:.3g} timings/s")
+    return " · ".join(words)
+
+
+def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
+    from diode_app.data.trainings import baseline_of
     from diode_engine.runs import look
     from diode_engine.store.query import run_contents
 
-    curves = {
-        name: (tuple(steps.tolist()), tuple(values.tolist()))
-        for name, (steps, values) in store.curves(run).items()
-    }
-    seen = view(look(store, run), curves)
+    seen = view(look(store, run))
+    seen = replace(seen, curves={**seen.curves, **curves.read(store, run)})
+    if seen.status.run.kind == "train":
+        pinned = baseline_of(store)
+        if pinned is not None and pinned != run:
+            seen = replace(seen, baseline=(pinned, curves.read(store, pinned)))
+        if seen.status.state == "done":
+            seen = replace(seen, trained=training_result(store.result(run)))
     contents = run_contents(store, run)
     if not contents.timings:
         return seen

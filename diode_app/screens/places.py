@@ -43,6 +43,7 @@ PLACES = (
     Place("collect", "C", "Collect", "Collect", "diode_app.screens.collect:CollectScreen"),
     Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
     Place("ask", "W", "What?", "What would it choose?", "diode_app.screens.ask:AskScreen"),
+    Place("train", "T", "Train", "Train", "diode_app.screens.train:TrainScreen"),
     Place("validate", "V", "Validate", "Validate", "diode_app.screens.validate:ValidateScreen"),
     Place("models", "M", "Models", "Models", "diode_app.screens.models:ModelsScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
@@ -52,6 +53,7 @@ PLACES = (
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
     "diode_app.screens.run:RunScreen",
+    "diode_app.screens.trainings:TrainingsScreen",
     "diode_app.screens.problem:ProblemScreen",
     "diode_app.screens.space_map:SpaceMapScreen",
     "diode_app.screens.validate_new:NewValidationScreen",

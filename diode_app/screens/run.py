@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,17 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.runs import Curves, Gpu, RunView, run_view
+from diode_app.data.curves import CurveReader, kinds, series_of, thinned
+from diode_app.data.runs import Gpu, RunView, run_view
+from diode_app.data.threads import in_thread
+from diode_app.data.trainings import pin
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.meter import Meter
 from diode_app.widgets.plot import Line, Lines, Plot
+from diode_app.widgets.training_result import TrainingResultPage
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -33,10 +38,18 @@ class RunScreen(RunActions):
     MODE = "runs"
     HELP_TITLE = "A run"
     ACTIONS = (
-        Action("run.back", "escape", "Back", "To the list of runs."),
-        *RUN_ACTIONS,
+        Action("run.back", "escape", "Back", "To where this page was opened."),
+        Action("run.model", "m", "Model", "The page of the model that came of it.",
+               "diode-engine models show {model}"),
+        Action("run.validate", "w", "Validate", "Judge the model that came of it.",
+               "diode-engine validate --model={model} --store={store}"),
+        Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
-        Action("run.curves", "v", "Next curves", "Another kind of curve.", footer=False),
+        Action("run.pin", "p", "Pin", "Compare other trainings with this one, or not: it has the "
+               "tag baseline.", "diode-engine runs tag {run} baseline --store={store}"),
+        # The footer has no room for notes here; the list has them.
+        *(replace(a, footer=a.footer and a.name not in ("tag", "note")) for a in RUN_ACTIONS),
+        Action("run.result", "u", "Result", "What came of it.", footer=False),
         Action("run.follow", "f", "Follow", "Show the log.",
                "diode-engine runs follow {run} --store={store}", footer=False),
         Action("run.show", "i", "Facts", "All that is known of it.",
@@ -49,6 +62,7 @@ class RunScreen(RunActions):
         TabbedContent { height: 1fr; }
         TabPane { padding: 0; }
         #run-gpus { height: auto; }
+        #run-failed { height: auto; padding: 0 1; color: $text-warning; display: none; }
     }
     """
 
@@ -57,7 +71,8 @@ class RunScreen(RunActions):
         self._run = run
         self._view: RunView | None = None
         self._log_scale = False
-        self._group: str | None = None
+        self._kind: str | None = None
+        self._curves = CurveReader()
 
     @property
     def run(self) -> int:
@@ -67,8 +82,11 @@ class RunScreen(RunActions):
         yield Static(f"Run {self._run}", id="run-title")
         yield Static(id="run-command", markup=False)
         yield Meter("done", id="run-progress")
+        yield Static(id="run-failed", markup=False)
         yield VerticalGroup(id="run-gpus")
         with TabbedContent(initial="tab-curves"):
+            with TabPane("Result", id="tab-result"), VerticalScroll():
+                yield TrainingResultPage()
             with TabPane("Curves", id="tab-curves"):
                 yield Plot("This run has drawn no curves.")
             with TabPane("Log", id="tab-log"):
@@ -76,16 +94,25 @@ class RunScreen(RunActions):
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
                 yield Static(id="run-facts", markup=False)
 
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(TabbedContent).hide_tab("tab-result")
+
     def reader(self) -> Callable[[Store], RunView]:
-        run = self._run
-        return lambda store: run_view(store, run)
+        run, curves = self._run, self._curves
+        return lambda store: run_view(store, run, curves)
 
     def values(self) -> Mapping[str, object]:
         command = None if self._view is None else self._view.status.run.command
-        return {"run": self._run, "command": command}
+        trained = None if self._view is None else self._view.trained
+        return {
+            "run": self._run,
+            "command": command,
+            "model": None if trained is None else trained.model,
+        }
 
     def show(self, snapshot: RunView) -> None:
-        self._view = snapshot
+        before, self._view = self._view, snapshot
         status = snapshot.status
         run = status.run
         why = status.why or run.message
@@ -99,24 +126,35 @@ class RunScreen(RunActions):
         )
         command = snapshot.command
         self.put("#run-command", "" if command is None else f"$ {command}")
-        rate = "" if not snapshot.rate else f"{snapshot.rate:.3g} timings/s  "
-        left = (
-            "" if snapshot.left_seconds is None else f"{text.seconds(snapshot.left_seconds)} left"
+        left = snapshot.left_seconds
+        words = ["" if left is None else f"{text.seconds(left)} left", snapshot.says]
+        done = snapshot.fraction
+        self.query_one("#run-progress", Meter).show(
+            done, "" if done is None else f"{100 * done:.0f} %", " · ".join(filter(None, words))
         )
         failed = text.pairs(snapshot.failures)
-        done = snapshot.fraction
-        self.query_one(Meter).show(
-            done,
-            "" if done is None else f"{100 * done:.0f} %",
-            f"{rate}{left}" + (f"  failed: {failed}" if failed else ""),
-        )
+        self.put("#run-failed", f"failed: {failed}" if failed else "")
+        self.query_one("#run-failed").display = bool(failed)
         self._show_gpus(snapshot.gpus)
+        self._show_result(before)
+        if before is None or before.trained != snapshot.trained:
+            self.refresh_bindings()  # some actions are for what came of a training
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
         width = max((len(name) for name, _ in snapshot.facts), default=0)
         self.put(
             "#run-facts", "\n".join(f"{name:<{width}}  {value}" for name, value in snapshot.facts)
         )
+
+    def _show_result(self, before: RunView | None) -> None:
+        assert self._view is not None
+        trained = self._view.trained
+        if trained is None or (before is not None and before.trained == trained):
+            return
+        tabs = self.query_one(TabbedContent)
+        self.query_one(TrainingResultPage).show(trained)
+        tabs.show_tab("tab-result")
+        tabs.active = "tab-result"
 
     def _show_gpus(self, gpus: tuple[Gpu, ...]) -> None:
         group = self.query_one("#run-gpus", VerticalGroup)
@@ -141,22 +179,40 @@ class RunScreen(RunActions):
             )
 
     def _draw(self) -> None:
-        if self._view is None:
+        view = self._view
+        if view is None:
             return
-        groups = _groups(self._view.curves)
-        if self._group not in groups:
-            self._group = next(iter(groups), None)
-        names = groups.get(self._group or "", [])
+        found = kinds(view.curves)
+        if self._kind not in found:
+            self._kind = next(iter(found), None)
+        own = [s for s in map(series_of, view.curves) if s.kind == self._kind and not s.of_fit]
+        lines = []
+        for owner, curves in ((None, view.curves), view.baseline or (None, {})):
+            for name, points in curves.items():
+                series = series_of(name)
+                if series.kind == self._kind:
+                    whose = series.member if owner is None else f"{series.member}, pinned {owner}"
+                    # Several strong ones could not be told apart.
+                    strong = owner is None and view.baseline is not None and own == [series]
+                    lines.append(Line(whose, *thinned(points), strong=strong))
         self.query_one(Plot).show(
             Lines(
-                [Line(name, *self._view.curves[name]) for name in names],
-                title=self._group or "",
-                x_label="step",
+                lines,
+                title=self._kind or "",
+                x_label="seconds" if view.status.run.kind == "collect" else "epoch or round",
                 log_y=self._log_scale,
             )
         )
 
     # Actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        view = self._view
+        if action in ("model", "validate", "result"):
+            return view is not None and view.trained is not None
+        if action == "pin":
+            return view is not None and view.status.run.kind == "train"
+        return True
 
     def action_back(self) -> None:
         self.dismiss()
@@ -166,11 +222,13 @@ class RunScreen(RunActions):
         self._draw()
 
     def action_curves(self) -> None:
-        groups = list(_groups(self._view.curves if self._view else {}))
-        if groups:
-            at = groups.index(self._group) if self._group in groups else -1
-            self._group = groups[(at + 1) % len(groups)]
+        found = kinds(self._view.curves if self._view else ())
+        tabs = self.query_one(TabbedContent)
+        if found and tabs.active == "tab-curves":
+            at = found.index(self._kind) if self._kind in found else -1
+            self._kind = found[(at + 1) % len(found)]
             self._draw()
+        tabs.active = "tab-curves"
 
     def action_follow(self) -> None:
         self.query_one(TabbedContent).active = "tab-log"
@@ -178,11 +236,36 @@ class RunScreen(RunActions):
     def action_show(self) -> None:
         self.query_one(TabbedContent).active = "tab-facts"
 
+    def action_result(self) -> None:
+        self.query_one(TabbedContent).active = "tab-result"
 
-def _groups(curves: Curves) -> dict[str, list[str]]:
-    """The curves that share an axis: those whose names end alike, such as `network/loss` and
-    `trees/loss`."""
-    groups: dict[str, list[str]] = {}
-    for name in curves:
-        groups.setdefault(name.rpartition("/")[2], []).append(name)
-    return groups
+    def action_pin(self) -> None:
+        async def pinned() -> str:
+            if await self.session.source.write(lambda store: pin(store, self._run)):
+                return f"Run {self._run} is what others are compared with."
+            return f"Run {self._run} is pinned no more."
+
+        self.act(pinned, f"pins run {self._run}")
+
+    def action_model(self) -> None:
+        from diode_app.screens.model import ModelScreen  # whose lineage leads to runs
+
+        assert self._view is not None
+        assert self._view.trained is not None
+        self.app.push_screen(ModelScreen(self.session, self._view.trained.folder))
+
+    def action_validate(self) -> None:
+        from diode_app.screens.validate_new import NewValidationScreen, model_choices
+
+        assert self._view is not None
+        assert self._view.trained is not None
+        model = self._view.trained.model
+
+        async def ask() -> None:
+            choices = await in_thread(model_choices, "models")
+            screen = NewValidationScreen(self.session, choices)
+            await self.app.push_screen(screen)
+            if model in choices:
+                screen.form.field("model").value = model
+
+        self.act(ask, f"judges {model}")

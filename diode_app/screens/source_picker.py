@@ -29,7 +29,7 @@ class SourcePicker(Actions, ModalScreen[str | None]):
         .title { text-style: bold; }
         Horizontal { height: 1; }
         Choices { width: 18; }
-        #meaning { height: 3; margin-top: 1; }
+        #meaning { height: 3; }
         #sources-keys { color: $text-muted; }
     }
     """
@@ -56,10 +56,10 @@ class SourcePicker(Actions, ModalScreen[str | None]):
                         )
             yield Static(id="meaning", markup=False)
             yield Static(
-                "Tab goes on, Space chooses, Enter takes them; none is a mix of the first four.",
+                "Tab goes on, Space chooses; none is a mix of the first four.",
                 id="sources-keys",
             )
-            yield Button("Use these", compact=True)
+            yield Button("Use these (Enter)", compact=True)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         row = event.widget.parent

@@ -121,12 +121,13 @@ async def test_curves_of_one_kind_share_an_axis(make_app, store):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await open_run(pilot, run)
-        assert "trees/efficiency" in text_of(app)
+        assert "trees" in text_of(app)
+        assert "network" in text_of(app)
         assert "loss" not in text_of(app)
         await pilot.press("v")
         await settled(pilot)
         assert "loss" in text_of(app)
-        assert "trees/efficiency" not in text_of(app)
+        assert "trees" not in text_of(app)
         store.add_points(run, "network/loss", [(10, float("nan")), (11, -1.0)])
         await pilot.press("l")  # nothing at or below zero, nothing that is not a number
         await looked(pilot)

@@ -1,0 +1,101 @@
+"""The curves of runs: read as they grow, and sorted by what is on their axes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+Points = tuple[tuple[float, ...], tuple[float, ...]]  # xs, ys
+Curves = Mapping[str, Points]  # by series
+MOST_POINTS = 240  # of a curve that are drawn: a terminal has no more columns
+
+_FOLD = re.compile(r",? ?fold \d+ of \d+")
+# What a series' last word means, the first kind first.
+_KINDS = {
+    "efficiency": "efficiency on problems not fitted to",
+    "objective": "loss",
+    "train_objective": "loss",
+    "log_rmse": "error of the logarithm of times",
+}
+_ORDER = tuple(dict.fromkeys(_KINDS.values()))
+
+
+@dataclass(frozen=True)
+class Series:
+    """What a curve is of: the kind of its values, and whose they are, such as a member of a
+    model. `of_fit` it is on the problems that were fitted to."""
+
+    kind: str
+    member: str
+    of_fit: bool = False
+
+
+def series_of(name: str) -> Series:
+    """Such as `network-1/train_objective`."""
+    member, _, last = name.rpartition("/")
+    kind = _KINDS.get(last, last)
+    if member == "search":
+        return Series("efficiency of the search's trials", "trials")
+    if _FOLD.search(member):
+        kind = f"{kind}, on folds to learn how sure it is"
+    if last == "train_objective":
+        return Series(kind, f"{member} (fitted to)", of_fit=True)
+    return Series(kind, member)
+
+
+def kinds(names: Iterable[str]) -> list[str]:
+    """The kinds of these series, the usual ones first, folds last."""
+    found = dict.fromkeys(series_of(name).kind for name in names)
+    return sorted(found, key=lambda kind: (", on folds" in kind, _place(kind), kind))
+
+
+def _place(kind: str) -> int:
+    plain = kind.partition(", on folds")[0]
+    return _ORDER.index(plain) if plain in _ORDER else len(_ORDER)
+
+
+def thinned(points: Points, most: int = MOST_POINTS) -> Points:
+    """At most so many of the points and the last one, evenly."""
+    xs, ys = points
+    step = -(-len(xs) // most)
+    if step <= 1:
+        return points
+    places = range(len(xs) - 1, -1, -step)[::-1]
+    return tuple(xs[i] for i in places), tuple(ys[i] for i in places)
+
+
+class CurveReader:
+    """Reads the curves of runs, and of those that it has met only what is new. For one thread at
+    a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[str, Points]] = {}
+
+    def read(self, store: Store, run: int) -> Curves:
+        """Raises NoSuchRunError where there is none."""
+        known = self._known.setdefault(run, {})
+        after = {name: xs[-1] for name, (xs, _) in known.items()}
+        for name, (steps, values) in store.curves(run, after=after).items():
+            xs, ys = known.get(name, ((), ()))
+            known[name] = (*xs, *steps.tolist()), (*ys, *values.tolist())
+        return dict(known)
+
+
+def samples(progress: Mapping[str, Any]) -> Curves:
+    """The course of a collection's GPUs, from its progress: clock, temperature and power by
+    seconds; without what is not known."""
+    found: dict[str, Points] = {}
+    gpus = progress.get("gpus")
+    for number, gpu in (gpus if isinstance(gpus, Mapping) else {}).items():
+        rows: Sequence[Sequence[float | None]] = gpu.get("samples") or ()
+        for place, what in ((2, "temperature, °C"), (1, "clock, MHz"), (3, "power, W")):
+            known = [(row[0], row[place]) for row in rows if row[place] is not None]
+            if known:
+                xs, ys = zip(*known, strict=True)
+                found[f"GPU {number}/{what}"] = tuple(map(float, xs)), tuple(map(float, ys))
+    return found

@@ -1,0 +1,218 @@
+"""A training before it starts: the options that a person chose, and the data that it would learn
+from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diode_engine.errors import DiodeError, QueryError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+    from diode_engine.table import TimingTable
+
+FAMILIES = ("ensemble", "trees", "network", "distilled")
+RANKINGS = ("listwise", "regret", "pairwise", "none")
+HELD_OUT, NOTHING = "a fifth", "nothing"  # what is held out of what the registered model learns
+# The values of the form's fields where a person has changed nothing.
+USUAL = {
+    "query": "", "dataset": "", "hardware": "", "fine_tune": "", "family": "ensemble", "name": "",
+    "all": HELD_OUT, "default": "", "search": "", "seed": "0", "hidden": "", "layers": "",
+    "epochs": "", "batch_size": "", "learning_rate": "", "weight_decay": "", "patience": "",
+    "ranking": RANKINGS[0], "rounds": "", "depth": "",
+}  # fmt: skip
+OF_NETWORKS = ("hidden", "layers", "epochs", "batch_size", "learning_rate", "weight_decay",
+               "patience", "ranking")  # fmt: skip
+OF_TREES = ("rounds", "depth")
+
+
+def fields_of(values: Mapping[str, str]) -> set[str]:
+    """The names of the fields that mean something beside the others' values."""
+    family = values["family"]
+    left = set(USUAL)
+    if values["fine_tune"].strip():
+        left -= {"family", "search", *OF_TREES}
+    elif family == "trees":
+        left -= set(OF_NETWORKS)
+    elif family == "network":
+        left -= set(OF_TREES)
+    if values["dataset"].strip():
+        left -= {"query"}
+    return left
+
+
+def spec_of(values: Mapping[str, str]) -> dict[str, Any]:
+    """The options of `diode-engine train` for the fields' values; what is as usual is left out."""
+    spec: dict[str, Any] = {}
+    for name, value in values.items():
+        if value == USUAL[name]:
+            continue
+        if name == "dataset":
+            value = _path(value)
+        spec[name] = True if name in ("all", "default") else value
+    return spec
+
+
+def _path(given: str) -> str:
+    return str(Path(given).expanduser().absolute())
+
+
+@dataclass(frozen=True)
+class Part:
+    """Timings of one GPU with one version of torch; a model is made from one such part."""
+
+    gpu: str
+    torch: str
+    problems: int
+    timings: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training would learn from: the largest part of the chosen GPU, and what is left
+    out. `chosen` is None where there is nothing, or a GPU has still to be chosen."""
+
+    gpus: tuple[str, ...]
+    chosen: Part | None
+    left_out: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The data, the registered models, the usual hyper-parameters as texts by field; or sentences
+    for the fields with mistakes."""
+
+    data: TrainingData
+    models: tuple[str, ...]
+    known: Mapping[str, list[str]]  # values of fields that filter queries name
+    usual: Mapping[str, str]
+    mistakes: Mapping[str, str]
+
+
+def planned(store: Store, values: Mapping[str, str]) -> Planned:
+    """For values that the fields have found right. Without torch."""
+    from diode_engine.models.artifact import check_name
+    from diode_engine.store.query import known_values
+
+    mistakes: dict[str, str] = {}
+    parts: tuple[Part, ...] = ()
+    if values["dataset"]:
+        try:
+            file = Path(_path(values["dataset"]))
+            parts = _in_file(file, file.stat().st_mtime_ns)
+        except OSError as error:
+            mistakes["dataset"] = f"{error.filename}: {error.strerror}."
+        except DiodeError as error:
+            mistakes["dataset"] = str(error)
+    else:
+        try:
+            parts = _in_store(store, values["query"])
+        except QueryError as error:
+            mistakes["query"] = str(error)
+    source = "dataset" if values["dataset"] else "query"
+    data = _chosen(parts, values["hardware"])
+    if source not in mistakes:
+        if not parts:
+            mistakes[source] = "There are no timings of such problems."
+        elif data.chosen is not None and data.chosen.problems < (least := _least()):
+            mistakes[source] = (
+                f"{data.chosen.problems:,} problems are too few to learn from and to judge by; it "
+                f"takes {least} at least, and hundreds for a good model."
+            )
+    models, why = _base(values["fine_tune"], data.chosen)
+    if why is not None:
+        mistakes["fine_tune"] = why
+    if values["name"]:
+        try:
+            check_name(values["name"])
+        except DiodeError as error:
+            mistakes["name"] = str(error)
+    usual = _usual(tuned=bool(values["fine_tune"]))
+    return Planned(data, models, known_values(store), usual, mistakes)
+
+
+def _least() -> int:
+    """With fewer problems no training comes to its end, however they are split."""
+    from diode_engine.training.fit import LEAST_FITTED, LEAST_WATCHED
+    from diode_engine.training.train import LEAST_HELD_OUT
+
+    return LEAST_FITTED + LEAST_WATCHED + LEAST_HELD_OUT
+
+
+def _in_store(store: Store, query: str) -> tuple[Part, ...]:
+    from diode_engine.store.query import statistics
+
+    return tuple(
+        Part(group.values[0], group.values[1], group.problems, group.timings, group.failed)
+        for group in statistics(store, query, by=("gpu", "torch"))
+    )
+
+
+@lru_cache(maxsize=2)  # while a person changes other fields
+def _in_file(path: Path, _changed: int) -> tuple[Part, ...]:
+    import numpy as np
+
+    from diode_engine.store.transfer import read_dataset
+
+    table: TimingTable = read_dataset(path)
+    parts = []
+    for i, environment in enumerate(table.environments):
+        rows = table.environment == i
+        parts.append(
+            Part(
+                environment.hardware.name, environment.torch,
+                problems=len(np.unique(table.problem[rows])),
+                timings=int(rows.sum()),
+                failed=int((table.failure[rows] != 0).sum()),
+            )
+        )  # fmt: skip
+    return tuple(part for part in parts if part.timings)
+
+
+def _chosen(parts: tuple[Part, ...], gpu: str) -> TrainingData:
+    gpus = tuple(dict.fromkeys(part.gpu for part in parts))
+    if len(gpus) == 1:
+        gpu = gpus[0]
+    of_gpu = sorted((part for part in parts if part.gpu == gpu), key=lambda part: -part.timings)
+    chosen = of_gpu[0] if of_gpu else None
+    return TrainingData(gpus, chosen, tuple(part for part in parts if part is not chosen))
+
+
+def _base(reference: str, data: Part | None) -> tuple[tuple[str, ...], str | None]:
+    """The registered models, and what is wrong with the one to tune."""
+    from diode_engine import registry
+
+    models = tuple(dict.fromkeys(model.reference for model in registry.list_models()))
+    if not reference:
+        return models, None
+    try:
+        hardware = registry.resolve(reference).manifest.hardware
+    except DiodeError as error:
+        return models, str(error)
+    if data is not None and not hardware.is_called(data.gpu):
+        return models, f"It was made for {hardware.name}; these timings are of {data.gpu}."
+    return models, None
+
+
+def _usual(*, tuned: bool) -> Mapping[str, str]:
+    from diode_engine.training.fit import Settings
+
+    settings = Settings()
+    network, trees = settings.distilled if tuned else settings.network, settings.trees
+    hidden = ", ".join(map(str, network.hidden))
+    return {
+        "hidden": hidden,
+        "layers": str(len(network.hidden)),
+        "epochs": str(network.epochs),
+        "batch_size": f"{network.problems * network.rows:,}",
+        "learning_rate": str(network.learning_rate),
+        "weight_decay": str(network.weight_decay),
+        "patience": str(network.patience),
+        "rounds": str(trees.rounds),
+        "depth": str(trees.max_depth),
+    }

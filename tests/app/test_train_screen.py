@@ -1,0 +1,441 @@
+"""Train: a form that follows the data, real trainings, and their curves over each other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from textual.widgets import DataTable, Input, TabbedContent
+
+from diode_app.data.curves import CurveReader, kinds, samples, series_of, thinned
+from diode_app.data.training import FAMILIES, RANKINGS, USUAL, fields_of, planned, spec_of
+from diode_app.data.training_result import training_result
+from diode_app.screens.run import RunScreen
+from diode_app.screens.trainings import TrainingsScreen
+from diode_app.widgets.modals import Confirm, Problem
+from diode_app.widgets.plot import Plot
+from diode_engine.cli.train import train as command
+from diode_engine.hardware import H200
+from diode_engine.runs.process import current
+from diode_engine.store import RunState, Store, write_dataset
+from diode_engine.table import TimingTable
+from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
+from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
+from tests.training.conftest import make_timings
+
+SMALL = {"family": "trees", "rounds": "4", "depth": "3", "name": "small"}
+
+
+@pytest.fixture(autouse=True)
+def registry(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    store.import_table(make_timings(40), key="x", spec={})
+    return store
+
+
+async def open_form(pilot) -> None:
+    await started(pilot)
+    await pilot.press("T")
+    await settled(pilot)
+
+
+# The data and the command
+
+
+def test_the_fields_offer_what_the_command_takes():
+    options = {parameter.opts[0].removeprefix("--").replace("-", "_"): parameter
+               for parameter in command.params}  # fmt: skip
+    assert set(USUAL) <= set(options)
+    assert set(FAMILIES) == set(ENGINE_FAMILIES) == set(options["family"].type.choices)
+    assert set(RANKINGS) == set(options["ranking"].type.choices)
+
+
+@pytest.mark.parametrize(
+    ("change", "without"),
+    [
+        ({}, set()),
+        ({"family": "trees"}, {"hidden", "epochs", "ranking"}),
+        ({"family": "network"}, {"rounds", "depth"}),
+        ({"fine_tune": "gemm@1"}, {"family", "search", "rounds"}),
+        ({"dataset": "x.json"}, {"query"}),
+    ],
+)
+def test_fields_without_a_meaning_are_gone(change, without):
+    assert not without & fields_of({**USUAL, **change})
+    assert "seed" in fields_of({**USUAL, **change})
+
+
+def test_only_what_is_not_as_usual_is_an_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert spec_of(USUAL) == {}
+    changed = {**USUAL, "all": "nothing", "default": "yes", "dataset": "x.json", "epochs": "3"}
+    assert spec_of(changed) == {
+        "all": True, "default": True, "dataset": str(tmp_path / "x.json"), "epochs": "3"
+    }  # fmt: skip
+
+
+def test_what_a_training_would_learn_from(filled):
+    found = planned(filled, USUAL)
+    assert found.mistakes == {}
+    assert found.data.chosen.problems == 40
+    assert found.data.chosen.timings == filled.stats().timings
+    assert found.usual["rounds"] == "700"
+    assert "gemm@1" in found.models
+    assert planned(filled, {**USUAL, "query": "m<0"}).mistakes["query"].startswith("There are no")
+    assert "no field wings" in planned(filled, {**USUAL, "query": "wings:2"}).mistakes["query"]
+    assert (
+        "no model gone@1" in planned(filled, {**USUAL, "fine_tune": "gone@1"}).mistakes["fine_tune"]
+    )
+    assert "cannot name" in planned(filled, {**USUAL, "name": "A b"}).mistakes["name"]
+
+
+def test_too_few_problems_are_told_before_it_starts(store):
+    store.import_table(make_timings(5), key="x", spec={})
+    assert "5 problems are too few" in planned(store, USUAL).mistakes["query"]
+
+
+def test_one_gpu_of_several_is_chosen_and_the_rest_left_out(store):
+    store.import_table(make_timings(40), key="x", spec={})
+    store.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
+    found = planned(store, USUAL).data
+    assert found.chosen is None
+    assert len(found.gpus) == 2
+    found = planned(store, {**USUAL, "hardware": "NVIDIA A100"}).data
+    assert found.chosen.torch == "2.10.0"
+    assert [part.gpu for part in found.left_out] == [H200.name]
+
+
+def _on(gpu: str, torch: str) -> TimingTable:
+    table = make_timings(30)
+    (environment,) = table.environments
+    hardware = replace(environment.hardware, name=gpu)
+    return replace(table, environments=(replace(environment, hardware=hardware, torch=torch),))
+
+
+def test_a_file_in_place_of_the_store(filled, tmp_path):
+    file = tmp_path / "few.msgpack"
+    write_dataset(make_timings(20), file)
+    found = planned(filled, {**USUAL, "dataset": str(file)})
+    assert found.data.chosen.problems == 20
+    file.write_bytes(b"no dataset")
+    assert "dataset" in planned(filled, {**USUAL, "dataset": str(file)}).mistakes
+    assert "dataset" in planned(filled, {**USUAL, "dataset": "gone.json"}).mistakes
+
+
+# Curves
+
+
+def test_series_are_sorted_by_what_is_on_their_axes():
+    names = ["a, fold 1 of 3/efficiency", "a/log_rmse", "a/train_objective", "a/objective",
+             "a/efficiency", "search/efficiency"]  # fmt: skip
+    assert kinds(names) == [
+        "efficiency on problems not fitted to",
+        "loss",
+        "error of the logarithm of times",
+        "efficiency of the search's trials",
+        "efficiency on problems not fitted to, on folds to learn how sure it is",
+    ]
+    assert series_of("a/train_objective").of_fit
+
+
+def test_a_curve_is_thinned_to_its_end():
+    xs = tuple(map(float, range(1001)))
+    thin, ys = thinned((xs, xs))
+    assert len(thin) <= 240
+    assert thin == ys
+    assert thin[-1] == 1000
+    assert thinned(((1.0,), (2.0,))) == ((1.0,), (2.0,))
+
+
+def test_curves_are_read_as_they_grow(store):
+    run = store.start_run("train", {}, process=current())
+    reader = CurveReader()
+    store.add_points(run, "a/loss", [(1, 3.0), (2, 2.0)])
+    assert reader.read(store, run) == {"a/loss": ((1.0, 2.0), (3.0, 2.0))}
+    store.add_points(run, "a/loss", [(3, 1.0)])
+    store.add_points(run, "b/loss", [(1, 9.0)])
+    assert reader.read(store, run) == {
+        "a/loss": ((1.0, 2.0, 3.0), (3.0, 2.0, 1.0)), "b/loss": ((1.0,), (9.0,))
+    }  # fmt: skip
+
+
+def test_the_course_of_a_collections_gpus():
+    gpus = {"0": {"samples": [[0.2, 1980, 35, None], [64.3, 1975, 41, 310]]}, "1": {}}
+    assert samples({"gpus": gpus}) == {
+        "GPU 0/temperature, °C": ((0.2, 64.3), (35.0, 41.0)),
+        "GPU 0/clock, MHz": ((0.2, 64.3), (1980.0, 1975.0)),
+        "GPU 0/power, W": ((64.3,), (310.0,)),
+    }
+    assert samples({}) == {}
+
+
+# The screen
+
+
+@pytest.mark.asyncio
+async def test_the_data_follow_the_query(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(80, 30)) as pilot:
+        await open_form(pilot)
+        assert "40 problems" in text_of(app)
+        assert "About 32 to learn from, 8 held out." in text_of(app)
+        box = app.screen.query_one("#field-query Input", Input)
+        assert box.suggester is not None
+        box.value = "m>100000"
+        await settled(pilot)
+        assert "There are no timings of such problems." in text_of(app)
+        box.value = "m>100000 mm:"
+        await settled(pilot)
+        assert "no field mm" in text_of(app)
+        box.value = ""
+        await settled(pilot)
+        assert "40 problems" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_fields_come_and_go_with_the_family(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await open_form(pilot)
+        form = app.screen.form
+        assert form.field("epochs").query_one(Input).placeholder == "40"
+        form.field("family").value = "trees"
+        await settled(pilot)
+        assert "epochs" not in form.values
+        assert "rounds" in form.values
+        form.field("fine_tune").value = "gemm@1"
+        await settled(pilot)
+        assert "family" not in form.values
+        assert form.field("epochs").query_one(Input).placeholder == "20"  # a distilled network's
+        form.go_to("learning_rate")
+        await pilot.press(*"-1")
+        await settled(pilot)
+        assert "above zero" in text_of(app)
+        assert "hardware" not in form.values  # there is one
+
+
+@pytest.mark.asyncio
+async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
+    filled.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
+    app = make_app()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await open_form(pilot)
+        assert app.screen.form.field("hardware").display
+        command = app.screen.twin_of("train.start")
+        assert "--hardware='NVIDIA" in command or "'--hardware=NVIDIA" in command
+        app.screen.form.field("hardware").value = "NVIDIA A100"
+        await settled(pilot)
+        assert "timings of NVIDIA A100" in text_of(app)
+        assert "Left out" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_form(pilot)
+        for name, value in SMALL.items():
+            app.screen.form.field(name).value = value
+            await settled(pilot)
+        await pilot.press("g")
+        await settled(pilot)
+        assert isinstance(app.screen, RunScreen)
+        run = app.screen.run
+        wait_for_end(filled.run(run).process)
+        assert filled.run(run).state is RunState.DONE, filled.run(run).message
+        await looked(pilot)
+        assert "small@1 reaches 0." in text_of(app)
+        assert "ATen" in text_of(app)
+        assert "--model=small@1" in app.screen.twin_of("run.validate")
+        await pilot.press("v")
+        await settled(pilot)
+        assert app.screen.query_one(TabbedContent).active == "tab-curves"
+        assert "efficiency on problems not fitted to" in text_of(app)
+        assert "trees-0" in text_of(app)
+        await pilot.press("v")
+        await settled(pilot)
+        assert "trees-0 (fitted to)" in text_of(app)
+        await pilot.press("w")
+        await settled(pilot)
+        assert "--model=small@1" in text_of(app)
+        await pilot.press("escape", "escape")
+        await settled(pilot)
+        await pilot.press("m")
+        await settled(pilot)
+        assert "small@1" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: Job):  # noqa: F811
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_form(pilot)
+        await pilot.press("g")
+        run = int(job.hear().split()[1])
+        await looked(pilot)
+        assert "▶ running" in text_of(app)
+        assert "m Model" not in text_of(app)
+        await pilot.press("c")
+        await settled(pilot)
+        assert isinstance(app.screen, Confirm)
+        await pilot.press("n")
+        await settled(pilot)
+        filled.ask_to_cancel(run)
+        job.tell("check")
+        wait_for_end(filled.run(run).process)
+        await looked(pilot)
+        assert "■ cancelled" in text_of(app)
+        await pilot.press("r")
+        again = int(job.hear().split()[1])
+        await settled(pilot)
+        assert filled.run(again).resumes == run
+        job.tell("end")
+        wait_for_end(filled.run(again).process)
+
+
+@pytest.mark.asyncio
+async def test_without_data_it_says_what_is_missing(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(80, 30)) as pilot:
+        await open_form(pilot)
+        assert "There are no timings" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_a_read_only_dashboard_trains_nothing(make_app, filled):
+    app = make_app(read_only=True)
+    async with app.run_test(size=(80, 30)) as pilot:
+        await open_form(pilot)
+        await pilot.press("g")
+        await settled(pilot)
+        assert isinstance(app.screen, Problem)
+        assert [run.kind for run in filled.runs()] == ["import"]
+
+
+# Trainings beside each other
+
+
+def make_training(store: Store, family: str, efficiency: float, **options: float) -> int:
+    run = store.start_run("train", {"family": family}, process=current())
+    for name, slope in options.items():
+        points = [(step, 1 - slope / step) for step in range(1, 12)]
+        store.add_points(run, f"{name}/efficiency", points)
+        store.add_points(run, f"{name}/objective", [(x, 1 - y) for x, y in points])
+    metrics = {"efficiency": efficiency, "efficiency_p10": 0.8, "efficiency_worst": 0.5}
+    store.set_result(run, {
+        "model": f"{family}@1", "folder": family, "family": family, "hardware": "NVIDIA H200",
+        "metrics": metrics, "held_out_problems": 8, "problems": 32, "timings": 900, "seconds": 2,
+    })  # fmt: skip
+    store.finish_run(run, RunState.DONE)
+    return run
+
+
+def drawn(app) -> list[str]:
+    return [line.name for line in app.screen.query_one(Plot)._chart.lines]
+
+
+@pytest.mark.asyncio
+async def test_curves_of_several_runs_over_each_other(make_app, store):
+    first = make_training(store, "trees", 0.9, trees=0.3)
+    second = make_training(store, "network", 0.95, one=0.2, two=0.1)
+    store.start_run("validate", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_form(pilot)
+        await pilot.press("v")
+        await settled(pilot)
+        assert isinstance(app.screen, TrainingsScreen)
+        assert app.screen.query_one(DataTable).row_count == 2
+        assert drawn(app) == [f"{second} one", f"{second} two"]
+        await pilot.press("down", "p")
+        await settled(pilot)
+        assert store.run(first).tags == ("baseline",)
+        await pilot.press("up")
+        await settled(pilot)
+        assert drawn(app) == [f"{first} (pinned) trees", f"{second} one", f"{second} two"]
+        await pilot.press("m", "m")
+        await settled(pilot)
+        assert drawn(app) == [f"{second} one"]
+        await pilot.press("v", "l")
+        await settled(pilot)
+        chart = app.screen.query_one(Plot)._chart
+        assert chart.title == "loss"
+        assert chart.log_y
+        assert f"one of runs {first}, {second}" in text_of(app)
+        await pilot.press("p")  # another one is pinned: there is one
+        await settled(pilot)
+        assert store.run(first).tags == ()
+        assert store.run(second).tags == ("baseline",)
+        await pilot.press("p")
+        await settled(pilot)
+        assert store.run(second).tags == ()
+        assert f"Run {second} is pinned no more." in toasts(app)
+
+
+@pytest.mark.asyncio
+async def test_marked_runs_stay_and_the_table_is_sorted_and_exported(make_app, store, tmp_path):
+    runs = [make_training(store, "trees", value, trees=0.3) for value in (0.91, 0.97, 0.93)]
+    app = make_app()
+    async with app.run_test(size=(140, 40)) as pilot:
+        await open_form(pilot)
+        await pilot.press("v", "space", "down", "space")
+        await settled(pilot)
+        await pilot.press("down")
+        await settled(pilot)
+        assert drawn(app) == [f"{run} trees" for run in runs]
+        table = app.screen.table
+        while table.query_now.sort != "efficiency":
+            await pilot.press("s")
+            await settled(pilot)
+        best = {row.key: row.cells["efficiency"] for row in table.page.rows}
+        assert list(best.values()) in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
+        await pilot.press("e")
+        await settled(pilot)
+        app.screen.query_one(Input).value = str(tmp_path / "trainings.json")
+        await pilot.press("enter")
+        await settled(pilot)
+    records = json.loads((tmp_path / "trainings.json").read_text())
+    assert {record["efficiency"] for record in records} == {0.91, 0.97, 0.93}
+
+
+@pytest.mark.asyncio
+async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):
+    first = make_training(store, "trees", 0.9, trees=0.3)
+    second = make_training(store, "network", 0.95, one=0.2)
+    store.tag(first, "baseline")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert f"Run {second}," in text_of(app)
+        assert drawn(app) == ["one", f"trees, pinned {first}"]
+
+
+def test_a_result_of_another_kind_is_none():
+    assert training_result(None) is None
+    assert training_result({"rows": []}) is None
+
+
+def test_a_training_that_is_at_work_tells_what_it_is_at(store):
+    from diode_app.data.runs import run_view
+
+    run = start_quietly(store)
+    store.update_run(run, progress={"member": "network-1", "step": 3, "steps": 40,
+                                    "efficiency": 0.9512})  # fmt: skip
+    seen = run_view(store, run, CurveReader())
+    assert seen.says == "network-1: 3 of 40, efficiency 0.951"
+    assert seen.fraction == pytest.approx(3 / 40)
+
+
+def start_quietly(store: Store) -> int:
+    return store.start_run("train", {"family": "ensemble"}, process=current())
