@@ -65,6 +65,9 @@ COMMANDS = {
         "diode_engine.cli.lookup_table:export_lookup_table",
         "Write a model's choices as a table for Inductor.",
     ),
+    "workflow": Entry(
+        "diode_engine.cli.workflow:workflow", "Run commands in a row, those that have to."
+    ),
     "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
     "doctor": Entry("diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."),
     "serve": Entry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),

@@ -1,0 +1,239 @@
+"""diode-engine workflow: commands in a row, of which those are skipped whose inputs did not change.
+
+    store = "h200.db"              # of all steps
+
+    [[step]]
+    run = "collect --problems 300 --budget 60"
+
+    [[step]]
+    run = "train --family ensemble --default"
+    output = "trained.json"
+
+    [[step]]
+    name = "report"                # else the command's
+    run = "validate --json"
+    inputs = ["notes.toml"]        # files that it depends on besides what the steps before made
+    output = "report.json"         # its stdout
+
+Paths are relative to the file's folder, which is where the steps run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diode_engine import paths
+from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.group import COMMANDS
+
+_VERSION = 1  # of the file that keeps what is done
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    words: tuple[str, ...]
+    inputs: tuple[Path, ...]
+    output: Path | None
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--again", is_flag=True, help="Run every step, whatever was done before.")
+@click.option("--plan", is_flag=True, help="Say which steps would run, and run none.")
+def workflow(file: Path, again: bool, plan: bool) -> int:
+    """Run the steps of FILE, a TOML file, one after the other, and end at the first that fails.
+
+    \b
+        store = "h200.db"
+        [[step]]
+        run = "collect --problems 300 --budget 60"
+        [[step]]
+        run = "train --default"
+        [[step]]
+        name = "report"
+        run = "validate --json"
+        output = "report.json"
+
+    A step is skipped if it was done before, of the same words and files (`inputs = [...]`), its
+    output is as it left it, no step before it ran again, and nobody else changed the store's
+    timings. To stdout goes one JSON line a step: its name, state (done, skipped, failed, or runs
+    with --plan), exit code, and result, what it wrote itself.
+    """
+    folder = file.absolute().parent
+    steps, store = _read(file, folder)
+    memory = _Memory(file.absolute().with_name(f".{file.name}.done"), store)
+    environment = {**os.environ, "DIODE_STORE": str(store)}
+    before = ""  # the key of the step before; another one there has all after it run
+    for step in steps:
+        key = _key(step, before)
+        skipped = not again and memory.holds(step, key)
+        line: dict[str, Any] = {"step": step.name}
+        if skipped:
+            line["state"] = "skipped"
+        elif plan:
+            line["state"], again = "runs", True
+        else:
+            diagnostics.note(f"Step {step.name}: diode-engine {shlex.join(step.words)}")
+            memory.forget(step)
+            done = subprocess.run(
+                [sys.executable, "-m", "diode_engine", *step.words],
+                cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+            line |= {"code": done.returncode, "result": _result(done.stdout)}
+            if done.returncode != ExitCode.OK:
+                click.echo(json.dumps({**line, "state": "failed"}))
+                diagnostics.error(
+                    f"The step {step.name} of {file} ended with exit code {done.returncode}; the "
+                    "same command goes on from there."
+                )
+                return ExitCode.FAILURE
+            if step.output is not None:
+                _write(step.output, done.stdout)
+            memory.keep(step, key)
+            line["state"], again = "done", True
+        click.echo(json.dumps(line))
+        before = key
+    return ExitCode.OK
+
+
+def _read(file: Path, folder: Path) -> tuple[list[Step], Path]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{file} cannot be read: {error}.") from error
+    if unknown := sorted(set(document) - {"store", "step"}):
+        raise click.UsageError(f"{file} has {unknown[0]!r}; it may have store and [[step]].")
+    given = document.get("step")
+    if not isinstance(given, list) or not given:
+        raise click.UsageError(f"{file} has no [[step]].")
+    steps = [_step(each, f"{file}, step {i}", folder) for i, each in enumerate(given, 1)]
+    names = [step.name for step in steps]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(f"{file} has several steps {twice[0]!r}: give each a name.")
+    named = document.get("store")
+    if not isinstance(named, str | None):
+        raise click.UsageError(f"{file}: store must be a path.")
+    return steps, folder / named if named is not None else paths.store_path().absolute()
+
+
+def _step(given: Any, place: str, folder: Path) -> Step:
+    if not isinstance(given, Mapping) or not isinstance(given.get("run"), str):
+        raise click.UsageError(f"{place} needs a text, run: a command of diode-engine.")
+    if unknown := sorted(set(given) - {"name", "run", "inputs", "output"}):
+        raise click.UsageError(
+            f"{place} has {unknown[0]!r}; it may have name, run, inputs and output."
+        )
+    try:
+        words = shlex.split(given["run"])
+    except ValueError as error:
+        raise click.UsageError(f"{place}: run cannot be parted into words: {error}.") from error
+    words = words[1:] if words[:1] == ["diode-engine"] else words
+    if not words or words[0] not in COMMANDS or words[0] == "workflow":
+        raise click.UsageError(f"{place}: {' '.join(words[:1])!r} is no command to run here.")
+    name, inputs, output = given.get("name", words[0]), given.get("inputs", []), given.get("output")
+    if not isinstance(name, str) or not isinstance(output, str | None):
+        raise click.UsageError(f"{place}: name and output must be texts.")
+    if not isinstance(inputs, list) or not all(isinstance(path, str) for path in inputs):
+        raise click.UsageError(f"{place}: inputs must be a list of paths.")
+    return Step(
+        name, tuple(words), tuple(folder / path for path in inputs),
+        None if output is None else folder / output,
+    )  # fmt: skip
+
+
+def _key(step: Step, before: str) -> str:
+    """What the step is done of."""
+    from diode_engine.problem import content_key
+    from diode_engine.version import __version__
+
+    for path in step.inputs:
+        if not path.is_file():
+            raise click.UsageError(f"There is no file {path}, an input of the step {step.name}.")
+    fields = {
+        "words": list(step.words), "inputs": [_hash(path) for path in step.inputs],
+        "before": before, "diode": __version__,
+    }  # fmt: skip
+    return content_key("step", fields)
+
+
+class _Memory:
+    """Which steps are done, of what, what they left as output, and the store's timings then."""
+
+    def __init__(self, path: Path, store: Path) -> None:
+        self._path, self._store = path, store
+        self._done: dict[str, Any] = {}
+        with suppress(OSError, ValueError, TypeError, KeyError):  # as if nothing was done
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["version"] == _VERSION and kept["store"] == self._timings():
+                self._done = dict(kept["steps"])
+
+    def holds(self, step: Step, key: str) -> bool:
+        output = None if step.output is None else _hash(step.output)
+        lost = step.output is not None and output is None
+        return not lost and self._done.get(step.name) == {"key": key, "output": output}
+
+    def forget(self, step: Step) -> None:
+        self._done.pop(step.name, None)
+
+    def keep(self, step: Step, key: str) -> None:
+        output = None if step.output is None else _hash(step.output)
+        self._done[step.name] = {"key": key, "output": output}
+        document = {"version": _VERSION, "store": self._timings(), "steps": self._done}
+        _write(self._path, json.dumps(document, indent=1) + "\n")
+
+    def _timings(self) -> list[list[int]]:
+        """How many each run has brought: another number, another store for the steps."""
+        from diode_engine.errors import StoreError
+        from diode_engine.store import Store
+
+        try:
+            with Store.open(self._store, read_only=True) as opened:
+                return [[run, timings] for run, timings in opened.stats().by_run.items()]
+        except StoreError:
+            return []
+
+
+def _hash(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _result(written: str) -> Any:
+    """A step's stdout: of one JSON value that value, else the lines."""
+    try:
+        return json.loads(written) if written.strip() else None
+    except ValueError:
+        return written.splitlines()
+
+
+def _write(path: Path, text: str) -> None:
+    """Beside the file and moved there, so that a reader sees the old or the new."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise click.ClickException(
+            f"{path} cannot be written: {error.strerror or error}."
+        ) from error
