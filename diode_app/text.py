@@ -84,9 +84,12 @@ def ratio(value: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """A part as a signed percentage, such as +3 % or −12 %; empty where there is none."""
+    """A part as a signed percentage, such as +3 % or −12 %, from ten times on as the ratio, such as
+    ×37; empty where there is none."""
     if value is None or not math.isfinite(value):
         return ""
+    if value >= 9:
+        return f"×{1 + value:,.0f}"
     return f"{100 * value:+.0f} %".replace("-", "−")
 
 

@@ -17,8 +17,9 @@ from diode_app.data.problem import in_default
 from diode_app.data.problems import short
 from diode_engine.hardware import Hardware
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
-from diode_engine.problem import Candidate, Problem
+from diode_engine.problem import Candidate, DType, Problem
 
+_TYPES = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
 SURE = 0.9  # how sure the k to time is to make it
 
 
@@ -32,6 +33,30 @@ class Question:
     other: Model | None
     hardware: Hardware
     torch: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """What `diode-engine explain` is told to ask the same of the model; None where it cannot
+        be: of an unusual alignment or type."""
+        p = self.problem
+        usual = Problem.make(
+            p.op, p.M, p.N, p.K, p.dtype, B=p.B, a_layout=p.a.layout, b_layout=p.b.layout,
+            allow_tf32=p.allow_tf32, bias=p.bias,
+        )  # fmt: skip
+        if p.dtype not in _TYPES or p != usual:
+            return None
+        options = {
+            "batch": p.B if p.op.batched else None,
+            "dtype": "tf32" if p.allow_tf32 else _TYPES[p.dtype],
+            "layouts": f"{p.a.layout}/{p.b.layout}",
+            "bias": p.bias if p.op.biased else None,
+            "model": self.model.reference,
+            "hardware": self.hardware.slug,
+            "torch": self.torch or None,
+        }
+        sizes = (str(p.op), str(p.M), str(p.N), str(p.K))
+        given = (f"--{name}={value}" for name, value in options.items() if value is not None)
+        return (*sizes, *given)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,13 @@ class ProblemView:
     def problem(self) -> Problem:
         return self.row.problem
 
+    @property
+    def reached(self) -> float | None:
+        """How much of what the roofline allows the best candidate reaches."""
+        if self.roofline is None or self.row.best_us is None:
+            return None
+        return self.roofline.share(self.row.best_us)
+
 
 class NoSuchProblemError(NothingError):
     """The store has no timings of the problem."""

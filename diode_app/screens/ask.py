@@ -31,8 +31,8 @@ from diode_engine.problem import Problem
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
 _NONE = ""
 _NEXT = (
-    Step("Home", "app.go('home')", "Import timings first, if there are none.", "H"),
-    Step("Runs", "app.go('runs')", "A training registers a model when it is done.", "R"),
+    Step("Train", "app.go('train')", "It learns from the timings in the store.", "T"),
+    Step("Models", "app.go('models')", "Take one that somebody has exported.", "M"),
 )
 
 
@@ -64,7 +64,8 @@ class AskScreen(DiodeScreen):
                "shapeset that diode-engine capture wrote."),
         Action("ask.timings", "d", "Timings", "What was measured on this problem.",
                "diode-engine data show {key} --store={store}"),
-        Action("ask.why", "i", "Why", "Why the candidate under the cursor has its place."),
+        Action("ask.why", "i", "Why", "Why the candidate under the cursor has its place.",
+               "diode-engine explain {question}"),
     )  # fmt: skip
     DEFAULT_CSS = """
     AskScreen {
@@ -104,7 +105,7 @@ class AskScreen(DiodeScreen):
             with VerticalScroll(id="ask-why", can_focus=True):
                 yield Static(id="ask-why-words")
         yield EmptyState(
-            "There is no model to ask", "Train one; it is registered when it is done.", _NEXT,
+            "There is no model to ask", "Train one, or import one.", _NEXT,
             id="ask-empty",
         )  # fmt: skip
 
@@ -118,7 +119,11 @@ class AskScreen(DiodeScreen):
         self.table.focus_rows()
 
     def values(self) -> Mapping[str, object]:
-        return {"key": None if self._problem is None else self._problem.key}
+        found = self._answer
+        return {
+            "key": None if self._problem is None else self._problem.key,
+            "question": None if found is None else found.question.words,
+        }
 
     # The models
 
@@ -136,7 +141,7 @@ class AskScreen(DiodeScreen):
 
     def _list(self, models: tuple[Model, ...]) -> None:
         self.query_one("#ask-empty").display = not models
-        for part in ("#ask-columns", "#ask-says", "#ask-models"):
+        for part in ("ProblemForm", "#ask-columns", "#ask-says", "#ask-models"):
             self.query_one(part).display = bool(models)
         if models == self._models:
             return

@@ -11,6 +11,7 @@ from diode_app.data.choice import SURE, Answer, Pick, Why
 from diode_app.data.problems import short
 
 _BAR = 12
+_NOTHING = 0.005  # of a log time: it reads 1.00×
 
 
 def headline(found: Answer) -> Content:
@@ -26,14 +27,14 @@ def headline(found: Answer) -> Content:
     ]
     roof = found.roofline
     if roof is not None:
-        beside.append(f"roofline {text.microseconds(roof.time_us)} µs at best")
+        beside.append(f"roofline {text.microseconds(roof.time_us)} µs")
     if beside and first.time_us is not None:
-        lines.append(Content.styled(" · ".join(beside), "$text-muted"))
+        lines.append(Content.styled(" · ".join(beside), "dim"))
     q = found.question
     fit = f"{found.launchable:,} of {found.candidates:,} candidates fit {q.hardware.name}"
     if q.hardware != q.model.hardware:
         fit += f", {q.model.likeness:.2f} like the {q.model.hardware.name} of the model"
-    lines.append(Content.styled(fit, "$text-muted"))
+    lines.append(Content.styled(fit, "dim"))
     return Content("\n").join(lines)
 
 
@@ -86,24 +87,12 @@ def why_words(found: Why) -> Content:
             Content(f"{text.microseconds(found.candidate_us)} µs, {ratio:.2f}× as long as"),
             Content(f"{short(found.baseline)}, {text.microseconds(found.baseline_us)} µs."),
             Content(""),
-            Content.styled("What speaks for it (▼) and against it (▲)", "$text-muted"),
+            Content.styled("What speaks for it (▼) and against it (▲)", "dim"),
         ]
         most = max((abs(math.log(factor)) for _, factor in found.factors), default=0.0)
         for name, factor in found.factors:
-            faster = factor < 1
-            lines.append(
-                Content.assemble(
-                    (
-                        f"{'▼' if faster else '▲'} {factor:5.2f}× ",
-                        "$text-success" if faster else "$text-warning",
-                    ),
-                    text.bar(abs(math.log(factor)) / most if most else 0.0, _BAR),
-                    f" {name}",
-                )
-            )
-        lines.append(
-            Content.styled("Shapley values; they multiply to the ratio above.", "$text-muted")
-        )
+            lines.append(_factor(name, factor, most))
+        lines.append(Content.styled("Shapley values; they multiply to the ratio above.", "dim"))
     resources = found.resources
     if resources is None:
         lines += [Content(""), Content("The features do not know this kernel.")]
@@ -111,9 +100,7 @@ def why_words(found: Why) -> Content:
     library = found.candidate.is_extern
     lines += [
         Content(""),
-        Content.styled(
-            "By arithmetic" + (", its tiles being a guess" if library else ""), "$text-muted"
-        ),
+        Content.styled("By arithmetic" + (", its tiles being a guess" if library else ""), "dim"),
         Content(f"{resources.tiles:,.0f} tiles in {resources.waves:,.2f} waves"),
         Content(f"{100 * resources.fill:.0f} % of the multiprocessors' time at work"),
         Content(
@@ -121,7 +108,7 @@ def why_words(found: Why) -> Content:
             f"registers a thread, {resources.blocks:.0f} × a multiprocessor"
         ),
         Content(""),
-        Content.styled("Of which each part, and they overlap, takes", "$text-muted"),
+        Content.styled("Of which each part, and they overlap, takes", "dim"),
     ]
     longest = resources.limits_us[0][1]
     for name, us in resources.limits_us:
@@ -132,3 +119,15 @@ def why_words(found: Why) -> Content:
             )
         )
     return Content("\n").join(lines)
+
+
+def _factor(name: str, factor: float, most: float) -> Content:
+    share = abs(math.log(factor))
+    if share < _NOTHING:
+        sign, style = "·", "dim"
+    elif factor < 1:
+        sign, style = "▼", "$text-success"
+    else:
+        sign, style = "▲", "$text-warning"
+    bar = text.bar(share / most if most else 0.0, _BAR)
+    return Content.assemble((f"{sign} {factor:5.2f}× ", style), bar, f" {name}")

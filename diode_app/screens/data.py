@@ -47,6 +47,7 @@ _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 _NEXT = (
     Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
     Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
+    Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
 )
 
 
@@ -179,7 +180,7 @@ class DataScreen(FileActions):
             )
         rest = [f"{found.more:,} more were slower" if found.more else "",
                 f"{row.failed:,} failed" if row.failed else ""]  # fmt: skip
-        lines.append(Content.styled(", ".join(filter(None, rest)), "$text-muted"))
+        lines.append(Content.styled(", ".join(filter(None, rest)), "dim"))
         panel.update(Content("\n").join(lines))
 
     # Actions

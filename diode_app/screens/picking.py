@@ -49,7 +49,9 @@ async def of_store(screen: DiodeScreen) -> Problem | None:
         screen.session, _STORED, problems_page, what="problems", sort="problem",
         filter_hint="op:mm dtype:bf16 m<=64 k%8!=0", suggest=suggestions(known),
     )  # fmt: skip
-    key = await screen.app.push_screen_wait(PickRow("A problem of the store", table))
+    key = await screen.app.push_screen_wait(
+        PickRow("Which problem of the store? Enter takes it.", table)
+    )
     if key is None:
         return None
     row = await source.read(lambda store: row_of(store, *parse_key(key)))
@@ -61,5 +63,7 @@ async def of_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
     found = await in_thread(partial(captured, path.expanduser()), "shapeset")
     table = HeldTable(screen.session, _CAPTURED, what="problems")
     table.hold(found.rows)
-    key = await screen.app.push_screen_wait(PickRow(f"A problem of {path.name}", table))
+    key = await screen.app.push_screen_wait(
+        PickRow(f"Which problem of {path.name}? Enter takes it.", table)
+    )
     return None if key is None else found.problems[int(key)]

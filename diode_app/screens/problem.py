@@ -77,7 +77,7 @@ class ProblemScreen(DiodeScreen):
     )  # fmt: skip
     DEFAULT_CSS = """
     ProblemScreen {
-        #problem-title { height: 1; padding: 0 1; text-style: bold; }
+        #problem-title { height: 1; padding: 0 1; }
         #problem-facts { height: auto; padding: 0 1; color: $text-muted; }
         #problem-choices { height: auto; padding: 0 1; }
         TabbedContent { height: 1fr; }
@@ -97,7 +97,7 @@ class ProblemScreen(DiodeScreen):
         self._view: ProblemView | None = None
 
     def body(self) -> ComposeResult:
-        yield Static(id="problem-title", markup=False)
+        yield Static(id="problem-title")
         yield Static(id="problem-facts", markup=False)
         yield Static("Asking the models ...", id="problem-choices")
         with TabbedContent(initial="tab-candidates"):
@@ -127,8 +127,13 @@ class ProblemScreen(DiodeScreen):
         if snapshot is self._view:
             return
         view, self._view = snapshot, snapshot
+        bias = f" bias {view.problem.bias}" if view.problem.op.biased else ""
+        failed = f", {len(view.failures):,} failed" if view.failures else ""
         self.query_one("#problem-title", Static).update(
-            f"{view.problem}" + (f"  bias {view.problem.bias}" if view.problem.op.biased else "")
+            Content.assemble(
+                (f"{view.problem}{bias}", "bold"),
+                (f" · {view.row.candidates:,} candidates{failed}", "dim"),
+            )
         )
         self.query_one("#problem-facts", Static).update(_facts(view))
         self.query_one("#problem-choices", Static).update(_choices(view.choices))
@@ -136,9 +141,6 @@ class ProblemScreen(DiodeScreen):
         table.set_columns(_columns(tuple(view.predicted_us)))
         table.hold(view.rows)
         self.query_one("#problem-failures", HeldTable).hold(view.failures)
-        tabs = self.query_one(TabbedContent)
-        tabs.get_tab("tab-candidates").label = f"Candidates {len(view.rows):,}"
-        tabs.get_tab("tab-failed").label = f"Failed {len(view.failures):,}"
         self._draw(view)
 
     def _draw(self, view: ProblemView) -> None:
@@ -219,14 +221,10 @@ def _facts(view: ProblemView) -> str:
         lines.append(f"{work} · no roofline: the features do not know this type.")
     else:
         bound = "compute" if roof.compute_bound else "memory"
-        reached = (
-            ""
-            if row.best_us is None
-            else f", the best reaches {100 * roof.share(row.best_us):.0f} %"
-        )
+        reached = "" if view.reached is None else f", the best at {100 * view.reached:.0f} %"
         lines.append(
-            f"{work} · {text.size(round(roof.bytes))} · {roof.intensity:,.0f} FLOP/byte · "
-            f"{bound}-bound: {text.microseconds(roof.time_us)} µs{reached}"
+            f"{work} · {roof.intensity:,.0f} FLOP/byte · {bound}-bound: "
+            f"≥ {text.microseconds(roof.time_us)} µs{reached}"
         )
     return "\n".join([*lines, *view.notes])
 
@@ -237,7 +235,7 @@ def _choices(choices: tuple[Choice, ...]) -> Content:
     lines = []
     for choice in choices:
         if choice.candidate is None:
-            words, style = "cannot say", "$text-muted"
+            words, style = "cannot say", "dim"
         elif choice.time_us is None:
             words, style = (
                 f"{short(choice.candidate)}, which failed: {choice.failed}",

@@ -76,8 +76,8 @@ class HeatMap(ScrollableContainer, can_focus=True):
         column = min(max(column, 0), len(chart.columns) - 1)
         self.cursor = row, column
         self.query_one(Static).update(self._drawn(chart))
-        margin, width = self._widths(chart)
-        here = Region(margin + column * width, row, width, 1)
+        margin, width, height = self._sizes(chart)
+        here = Region(margin + column * width, row * height, width, height)
         self.call_after_refresh(self.scroll_to_region, here, animate=False)  # it has its size then
         self.post_message(self.Pointed(row, column))
 
@@ -90,49 +90,68 @@ class HeatMap(ScrollableContainer, can_focus=True):
             self.post_message(self.Chosen(*self.cursor))
 
     def on_click(self, event: events.Click) -> None:
-        margin, width = self._widths(self._chart)
+        margin, width, height = self._sizes(self._chart)
         at = event.get_content_offset(self.query_one(Static))
-        if at is None or at.x < margin or at.y >= len(self._chart.rows):
+        if at is None or at.x < margin:
             return
-        column = (at.x - margin) // width
-        if column < len(self._chart.columns):
-            self.point(at.y, column)
+        row, column = at.y // height, (at.x - margin) // width
+        if row < len(self._chart.rows) and column < len(self._chart.columns):
+            self.point(row, column)
             self.action_choose()
 
-    @staticmethod
-    def _widths(chart: Map) -> tuple[int, int]:
-        """Of the rows' labels with a blank, and of a cell."""
+    def on_resize(self) -> None:
+        if self._chart.rows:
+            self.query_one(Static).update(self._drawn(self._chart))
+
+    def _sizes(self, chart: Map) -> tuple[int, int, int]:
+        """The width of the rows' labels with a blank, and a cell's width and height: larger
+        where there is room."""
         most = max((max(row, default=0) for row in chart.counts), default=0)
-        margin = max((len(label) for label in (*chart.rows, chart.row_name)), default=0)
-        width = max((len(label) for label in (*chart.columns, _short(most))), default=1)
-        return margin + 1, width + 1
+        margin = 1 + max((len(label) for label in (*chart.rows, chart.row_name)), default=0)
+        least = 1 + max((len(label) for label in (*chart.columns, _short(most))), default=1)
+        room = self.scrollable_content_region
+        wide = (room.width - margin) // max(len(chart.columns), 1)
+        high = (room.height - 2) // max(len(chart.rows), 1)
+        return margin, max(least, min(wide, 2 * least)), max(1, min(high, 3))
 
     def _drawn(self, chart: Map) -> Text:
         most = max((max(row, default=0) for row in chart.counts), default=0)
-        margin, width = self._widths(chart)
+        margin, width, height = self._sizes(chart)
         variables = self.app.theme_variables
         low, high = Color.parse(variables["surface"]), Color.parse(variables["primary"])
         drawn = Text(no_wrap=True)
         for r, (label, counts) in enumerate(zip(chart.rows, chart.counts, strict=True)):
-            drawn.append(f"{label:>{margin - 1}} ")
+            styles = []
             for c, count in enumerate(counts):
                 # By the logarithm: the map is there to show where there is little.
                 part = math.log1p(count) / math.log1p(most) if most else 0.0
                 ground = low.blend(high, part)
                 here = (r, c) == self.cursor
-                style = Style(
-                    color=ground.get_contrast_text(1.0).rich_color,
-                    bgcolor=ground.rich_color,
-                    reverse=here,
-                    bold=here,
+                styles.append(
+                    Style(
+                        color=ground.get_contrast_text(1.0).rich_color,
+                        bgcolor=ground.rich_color,
+                        reverse=here,
+                        bold=here,
+                    )
                 )
-                drawn.append(f"{_short(count) if count else '·':>{width}}", style)
-            drawn.append("\n")
+            for line in range(height):
+                middle = line == height // 2
+                drawn.append(f"{label if middle else '':>{margin - 1}} ")
+                for count, style in zip(counts, styles, strict=True):
+                    number = (_short(count) if count else "·") if middle else ""
+                    drawn.append(_in_cell(number, width), style)
+                drawn.append("\n")
         drawn.append(" " * margin)
         for label in chart.columns:
-            drawn.append(f"{label:>{width}}")
+            drawn.append(_in_cell(label, width))
         drawn.append(f"\n{chart.row_name:>{margin - 1}} ↑   {chart.column_name} →")
         return drawn
+
+
+def _in_cell(words: str, width: int) -> str:
+    """To the right; with a blank behind it in a wide cell."""
+    return f"{words:>{width - 1}} " if width > 5 else f"{words:>{width}}"
 
 
 def _short(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from textual.widgets import DataTable, Input, Select
@@ -93,6 +94,38 @@ def test_why_compares_with_a_library_s_kernel_and_others_with_the_first(model):
     assert last.factors[0][1] == pytest.approx(last.candidate_us / last.baseline_us, rel=1e-4)
     limits = [us for _, us in last.resources.limits_us]
     assert limits == sorted(limits, reverse=True)
+
+
+def test_the_headless_twin_answers_the_same(model):
+    question = replace(_question(all_models(H200)), torch="2.13.0")
+    found = answer(question)
+    command = [sys.executable, "-m", "diode_engine", "explain", *question.words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    told = json.loads(done.stdout)
+    assert Problem.from_dict(told["problem"]) == PROBLEM
+    assert [row["predicted_us"] for row in told["ranked"]] == [
+        row.record["predicted_us"] for row in found.rows[:5]
+    ]
+    assert (told["launchable"], told["to_time"]) == (found.launchable, 3)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (
+            Problem.make("baddbmm", 8, 16, 32, "float32", B=3, allow_tf32=True),
+            "baddbmm 8 16 32 --batch=3 --dtype=tf32 --layouts=row/row --bias=matrix",
+        ),
+        (Problem.make("mm", 8, 16, 32, "float16", a_align=1), None),
+        (Problem.make("mm", 8, 16, 32, "float64"), None),
+    ],
+)
+def test_its_words_are_those_of_the_problem(model, problem, words):
+    given = _question(all_models(H200), problem).words
+    wanted = (
+        None if words is None else (*words.split(), "--model=plain@1", "--hardware=nvidia-h200")
+    )
+    assert given == wanted
 
 
 # The screen
