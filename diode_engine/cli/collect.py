@@ -30,6 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @store_option
 @click.option(
     "--problems",
+    "--num-shapes",
     type=click.IntRange(1),
     default=300,
     show_default=True,
@@ -44,6 +45,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "shares. Lists have slashes: grid:m=1/64,n=4096,k=4096 or "
     "transformers:models=llama-3-8b/qwen2-7b. [default: a mix of the first four]",
 )
+@click.option("--log-normal", is_flag=True, help="The same as --source log-normal.")
+@click.option("--power-of-two", is_flag=True, help="The same as --source powers.")
 @click.option(
     "--file",
     "files",
@@ -59,6 +62,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--layouts", metavar="A/B,...", default="", help="Only of these operands: row/row, row/col, ..."
 )
+@click.option("--min-size", type=click.IntRange(1), help="Only with M, N and K from this on.")
+@click.option("--max-size", type=click.IntRange(1), help="Only with M, N and K up to this.")
 @click.option(
     "--search-space",
     type=click.Choice(("EXHAUSTIVE", "DEFAULT"), case_sensitive=False),
@@ -89,6 +94,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--gpu",
+    "--gpus",
     "gpus",
     type=click.IntRange(0),
     multiple=True,
@@ -110,13 +116,21 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "DEFAULT space's; after that, only those are timed that other problems have had compiled.",
 )
 @click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Export the store's timings to this dataset file at the end, as `data export` does.",
+)
+@click.option(
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )
 def collect(
-    store: Path, problems: int, sources: tuple[str, ...], files: tuple[Path, ...],
-    ops: str, dtypes: str, layouts: str, search_space: str,
+    store: Path, problems: int, sources: tuple[str, ...], log_normal: bool, power_of_two: bool,
+    files: tuple[Path, ...], ops: str, dtypes: str, layouts: str, min_size: int | None,
+    max_size: int | None, search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
-    workers: int | None, direct: bool, compiles: int | None, plan_only: bool,
+    workers: int | None, direct: bool, compiles: int | None,
+    output: str | None, plan_only: bool,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, into the store.
 
@@ -126,6 +140,7 @@ def collect(
     from diode_engine.collect.plan import Plan, read_candidates
     from diode_engine.collect.sources import Wanted, mixed, problems_in
     from diode_engine.errors import NothingError
+    from diode_engine.store.transfer import SUFFIXES
 
     if candidates is not None and budget is not None:
         raise click.UsageError("Give --budget or --candidates, not both.")
@@ -133,7 +148,12 @@ def collect(
         raise click.UsageError("--candidates names them: leave out --search-space.")
     if compiles is not None and not (direct and budget):
         raise click.UsageError("--compiles goes with --direct and --budget.")
-    wanted = Wanted(*(tuple(filter(None, names.split(","))) for names in (ops, dtypes, layouts)))
+    if output is not None and not output.endswith(SUFFIXES):
+        raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
+    wanted = Wanted(
+        names(ops), names(dtypes), names(layouts), least=min_size, most=max_size
+    )  # fmt: skip
+    sources += ("log-normal",) * log_normal + ("powers",) * power_of_two
     todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
     if sources or not files:
         todo += mixed(problems, seed, sources, wanted)
@@ -153,7 +173,7 @@ def collect(
     from diode_engine.collect.run import Direct, devices
     from diode_engine.collect.run import collect as run
     from diode_engine.paths import binaries_dir
-    from diode_engine.store import Store
+    from diode_engine.store import Store, export_dataset
 
     used = gpus or devices()
     diagnostics.note(_table(plan.summary(_expected_rate(store, len(used), direct))))
@@ -164,6 +184,7 @@ def collect(
         spec = {
             "problems": problems, "source": list(sources), "file": [str(f) for f in files],
             "ops": ops, "dtypes": dtypes, "layouts": layouts, "search_space": search_space,
+            "min_size": min_size, "max_size": max_size,
             "budget": budget, "whole": whole, "seed": seed, "compiles": compiles,
             "candidates": None if candidates is None else str(candidates),
         }  # fmt: skip
@@ -171,12 +192,20 @@ def collect(
             opened, plan, gpus=used, workers_per_gpu=workers, seed=seed, spec=spec,
             direct=Direct(binaries_dir()) if direct else None, report=_reporter(display, len(plan)),
         )  # fmt: skip
+        if output is not None:
+            exported = export_dataset(opened, output)
+            diagnostics.note(f"{output}: {exported} timings exported.")
     if progress.problems_elsewhere:
         diagnostics.warn(
             f"Another collection into {store} is at {progress.problems_elsewhere} of the problems; "
             "the same command times what it leaves."
         )
     click.echo(json.dumps(progress.to_dict()))
+
+
+def names(listed: str) -> tuple[str, ...]:
+    """Of an option that lists names with commas."""
+    return tuple(filter(None, listed.split(",")))
 
 
 def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:

@@ -40,6 +40,13 @@ COMMANDS = {
     "collect": Entry(
         "diode_engine.cli.collect:collect", "Time Inductor's candidates on this machine's GPU."
     ),
+    "collect-shapeset": Entry(
+        "diode_engine.cli.shapesets:collect_shapeset", "The same on the problems of a file."
+    ),
+    "create-validation": Entry(
+        "diode_engine.cli.shapesets:create_validation",
+        "Problems that no timing is of, to judge on.",
+    ),
     "capture": Entry(
         "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
     ),
@@ -48,6 +55,7 @@ COMMANDS = {
     "validate": Entry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
     ),
+    "validate-model": Entry("diode_engine.cli.validate:validate", "Another name of validate."),
     "validate-max-autotune": Entry(
         "diode_engine.cli.max_autotune:validate_max_autotune",
         "Compare a model with kernels that max-autotune found.",

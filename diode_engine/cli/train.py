@@ -37,6 +37,7 @@ _RATE = click.FloatRange(0, min_open=True)
 )
 @click.option(
     "--hardware",
+    "--hardware-name",
     metavar="NAME",
     help="Train for the GPU of this name. [default: the only one with timings]",
 )
@@ -76,9 +77,11 @@ _RATE = click.FloatRange(0, min_open=True)
     help="First look for better settings in N trials on folds of the training problems; asked "
     "again, it goes on after those that are done.",
 )
-@click.option("--hidden", type=_COUNT, help="Networks: width of a layer.")
-@click.option("--layers", type=click.IntRange(1, 8), help="Networks: hidden layers.")
-@click.option("--epochs", type=_COUNT, help="Networks: epochs at most.")
+@click.option("--hidden", "--hidden-dim", type=_COUNT, help="Networks: width of a layer.")
+@click.option(
+    "--layers", "--num-layers", type=click.IntRange(1, 8), help="Networks: hidden layers."
+)
+@click.option("--epochs", "--num-epochs", type=_COUNT, help="Networks: epochs at most.")
 @click.option("--batch-size", type=_COUNT, help="Networks: candidates a step.")
 @click.option("--learning-rate", type=_RATE, help="Networks: the largest one of the schedule.")
 @click.option("--weight-decay", type=click.FloatRange(0), help="Networks: AdamW's.")

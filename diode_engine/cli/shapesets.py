@@ -1,0 +1,126 @@
+"""diode-engine collect-shapeset and create-validation: problems by a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.collect import SOURCES, collect, names
+from diode_engine.cli.data import existing
+from diode_engine.cli.options import store_option
+from diode_engine.errors import CollectionError
+
+if TYPE_CHECKING:
+    from diode_engine.collect.sources import Wanted
+    from diode_engine.problem import Problem
+
+_FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OF_DRAWING = ("files", "sources", "problems", "log_normal", "power_of_two")
+
+
+def _collect_shapeset(**options: Any) -> None:
+    assert collect.callback is not None
+    collect.callback(
+        sources=(), problems=len(options["files"]), log_normal=False, power_of_two=False, **options
+    )
+
+
+collect_shapeset = click.Command(
+    "collect-shapeset",
+    callback=_collect_shapeset,
+    params=[
+        click.Argument(["files"], metavar="FILE...", nargs=-1, required=True, type=_FILES),
+        *(param for param in collect.params if param.name not in _OF_DRAWING),
+    ],
+    help="Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and "
+    "create-validation write it, or torch-diode) or a dataset: `collect --file FILE`.",
+)
+
+
+@click.command("create-validation")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@store_option
+@click.option(
+    "--dataset",
+    "datasets",
+    metavar="FILE",
+    type=_FILES,
+    multiple=True,
+    help="None of this dataset's or shapeset's problems either; may be repeated.",
+)
+@click.option(
+    "--problems",
+    "--num-shapes",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="How many.",
+)
+@click.option(
+    "--source",
+    "sources",
+    metavar="NAME[:PARAMETER=VALUE,...]",
+    multiple=True,
+    help=f"As `collect` has it, of {', '.join(SOURCES)}. [default: a mix of the first four]",
+)
+@click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
+@click.option("--dtypes", metavar="TYPE,...", default="", help="Only of these types.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
+def create_validation(
+    file: Path, store: Path, datasets: tuple[Path, ...], problems: int, sources: tuple[str, ...],
+    ops: str, dtypes: str, seed: int,
+) -> None:  # fmt: skip
+    """Write a shapeset of problems to FILE of which the store, and so no model made from it, has
+    any; to be timed into a store of its own and judged on.
+
+    \b
+        diode-engine create-validation unseen.json
+        diode-engine collect-shapeset unseen.json --store unseen.db
+        diode-engine validate --store unseen.db --all
+
+    Problems that differ from a known one in bias or alignment alone are not taken either.
+    """
+    from diode_engine.collect.sources import Wanted, problems_in, read_shapeset, write_shapeset
+
+    wanted = Wanted(names(ops), names(dtypes))
+    known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
+    if store.exists():
+        with existing(store) as opened:
+            known |= {_sizes(problem) for problem in opened.read().problems}
+    elif not datasets:
+        diagnostics.warn(f"There is no store at {store}: every problem is one that it has not.")
+    found = _unknown(problems, known, sources, wanted, seed)
+    write_shapeset(found, file, f"create-validation, seed {seed}")
+    shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
+    if shared:
+        raise CollectionError(f"{file} shares {shared} problems with what is known; report this.")
+    diagnostics.note(f"{file}: {len(found)} problems, none of the {len(known)} that are known.")
+    click.echo(json.dumps({"file": str(file), "problems": len(found), "known": len(known)}))
+
+
+def _unknown(
+    count: int, known: set[tuple[Any, ...]], sources: tuple[str, ...], wanted: Wanted, seed: int
+) -> list[Problem]:
+    from diode_engine.collect.sources import mixed
+
+    asked = count
+    while True:
+        drawn = mixed(asked, seed, sources, wanted)
+        found = [problem for problem in drawn if _sizes(problem) not in known][:count]
+        if len(found) == count:
+            return found
+        if len(drawn) < asked or asked > 100 * (count + len(known)):
+            raise CollectionError(
+                f"The sources have only {len(found)} problems that are not known; name others with "
+                "--source, or ask for fewer."
+            )
+        asked *= 2
+
+
+def _sizes(p: Problem) -> tuple[Any, ...]:
+    """What a problem shares with those that say the same of a kernel."""
+    return (p.op, p.B, p.M, p.N, p.K, p.dtype, p.allow_tf32, p.a.layout, p.b.layout)

@@ -1,0 +1,85 @@
+"""diode-engine create-validation and collect-shapeset, and the sizes that collect takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.collect.sources import read_shapeset, write_shapeset
+from diode_engine.problem import Problem
+
+Run = Callable[..., Any]
+
+GRID = "grid:m=8/16/32/64,n=64/128,k=512"
+
+
+def sizes(problems: Any) -> set[tuple[int, int, int]]:
+    return {(p.M, p.N, p.K) for p in problems}
+
+
+def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
+    known = [Problem.make("mm", m, 64, 512, "bfloat16", b_layout="col") for m in (8, 16, 32)]
+    write_shapeset(known, tmp_path / "known.json", "a test")
+    file = tmp_path / "unseen.json"
+    draw = ("create-validation", file, "--source", GRID, "--ops", "mm", "--dtypes", "bf16")
+    ran = run(*draw, "--problems", "10", "--dataset", tmp_path / "known.json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["known"] == 3
+    found = read_shapeset(file).problems(0)
+    assert len(found) == 10
+    assert not set(known) & set(found)
+    every = run(*draw, "--problems", "9999", "--dataset", tmp_path / "known.json")
+    assert every.code == 1
+    assert "that are not known" in every.err
+    assert len(read_shapeset(file).problems(0)) == 10  # as it was
+
+
+def test_nor_does_the_store_have_one(run: Run, tmp_path: Path, dataset: Path) -> None:
+    store, file = tmp_path / "a.db", tmp_path / "unseen.json"
+    run("data", "import", dataset, "--store", store)
+    ran = run("create-validation", file, "--store", store, "--num-shapes", "20")
+    assert (ran.code, json.loads(ran.out)["known"]) == (0, 12)
+    assert len(read_shapeset(file).problems(0)) == 20
+
+
+def test_the_problems_of_a_file_are_planned(run: Run, tmp_path: Path) -> None:
+    problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in (8, 16, 32)]
+    file = tmp_path / "shapes.json"
+    write_shapeset(problems, file, "a test")
+    planned = json.loads(run("collect-shapeset", file, "--plan", "--budget", "5").out)
+    assert (planned["problems"], planned["candidates"]) == (
+        3, json.loads(run("collect", "--file", file, "--plan", "--budget", "5").out)["candidates"]
+    )  # fmt: skip
+    assert run("collect-shapeset", "--plan").code == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [((), 3), (("--min-size", "64"), 1), (("--max-size", "64"), 0), (("--max-size", "600"), 2)],
+)
+def test_only_of_these_sizes(run: Run, tmp_path: Path, limits: tuple[str, ...], left: int) -> None:
+    problems = [
+        Problem.make("mm", m, 64, k, "bfloat16") for m, k in ((8, 512), (16, 99), (64, 999))
+    ]
+    file = tmp_path / "shapes.json"
+    write_shapeset(problems, file, "a test")
+    ran = run("collect", "--file", file, "--plan", *limits)
+    assert ran.code == (0 if left else 3)
+    if left:
+        assert json.loads(ran.out)["problems"] == left
+
+
+def test_sources_by_their_old_names(run: Run) -> None:
+    for flag, source in (("--log-normal", "log-normal"), ("--power-of-two", "powers")):
+        one, other = (
+            json.loads(run("collect", "--num-shapes", "4", *words, "--plan").out)
+            for words in ((flag,), ("--source", source))
+        )
+        assert one == other
+    wrong = run("collect", "--output", "timings.csv", "--plan")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert run("collect", "--min-size", "9", "--max-size", "8", "--plan").code == 1
