@@ -24,7 +24,7 @@ _TILES = (
 )  # fmt: skip
 _TILES_FROM_2_13 = (*_TILES, (128, 256, 64, 4, 8))
 _GROUP_M = 8
-_LEAST_TILE = 16
+_LEAST_TILE, _LARGEST_TILE = 16, 256
 _SPLIT_FROM = 32  # times the larger of M and N: from there on K may be split
 _SPLIT_ONLY_FROM = 64  # and from there on nothing but splits and ATen is offered
 _SPLITS = 10
@@ -55,7 +55,7 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
 
 def _reach(size: int) -> int:
     """The largest tile that is used for a size."""
-    return max(_LEAST_TILE, 1 << (size - 1).bit_length())
+    return min(max(_LEAST_TILE, 1 << (size - 1).bit_length()), _LARGEST_TILE)
 
 
 @lru_cache(maxsize=256)
