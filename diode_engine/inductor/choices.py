@@ -9,6 +9,7 @@ costs nothing. An op can ask several times (addmm does from torch 2.13 on), so t
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -25,6 +26,8 @@ from diode_engine.inductor import fast
 from diode_engine.inductor.chooser import Chooser, Predictor
 from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.integration import ModelPointer
+
+log = logging.getLogger(__name__)
 
 HOOK = "_finalize_template_configs"
 
@@ -82,6 +85,12 @@ class DiodeInductorChoices(InductorChoices):
             threshold=performance_threshold,
             enable_fallback=enable_fallback,
         )
+        if self._diode.likeness < 1:
+            log.warning(
+                "There is no model for %s; one of %s chooses, and counts as %.0f %% as sure as it "
+                "is there.",
+                hardware.name, self._diode.trained_on, 100 * self._diode.likeness,
+            )  # fmt: skip
 
     def over(self, other: InductorChoices) -> InductorChoices:
         """These choices on top of another library's: GEMM kernels are chosen among what

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from inspect import getgeneratorlocals, isgenerator
 from typing import Any, Protocol
 
 import numpy as np
 import sympy
 import torch
+import triton
 from torch._inductor import choices as inductor_choices
 from torch._inductor import config
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
@@ -85,7 +85,9 @@ class Chooser:
     ) -> None:
         self.predictor = predictor
         self.hardware = hardware
-        self.likeness = hardware.likeness(getattr(predictor, "hardware", hardware))
+        trained_on: Hardware = getattr(predictor, "hardware", hardware)
+        self.trained_on = trained_on.name
+        self.likeness = hardware.likeness(trained_on)
         self.top_k = top_k
         self.threshold = threshold
         self.enable_fallback = enable_fallback
@@ -94,7 +96,7 @@ class Chooser:
         self.identity = (
             f"diode {__version__}, model {predictor.identity}, hardware {hardware.key}, "
             f"top {top_k} within {threshold}, torch {torch.__version__}, "
-            f"triton {version('triton')}"
+            f"triton {triton.__version__}"
         )
         self.least_us: dict[Problem, float] = {}  # what padding has asked
         self._memory: dict[Any, Decision] = {}

@@ -242,8 +242,8 @@ def get_stats() -> dict[str, int | float | str | bool]:
     """What Diode's choices have done in this process since they were installed.
 
     active, reason (why not active, else ""), model (its hash, "" if none), hardware (the GPU's
-    name); total_calls (of Inductor's hook for GEMMs), model_selections (GEMMs decided),
-    benchmarked (of these, with several kernels left to Inductor to time), configs_considered,
+    name), trained_on (that of the model's); total_calls (of Inductor's hook for GEMMs),
+    model_selections (GEMMs decided), benchmarked (of these, with several kernels left to Inductor to time), configs_considered,
     configs_filtered (could not have been launched), cache_hits (repeated problems),
     fusion_decided (another kernel was taken for what fusing saves), padding_decided (without
     shape_padding's benchmark), fallbacks and fallback_<reason> (GEMMs left to stock Inductor),
@@ -256,6 +256,7 @@ def get_stats() -> dict[str, int | float | str | bool]:
         "reason": _state.reason,
         "model": diode.predictor.identity if diode else "",
         "hardware": diode.hardware.name if diode else "",
+        "trained_on": diode.trained_on if diode else "",
         **_state.stats.snapshot(),
     }
 

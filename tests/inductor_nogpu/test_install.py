@@ -404,3 +404,19 @@ def test_importing_without_torch(tmp_path: Path) -> None:
         tmp_path,
     )
     assert "False Diode needs torch 2.10 or newer" in said
+
+
+def test_importing_without_triton(tmp_path: Path) -> None:
+    said = run(
+        "import sys\n"
+        "sys.modules['triton'] = None\n"
+        "import diode_engine, torch\n"
+        "print(diode_engine.install_diode_choices(), diode_engine.get_stats()['reason'])\n"
+        "print(diode_engine.get_integration_status()['integrations']['matmul']['state'])\n"
+        "f = torch.compile(lambda a, b: a @ b)\n"
+        "print(f(torch.ones(4, 4), torch.ones(4, 4)).sum())\n",
+        tmp_path,
+    )
+    assert "False Diode needs torch 2.10 or newer with Inductor and Triton" in said
+    assert "inactive" in said
+    assert "tensor(64.)" in said

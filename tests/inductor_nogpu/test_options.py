@@ -148,9 +148,12 @@ def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
 
 
-def test_a_model_of_other_hardware_is_less_sure() -> None:
+def test_a_model_of_other_hardware_is_less_sure(caplog: pytest.LogCaptureFixture) -> None:
     h100 = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100", "memory_gb_s": 3352})
-    diode_engine.install_diode_choices(predictor=Unsure(h100), top_k_configs=1)
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        diode_engine.install_diode_choices(predictor=Unsure(h100), top_k_configs=1)
+    assert "no model for NVIDIA H200; one of NVIDIA H100 chooses" in caplog.text
+    assert diode_engine.get_stats()["trained_on"] == "NVIDIA H100"
     with diode_engine.profile_predictions() as profile:
         lower(gemm)
     likeness = H200.likeness(h100)
