@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from diode_engine.training.train import Trained
 
 _COUNT = click.IntRange(1)
+# torch-diode's names of its models: the family, and how many times the usual layers.
+_TYPES = {"base": ("network", 1), "deep": ("network", 2), "boosted": ("trees", 1)}
 _RATE = click.FloatRange(0, min_open=True)
 
 
 @click.command()
 @store_option
+@click.option("--op-name", metavar="OP", help="The same as op:OP in the query.")
 @click.option("--query", default="", help="Learn from the problems that this filter query finds.")
 @click.option(
     "--dataset",
@@ -50,10 +53,15 @@ _RATE = click.FloatRange(0, min_open=True)
     "that learns from an ensemble, answers in a millisecond and needs neither torch nor XGBoost.",
 )
 @click.option(
+    "--model-type",
+    type=click.Choice(tuple(_TYPES)),
+    help="The family by another name: base a network, deep one of twice the layers, boosted trees.",
+)
+@click.option(
     "--fine-tune",
     metavar="MODEL",
-    help="Tune this model to the timings instead of making one from nothing: better on these "
-    "problems, the same on others. The result is of the family distilled.",
+    help="Tune this model to the timings instead of making one from nothing: what it said of "
+    "other problems it keeps. The result is of the family distilled.",
 )
 @click.option(
     "--name", help="Register it as the next version of this name. [default: the family's]"
@@ -95,10 +103,12 @@ _RATE = click.FloatRange(0, min_open=True)
 @click.option("--depth", type=click.IntRange(1, 16), help="Trees: depth at most.")
 def train(
     store: Path,
+    op_name: str | None,
     query: str,
     dataset: Path | None,
     hardware: str | None,
     family: str,
+    model_type: str | None,
     fine_tune: str | None,
     name: str | None,
     default: bool,
@@ -113,6 +123,11 @@ def train(
     A training that was cancelled or killed goes on where it was when the same is asked again, or
     by `diode-engine runs resume`. What came of it goes to stdout as JSON.
     """
+    deeper = 1
+    if model_type is not None:
+        family, deeper = _TYPES[model_type]
+    if op_name is not None:
+        query = f"op:{op_name} {query}".strip()
     if dataset is not None and query:
         raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
     if fine_tune is not None and (options["rounds"] or options["depth"]):
@@ -128,7 +143,7 @@ def train(
     request = Request(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, dataset=dataset, trials=trials or 0,
-        settings=_settings(tuned=base is not None, **options),
+        settings=_settings(tuned=base is not None, deeper=deeper, **options),
     )  # fmt: skip
     opened = existing(store) if dataset is None else Store.open(store)
     with opened, diagnostics.progress() as display:
@@ -145,6 +160,7 @@ def train(
 def _settings(
     *,
     tuned: bool,
+    deeper: int,
     hidden: int | None,
     layers: int | None,
     batch_size: int | None,
@@ -160,8 +176,9 @@ def _settings(
     settings = Settings()
     network = settings.distilled if tuned else settings.network
     changes = {name: value for name, value in of_networks.items() if value is not None}
-    if hidden is not None or layers is not None:
-        changes["hidden"] = (hidden or network.hidden[0],) * (layers or len(network.hidden))
+    if hidden is not None or layers is not None or deeper > 1:
+        usual = deeper * len(network.hidden)
+        changes["hidden"] = (hidden or network.hidden[0],) * (layers or usual)
     if batch_size is not None:
         rows = min(network.rows, batch_size)
         changes |= {"rows": rows, "problems": max(1, batch_size // rows)}
