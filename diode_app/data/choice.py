@@ -108,9 +108,10 @@ def answer(question: Question) -> Answer:
     )
     first = answers[0]
     order = first.places[first.ranking.order]
+    taken = [a.taken for a in answers]
     rows = []
     for rank, i in enumerate(order.tolist(), 1):
-        signs = "".join(str(n) for n, a in enumerate(answers, 1) if a.taken == i)
+        signs = "".join(str(n) for n, place in enumerate(taken, 1) if place == i)
         kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
         us = [float(a.predicted_us[i]) for a in answers]
         best = float(first.predicted_us[order[0]])

@@ -129,6 +129,8 @@ class PagedTable(Actions, Vertical):
         self.grid.focus()
 
     def set_columns(self, columns: Sequence[Column]) -> None:
+        if tuple(columns) == self._columns:
+            return
         self._columns = tuple(columns)
         self._make_columns()
         self._fill(self.page)
