@@ -117,8 +117,13 @@ def planned(store: Store, values: Mapping[str, str]) -> Planned:
     source = "dataset" if values["dataset"] else "query"
     data = _chosen(parts, values["hardware"])
     if source not in mistakes:
-        if not parts:
+        if not parts and values[source]:
             mistakes[source] = "There are no timings of such problems."
+        elif not parts:
+            mistakes[source] = (
+                "There are no timings in the store yet: import those that come with Diode (i), or "
+                "collect some (C)."
+            )
         elif data.chosen is not None and data.chosen.problems < (least := _least()):
             mistakes[source] = (
                 f"{data.chosen.problems:,} problems are too few to learn from and to judge by; it "

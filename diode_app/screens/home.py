@@ -34,6 +34,7 @@ _NEXT = (
         "Taken on an NVIDIA H200.",
         "i",
     ),
+    Step("Collect timings", "app.go('collect')", "On this machine's GPUs.", "C"),
     Step("Take the tour", "app.tour", "What Diode does, in five steps.", "O"),
 )
 

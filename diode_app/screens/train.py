@@ -55,6 +55,9 @@ class TrainScreen(DiodeScreen):
         Action("train.curves", "v", "Curves", "Trainings beside each other, and their curves.",
                "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "All fields as they come."),
+        Action("train.import", "i", "Import", "Import the timings that come with Diode.",
+               "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
+               footer=False, does="app.import_shipped"),
     )  # fmt: skip
     DEFAULT_CSS = """
     TrainScreen {

@@ -66,6 +66,7 @@ class Field(VerticalGroup):
         self.first = value
         self._choices = tuple(choices)
         self._flag = flag
+        self._complaint: str | None = None
 
     def compose(self) -> ComposeResult:
         if not self._flag:
@@ -113,8 +114,10 @@ class Field(VerticalGroup):
 
     def complain(self, sentence: str | None) -> None:
         """Shows a sentence about the value, or none; also for what the field cannot see."""
-        self.set_class(sentence is not None, "-wrong")
-        self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
+        if sentence != self._complaint:  # what is written anew is laid out anew
+            self._complaint = sentence
+            self.set_class(sentence is not None, "-wrong")
+            self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
 
     def changed(self) -> None:
         """Looks at the value and tells of it."""

@@ -301,11 +301,18 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
 
 
 @pytest.mark.asyncio
-async def test_without_data_it_says_what_is_missing(make_app, store):
+async def test_without_data_it_says_what_is_missing(make_app, store, tmp_path, monkeypatch):
+    file = tmp_path / "shipped.msgpack"
+    write_dataset(make_timings(30), file)
+    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
     app = make_app()
     async with app.run_test(size=(80, 30)) as pilot:
         await open_form(pilot)
-        assert "There are no timings" in text_of(app)
+        assert "There are no timings in the store yet" in text_of(app)
+        await pilot.press("i")
+        await settled(pilot)
+        await looked(pilot)
+        assert "30 problems" in text_of(app)
 
 
 @pytest.mark.asyncio
