@@ -9,11 +9,11 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench try-torch clean
 .SUFFIXES:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: $(VENV)/.installed ## install Diode and its tools into .venv
 
@@ -41,9 +41,21 @@ check: setup ## lint, format, types, import rules and tests
 bench: setup ## run the benchmarks
 	@set -e; for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python $$script; done
 
+# For a scheduler: `make try-torch TORCH=newest` tells whether a new release still fits. torch
+# brings the Triton that belongs to it, but for its CPU builds, which get the newest.
+try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, or newest
+	@set -e; try=.try-torch; rm -rf $$try; trap 'rm -rf $$try' EXIT; \
+	$(PYTHON) -m venv $$try; \
+	echo "Installing torch $(TORCH), some minutes ..."; \
+	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))"; \
+	$$try/bin/python -c 'import triton' 2>/dev/null || $$try/bin/pip install -qq triton; \
+	$$try/bin/pip install -qq -e '.[dev]'; \
+	$$try/bin/python -c 'import torch, triton; print("torch", torch.__version__, "with Triton", triton.__version__)'; \
+	$$try/bin/pytest -q -p no:cacheprovider tests/inductor_nogpu
+
 clean: ## remove .venv and everything that was made
 	@echo "Removing .venv and caches ..."
-	@rm -rf $(VENV) .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .try-torch .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp a step, so that a second run is quick and an interrupted one goes on where it was.

@@ -243,11 +243,12 @@ def get_stats() -> dict[str, int | float | str | bool]:
 
     active, reason (why not active, else ""), model (its hash, "" if none), hardware (the GPU's
     name), trained_on (that of the model's); total_calls (of Inductor's hook for GEMMs),
-    model_selections (GEMMs decided), benchmarked (of these, with several kernels left to Inductor to time), configs_considered,
-    configs_filtered (could not have been launched), cache_hits (repeated problems),
-    fusion_decided (another kernel was taken for what fusing saves), padding_decided (without
-    shape_padding's benchmark), fallbacks and fallback_<reason> (GEMMs left to stock Inductor),
-    passed_<op> (GEMMs of ops that there is no model for), seconds (spent choosing).
+    model_selections (GEMMs decided), benchmarked (of these, with several kernels left to
+    Inductor to time), configs_considered, configs_filtered (could not have been launched),
+    cache_hits (repeated problems), fusion_decided (another kernel was taken for what fusing
+    saves), padding_decided (without shape_padding's benchmark), fallbacks and fallback_<reason>
+    (GEMMs left to stock Inductor), passed_<op> (GEMMs of ops that there is no model for), seconds
+    (spent choosing).
     """
     choices = _state.choices
     diode = choices._diode if choices is not None else None

@@ -1,0 +1,159 @@
+"""On an NVIDIA GPU: the options of the integration, caches in fresh processes, AOTInductor."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+
+@pytest.fixture(autouse=True)
+def diode():
+    import diode_engine
+
+    assert diode_engine.install_diode_choices(top_k_configs=1), diode_engine.get_stats()
+    yield diode_engine
+    diode_engine.uninstall_diode_choices()
+
+
+def draw(*shape):
+    torch.manual_seed(0)
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def biased_gelu(c, a, b):
+    return torch.nn.functional.gelu(torch.addmm(c, a, b))
+
+
+def compiled(function, *args, **options):
+    """The result, with cold caches, and what Inductor counted."""
+    from torch._dynamo.utils import counters
+    from torch._inductor.utils import fresh_cache
+
+    torch._dynamo.reset()
+    counters.clear()
+    with fresh_cache(), torch.no_grad():
+        result = torch.compile(function, options=options)(*args)
+    return result, counters["inductor"]
+
+
+def near(result, reference):
+    error = torch.linalg.vector_norm((result - reference).float())
+    return bool(error <= 1e-2 * torch.linalg.vector_norm(reference.float()))
+
+
+def test_fast_autotune_is_right_and_benchmarks_nothing(diode):
+    args = draw(3072), draw(512, 768), draw(768, 3072)
+    result, counted = compiled(biased_gelu, *args, fast_autotune=True)
+    assert near(result, biased_gelu(*args))
+    assert counted["select_algorithm_autotune"] == 0
+    assert diode.get_stats()["model_selections"] == 1
+    assert diode.get_stats()["fallbacks"] == 0
+
+
+def test_diode_alone_as_a_backend(diode):
+    a, b = draw(512, 768), draw(768, 1024)
+    result, counted = compiled(
+        torch.mm, a, b, max_autotune=True, max_autotune_gemm_backends="DIODE"
+    )
+    assert near(result, a @ b)
+    assert counted["select_algorithm_autotune"] == 0
+
+
+@pytest.mark.parametrize("options", [{"fast_autotune": True}, {"max_autotune": True}])
+def test_padding_asks_the_model(options, diode):
+    a, b = draw(4095, 4095), draw(4095, 4095)
+    result, counted = compiled(torch.mm, a, b, **options)
+    assert near(result, a @ b)
+    assert counted["pad_mm_bench"] == 0
+    assert diode.get_stats()["padding_decided"] == 1
+
+
+def test_the_rule_of_fusion_changes_no_result(diode):
+    args = draw(1024), draw(4096, 1024), draw(1024, 1024)
+    for aware in (False, True):
+        result, _ = compiled(biased_gelu, *args, max_autotune=True, diode_fusion_aware=aware)
+        assert near(result, biased_gelu(*args))
+
+
+def test_deterministic_benchmarks_nothing(diode):
+    a, b = draw(512, 768), draw(768, 1024)
+    options = {"max_autotune": True, "deterministic": True, "diode_top_k": 5}
+    result, counted = compiled(torch.mm, a, b, **options)
+    assert near(result, a @ b)
+    assert counted["select_algorithm_autotune"] == 0
+
+
+def test_what_is_benchmarked_is_fed_back(tmp_path, monkeypatch, diode):
+    from diode_engine.feedback import Writer
+    from diode_engine.inductor import feedback
+    from diode_engine.store import Store
+
+    monkeypatch.setattr(feedback, "_listeners", [])
+    writer = Writer(str(tmp_path / "feedback.db"))
+    feedback.listen(writer.take)
+    diode.uninstall_diode_choices()
+    compiled(torch.mm, draw(512, 768), draw(768, 1024), max_autotune=True)
+    writer.close()
+    with Store.open(tmp_path / "feedback.db", read_only=True) as store:
+        table = store.read()
+    assert len(table) > 10
+    assert {e.hardware.name for e in table.environments} == {torch.cuda.get_device_name()}
+
+
+def test_aotinductor_takes_the_models_kernels(tmp_path, diode):
+    class Net(torch.nn.Module):
+        def forward(self, a, b):
+            return torch.relu(a @ b)
+
+    args = draw(512, 768), draw(768, 1024)
+    with torch.no_grad():
+        exported = torch.export.export(Net(), args)
+        package = torch._inductor.aoti_compile_and_package(
+            exported,
+            package_path=str(tmp_path / "net.pt2"),
+            inductor_configs={"max_autotune": True},
+        )
+        result = torch._inductor.aoti_load_package(package)(*args)
+    assert near(result, Net()(*args))
+    stats = diode.get_stats()
+    assert (stats["model_selections"], stats["fallbacks"]) == (1, 0)
+
+
+PROGRAM = """
+import json, sys, torch, diode_engine
+top_k = int(sys.argv[1])
+if top_k:
+    assert diode_engine.install_diode_choices(top_k_configs=top_k)
+else:
+    diode_engine.uninstall_diode_choices()
+from torch._dynamo.utils import counters
+a = torch.ones(512, 512, device="cuda", dtype=torch.bfloat16)
+torch.compile(lambda a: torch.relu(a @ a), options={"max_autotune": True})(a)
+print(json.dumps([counters["inductor"]["fxgraph_cache_hit"],
+                  counters["aot_autograd"]["autograd_cache_hit"]]))
+"""
+
+
+def test_caches_in_fresh_processes(tmp_path):
+    def hits(top_k):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(top_k)],
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    assert hits(1) == [0, 0]
+    assert hits(1) == [1, 1]
+    assert hits(2) == [0, 0]
+    assert hits(0) == [0, 0]
