@@ -52,6 +52,10 @@ COMMANDS = {
     ),
     "data": Entry("diode_engine.cli.datasets:data", "Import, export, list and count timings."),
     "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
+    "collect-and-train": Entry(
+        "diode_engine.cli.collect_and_train:collect_and_train",
+        "Collect, train and validate, in one run.",
+    ),
     "validate": Entry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
     ),

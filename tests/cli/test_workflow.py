@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from diode_engine.store import write_dataset
+from diode_engine import paths
+from diode_engine.cli import workflow as module
+from diode_engine.cli.group import COMMANDS
+from diode_engine.store import read_dataset, write_dataset
 from diode_engine.table import TimingTable
 
 Run = Callable[..., Any]
@@ -65,7 +70,7 @@ def test_steps_whose_inputs_did_not_change_are_skipped(
     write_dataset(make_timings(16), tmp_path / "more.json")
     run("data", "import", tmp_path / "more.json", "--store", tmp_path / "work.db")
     assert states(run("workflow", file)) == ["done"] * 3
-    assert states(run("workflow", file, "--again")) == ["done"] * 3
+    assert states(run("workflow", file, "--again", "--plan")) == ["runs"] * 3
 
 
 def test_it_ends_at_the_first_failure_and_goes_on_from_there(
@@ -99,3 +104,90 @@ def test_a_mistake_is_told_before_anything_runs(run: Run, file: Path, text: str,
     ran = run("workflow", file)
     assert (ran.code, ran.out) == (2, "")
     assert said in " ".join(ran.err.split())
+
+
+def test_the_documented_one_is_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workflow.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "flow.toml"
+    file.write_text(text)
+    steps, store = module._read(file, tmp_path)
+    assert [step.words[0] for step in steps] == [
+        "collect", "train", "create-validation", "collect-shapeset", "validate-model",
+        "validate-max-autotune",
+    ]  # fmt: skip
+    assert store == tmp_path / "timings.db"
+    for step in steps:
+        command = COMMANDS[step.words[0]].load(step.words[0])
+        words = [word.replace("solution.json", str(file)) for word in step.words[1:]]
+        (tmp_path / "unseen.json").touch()
+        words = [word.replace("unseen.json", str(tmp_path / "unseen.json")) for word in words]
+        command.make_context(step.name, words)  # raises for an option that there is not
+
+
+CHAIN = """
+store = "work.db"
+
+[[step]]
+run = "data import timings.msgpack"
+inputs = ["timings.msgpack"]
+
+[[step]]
+run = "train --model-type boosted --op-name mm --rounds 30 --depth 4 --name mine"
+
+[[step]]
+run = "create-validation unseen.json --num-shapes 20"
+
+[[step]]
+run = "validate-model --model mine --json"
+output = "report.json"
+
+[[step]]
+run = "validate-max-autotune --max-autotune-solution solution.json --model mine --all --json"
+inputs = ["solution.json"]
+output = "against.json"
+"""
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    """Real timings: some of the mm that Diode ships."""
+    (file,) = (paths.shipped_dir() / "datasets" / "nvidia-h200").glob("*.msgpack.zst")
+    table = read_dataset(file)
+    mm = np.array([p.op == "mm" for p in table.problems])
+    some = np.flatnonzero(mm)[:60]
+    path = tmp_path / "timings.msgpack"
+    write_dataset(table.take(np.isin(table.problem, some)), path)
+    return path
+
+
+def test_the_chain_on_real_timings(run: Run, shipped: Path, tmp_path: Path) -> None:
+    file = tmp_path / "flow.toml"
+    file.write_text(CHAIN)
+    tile = {"block_m": 128, "block_n": 128, "block_k": 64}
+    solution = {"name": "one tile", "configs": [tile]}
+    (tmp_path / "solution.json").write_text(json.dumps(solution))
+    ran = run("workflow", file)
+    assert ran.code == 0, ran.err
+    assert states(ran) == ["done"] * 5
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["problems"] > 5
+    against = json.loads((tmp_path / "against.json").read_text())
+    assert against["all"]["compared"] > 10
+    assert against["all"]["top"]["10"]["speed"] > 1  # than one tile for all
+    assert states(run("workflow", file)) == ["skipped"] * 5
+
+
+def test_collect_and_train_on_real_timings(run: Run, shipped: Path, tmp_path: Path) -> None:
+    store = tmp_path / "work.db"
+    run("data", "import", shipped, "--store", store)
+    ran = run("collect-and-train", "--store", store, "--skip-collection", "--family", "trees",
+              "--name", "mine")  # fmt: skip
+    assert ran.code == 0, ran.err
+    trained, judged = map(json.loads, ran.out.splitlines())
+    assert trained["model"] == "mine@1"
+    assert judged["model"] == "mine@1"
+    assert judged["problems"] == trained["held_out_problems"]
+    again = run("collect-and-train", "--store", store, "--skip-collection", "--skip-training",
+                "--name", "mine")  # fmt: skip
+    assert json.loads(again.out) == judged

@@ -1,0 +1,58 @@
+"""diode-engine collect-and-train: from nothing to a model that is judged, in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.collect import SOURCES, collect
+from diode_engine.cli.options import store_option
+from diode_engine.cli.train import train
+from diode_engine.cli.validate import validate
+
+
+@click.command("collect-and-train")
+@store_option
+@click.option("--problems", "--num-shapes", type=click.IntRange(1), default=300, show_default=True,
+              help="How many distinct problems to draw.")  # fmt: skip
+@click.option("--source", "sources", metavar="NAME[:PARAMETER=VALUE,...]", multiple=True,
+              help=f"As `collect` has it, of {', '.join(SOURCES)}.")  # fmt: skip
+@click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
+@click.option("--dtypes", metavar="TYPE,...", default="", help="Only of these types.")
+@click.option("--budget", type=click.IntRange(1), help="At most so many candidates a problem.")
+@click.option(
+    "--family",
+    type=click.Choice(("trees", "network", "ensemble", "distilled")),
+    default="ensemble",
+    show_default=True,
+    help="What kind of model.",
+)
+@click.option("--name", help="Register it as the next version of this name.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw and the model.")
+@click.option("--skip-collection", is_flag=True, help="Train on what the store has.")
+@click.option("--skip-training", is_flag=True, help="Only collect, and judge the present model.")
+@click.option("--skip-validation", is_flag=True, help="Do not judge it.")
+@click.pass_context
+def collect_and_train(
+    ctx: click.Context, store: Path, problems: int, sources: tuple[str, ...], ops: str, dtypes: str,
+    budget: int | None, family: str, name: str | None, seed: int, skip_collection: bool,
+    skip_training: bool, skip_validation: bool,
+) -> None:  # fmt: skip
+    """Collect timings, train a model on them and judge it: `collect`, `train` and `validate`.
+
+    Each writes one JSON line to stdout. What was interrupted goes on when the same is asked again;
+    `workflow` has longer chains, and all options.
+    """
+    if not skip_collection:
+        diagnostics.note("Collecting ...")
+        ctx.invoke(
+            collect, store=store, problems=problems, sources=sources, ops=ops, dtypes=dtypes,
+            budget=budget, seed=seed,
+        )  # fmt: skip
+    if not skip_training:
+        ctx.invoke(train, store=store, family=family, name=name, seed=seed)
+    if not skip_validation:
+        reference = name or family if not skip_training else name
+        ctx.invoke(validate, store=store, reference=reference, as_json=True)
