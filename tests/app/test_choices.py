@@ -1,0 +1,75 @@
+"""Names in a row, by keys and by clicks."""
+
+from __future__ import annotations
+
+import pytest
+from textual.app import App, ComposeResult
+
+from diode_app.widgets.choices import Choices
+
+pytestmark = pytest.mark.asyncio
+NAMES = ("mm", "addmm", "bmm", "baddbmm")
+
+
+class Shown(App[None]):
+    CSS = "Choices { width: 24; }"  # room for two in a row
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__()
+        self._shown = choices
+        self.changes: list[tuple[str, ...]] = []
+
+    def compose(self) -> ComposeResult:
+        yield self._shown
+
+    def on_choices_changed(self, event: Choices.Changed) -> None:
+        self.changes.append(event.choices.chosen)
+
+
+async def test_several_by_keys():
+    choices = Choices(NAMES, NAMES, several=True)
+    async with Shown(choices).run_test() as pilot:
+        await pilot.press("tab", "right", "space", "left", "left", "space")
+        assert choices.chosen == ("mm", "bmm")
+        assert pilot.app.changes == [("mm", "bmm", "baddbmm"), ("mm", "bmm")]
+
+
+async def test_one_by_keys():
+    choices = Choices(NAMES, ("bmm",))
+    async with Shown(choices).run_test() as pilot:
+        await pilot.press("tab", "left")
+        assert choices.chosen == ("addmm",)
+        await pilot.press("space")
+        assert pilot.app.changes == [("addmm",)]
+
+
+@pytest.mark.parametrize(
+    ("at", "chosen"),
+    [((1, 0), "mm"), ((9, 0), "addmm"), ((1, 1), "bmm"), ((13, 1), "baddbmm")],
+)
+async def test_by_clicks_in_every_row(at, chosen):
+    choices = Choices(NAMES, (), several=True)
+    async with Shown(choices).run_test() as pilot:
+        await pilot.click(Choices, offset=at)
+        assert choices.chosen == (chosen,)
+        await pilot.click(Choices, offset=at)
+        assert choices.chosen == ()
+
+
+async def test_a_click_beside_them_changes_nothing():
+    choices = Choices(NAMES, ("mm",))
+    async with Shown(choices).run_test() as pilot:
+        await pilot.click(Choices, offset=(7, 0))  # the gap
+        await pilot.click(Choices, offset=(23, 0))
+        assert choices.chosen == ("mm",)
+
+
+async def test_other_names_are_offered():
+    choices = Choices(("a", "b"), ("b",))
+    async with Shown(choices).run_test() as pilot:
+        choices.offer(("b", "c"))
+        assert choices.chosen == ("b",)
+        choices.offer(("c", "d"))
+        assert choices.chosen == ("c",)
+        await pilot.press("tab", "right")
+        assert choices.chosen == ("d",)
