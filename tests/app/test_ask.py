@@ -176,7 +176,7 @@ async def test_a_size_that_is_none_is_told(make_app, model):
         assert screen.table.page.total == 0
         await _type(pilot, "K", "4294967296")
         assert "from 1 to 2147483647" in text_of(app)
-        await _type(pilot, "K", "64")
+        await _type(pilot, "K", "4096")  # what was asked before
         assert "plain@1 takes" in text_of(app)
 
 
@@ -298,6 +298,8 @@ async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show
         assert screen._problem == problem
         await _type(pilot, "M", "34")
         assert screen._problem == Problem.make("mm", 34, 65, 129, "bfloat16")
+        await _type(pilot, "M", "33")
+        assert screen._problem == problem
 
 
 @pytest.mark.asyncio

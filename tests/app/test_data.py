@@ -94,6 +94,20 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
     assert taken["★"] == view.rows[0].key
 
 
+def test_max_autotune_takes_the_best_of_its_own_space(store):
+    problem = TIMINGS.problems[0]
+    offered = {c.key for c in default_space(problem, "2.13.0")}
+    other = next(i for i, c in enumerate(TIMINGS.candidates) if c.key not in offered)
+    faster = (TIMINGS.problem == 0) & (TIMINGS.candidate == other)
+    us = np.where(faster, 1e-3, TIMINGS.min_us)
+    failure = np.where(faster, 0, TIMINGS.failure).astype(np.uint8)
+    store.import_table(replace(TIMINGS, min_us=us, failure=failure), key="x", spec={})
+    choices = {c.chooser: c for c in problem_view(store, problem.key).choices}
+    assert choices[BEST].candidate == TIMINGS.candidates[other]
+    assert choices[DEFAULT].candidate.key in offered
+    assert choices[DEFAULT].efficiency < 0.1
+
+
 def test_what_has_not_changed_is_not_predicted_again(filled):
     key = TIMINGS.problems[0].key
     view = problem_view(filled, key)
