@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,24 @@ def sizes(problems: Any) -> set[tuple[int, int, int]]:
 
 
 def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
-    known = [Problem.make("mm", m, 64, 512, "bfloat16", b_layout="col") for m in (8, 16, 32)]
+    known = [
+        Problem.make("mm", m, n, 512, "bfloat16", a_layout=a, b_layout=b)
+        for m, n, a, b in product((8, 16, 32), (64, 128), ("row", "col"), ("row", "col"))
+    ]
     write_shapeset(known, tmp_path / "known.json", "a test")
     file = tmp_path / "unseen.json"
     draw = ("create-validation", file, "--source", GRID, "--ops", "mm", "--dtypes", "bf16")
-    ran = run(*draw, "--problems", "10", "--dataset", tmp_path / "known.json")
+    ran = run(*draw, "--problems", "6", "--dataset", tmp_path / "known.json")
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["known"] == 3
+    assert json.loads(ran.out)["known"] == len(known) == 24
     found = read_shapeset(file).problems(0)
-    assert len(found) == 10
+    assert sizes(found) == {(64, 64, 512), (64, 128, 512)}
+    assert len(found) == 6
     assert not set(known) & set(found)
     every = run(*draw, "--problems", "9999", "--dataset", tmp_path / "known.json")
     assert every.code == 1
     assert "that are not known" in every.err
-    assert len(read_shapeset(file).problems(0)) == 10  # as it was
+    assert len(read_shapeset(file).problems(0)) == 6  # as it was
 
 
 def test_nor_does_the_store_have_one(run: Run, tmp_path: Path, dataset: Path) -> None:

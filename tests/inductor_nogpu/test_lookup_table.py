@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
 from diode_engine.inductor import kernels
+from diode_engine.inductor import lookup_table as module
 from diode_engine.inductor.lookup_table import lookup_entries
 from diode_engine.inductor.without_gpu import Lowered, lower
-from diode_engine.problem import Problem
+from diode_engine.problem import Candidate, Problem
 
 PROBLEMS = {
     "mm": Problem.make("mm", 512, 768, 1024, "bfloat16", b_layout="col"),
@@ -66,6 +68,19 @@ def test_inductor_takes_what_the_table_says(op: str, make_predictor: Any) -> Non
         assert "BLOCK_N : tl.constexpr = 256" in done.sources[0]
 
 
+def test_what_cannot_be_launched_is_not_in_the_table(
+    make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = make_predictor()
+
+    def fits(_problem: Problem, candidates: Sequence[Candidate], _hardware: Any) -> Any:
+        return np.array([predictor.time(candidate) > 1 for candidate in candidates])
+
+    monkeypatch.setattr(module, "fits", fits)
+    ((entry,),) = lookup_entries(PROBLEMS["mm"], predictor).values()
+    assert entry["template_id"] == "aten::mm"  # the second best
+
+
 def test_several_are_left_to_be_timed(make_predictor: Any) -> None:
     table = lookup_entries(PROBLEMS["mm"], make_predictor(), top=4)
     (entries,) = table.values()
@@ -98,8 +113,6 @@ def test_a_problem_that_the_model_does_not_know_is_not_in_the_table() -> None:
         identity = "ignorant"
 
         def predict_us(self, problem: Problem, candidates: Sequence[Any]) -> Any:
-            import numpy as np
-
             return np.full(len(candidates), np.nan)
 
     assert lookup_entries(PROBLEMS["mm"], Ignorant()) == {}
