@@ -14,13 +14,14 @@ from typing import Any
 
 from diode_engine.demo.child import answers
 from diode_engine.hardware import Hardware
-from diode_engine.inductor import without_gpu
 from diode_engine.models.predictor import Predictor
 from diode_engine.problem import Problem
 
 
 def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Pretends, for the rest of the process, that the GPU is there."""
+    from diode_engine.inductor import without_gpu  # brings torch
+
     without_gpu.pretend(Hardware.from_dict(question["hardware"]))
     from diode_engine.inductor.lookup_table import lookup_entries
 
