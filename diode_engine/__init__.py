@@ -14,7 +14,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.inductor import install as _install
+from diode_engine.inductor import slot as _slot
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
@@ -120,6 +120,6 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-_install.arrange()
+_slot.arrange()
 if os.environ.get("DIODE_FEEDBACK"):
     importlib.import_module("diode_engine.feedback").arrange()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, IntegrationError
-from diode_engine.inductor import install
+from diode_engine.inductor import install, slot
 from diode_engine.inductor.integration import (
     BaseIntegration,
     IntegrationRegistry,
@@ -47,7 +47,7 @@ class MatmulIntegration(BaseIntegration):
 
     def dry_run(self) -> None:
         """Inductor asks a dummy in the choices' slot, for this thread only."""
-        if install.disabled():
+        if slot.disabled():
             raise IntegrationError("DIODE_DISABLE is set")
         try:
             from torch._inductor.choices import InductorChoices
@@ -83,13 +83,13 @@ class MatmulIntegration(BaseIntegration):
 
     def enable(self) -> None:
         assert self._choices is not None
-        install.put_in_place(self._choices)
+        slot.put_in_place(self._choices)
 
     def disable(self) -> None:
         install.uninstall_diode_choices()
 
     def state(self) -> tuple[State, str]:
-        return install.state()
+        return slot.state()
 
 
 def create_matmul_integration(*, enable_fallback: bool = True) -> MatmulIntegration:
