@@ -109,23 +109,44 @@ def test_what_is_benchmarked_is_fed_back(tmp_path, monkeypatch, diode):
     assert {e.hardware.name for e in table.environments} == {torch.cuda.get_device_name()}
 
 
-def test_aotinductor_takes_the_models_kernels(tmp_path, diode):
-    class Net(torch.nn.Module):
-        def forward(self, a, b):
-            return torch.relu(a @ b)
+PACKAGED = """
+import sys, torch, diode_engine
+if sys.argv[1] == "stock":
+    diode_engine.uninstall_diode_choices()
+else:
+    assert diode_engine.install_diode_choices(top_k_configs=1)
 
-    args = draw(512, 768), draw(768, 1024)
-    with torch.no_grad():
-        exported = torch.export.export(Net(), args)
-        package = torch._inductor.aoti_compile_and_package(
-            exported,
-            package_path=str(tmp_path / "net.pt2"),
-            inductor_configs={"max_autotune": True},
-        )
-        result = torch._inductor.aoti_load_package(package)(*args)
-    assert near(result, Net()(*args))
-    stats = diode.get_stats()
-    assert (stats["model_selections"], stats["fallbacks"]) == (1, 0)
+class Net(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.relu(a @ b)
+
+args = [torch.randn(*s, device="cuda", dtype=torch.bfloat16) for s in ((512, 768), (768, 1024))]
+with torch.no_grad():
+    package = torch._inductor.aoti_compile_and_package(
+        torch.export.export(Net(), tuple(args)), package_path=sys.argv[2],
+        inductor_configs={"max_autotune": True},
+    )
+    stats = diode_engine.get_stats()
+    print(stats["model_selections"], stats["fallbacks"], flush=True)
+    result = torch._inductor.aoti_load_package(package)(*args)
+    expected = Net()(*args)
+print(bool(((result - expected).float().norm() <= 1e-2 * expected.float().norm())))
+"""
+
+
+def test_aotinductor_takes_the_models_kernels(tmp_path):
+    def packaged(which):
+        return subprocess.run(
+            [sys.executable, "-c", PACKAGED, which, str(tmp_path / f"{which}.pt2")],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    done = packaged("diode")
+    assert done.stdout.splitlines()[:1] == ["1 0"], done.stderr
+    if done.returncode:  # torch 2.11 cannot load what it packed on some machines
+        assert packaged("stock").returncode == done.returncode, done.stderr
+        pytest.skip("AOTInductor's packages cannot be loaded here, without Diode either")
+    assert done.stdout.splitlines()[1:] == ["True"]
 
 
 PROGRAM = """
