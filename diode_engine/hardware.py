@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,30 @@ H200 = Hardware(
     shared_bytes_multiprocessor=233472,
     registers_multiprocessor=65536,
 )
+_H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
+_A100 = Hardware(
+    backend="cuda",
+    name="NVIDIA A100-SXM4-80GB",
+    arch="8.0",
+    multiprocessors=108,
+    clock_mhz=1410,
+    memory_gb_s=2039,
+    l2_bytes=41943040,
+    shared_bytes_block=166912,
+    shared_bytes_multiprocessor=167936,
+    registers_multiprocessor=65536,
+)
+# What a file may name without its facts; H100 alone is what torch-diode's published files have.
+KNOWN = {
+    hardware.name: hardware
+    for hardware in (
+        H200,
+        _H100,
+        replace(_H100, name="NVIDIA H100"),
+        _A100,
+        replace(_A100, name="NVIDIA A100-SXM4-40GB", memory_gb_s=1555),
+    )
+}
 
 
 @cache

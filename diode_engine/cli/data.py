@@ -40,12 +40,13 @@ def data() -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @store_option
 def import_(files: tuple[str, ...], store: Path) -> None:
-    """Import dataset files into the store.
+    """Import dataset files into the store, Diode's own or torch-diode's.
 
     Each file is read whole or not at all, and of what the store holds already, from another
     file or from a run of its own, nothing is added. To stdout goes one JSON line a file: its
-    name, the run, whether it is new, the timings added, and how many were there before. The
-    first bad file ends it; what was imported before stays.
+    name, the run, whether it is new, the timings added, how many were there before, and how many
+    of torch-diode's were left out: those without a time or of no problem of Diode's. The first
+    bad file ends it; what was imported before stays.
     """
     from diode_engine.store import Store, import_dataset
 
@@ -57,12 +58,18 @@ def import_(files: tuple[str, ...], store: Path) -> None:
                 diagnostics.note(f"{file}: {done.timings} timings imported into {store}{before}.")
             else:
                 diagnostics.note(f"{file}: its timings were there before, by run {done.run}.")
+            if done.left_out:
+                diagnostics.warn(
+                    f"{file}: {done.left_out} of its timings were left out: they have no time, or "
+                    "are of what Diode does not choose."
+                )
             line = {
                 "file": file,
                 "run": done.run,
                 "new": done.new,
                 "timings": done.timings,
                 "there": done.there,
+                "left_out": done.left_out,
             }
             click.echo(json.dumps(line))
 

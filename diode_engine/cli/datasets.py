@@ -52,7 +52,7 @@ def merge(files: tuple[str, ...], output: str) -> None:
 @_FILES
 @as_json_option
 def verify(files: tuple[str, ...], as_json: bool) -> int:
-    """Read dataset files whole, and say what is in each or what is wrong with it.
+    """Read dataset files, Diode's or torch-diode's, and say what is in each or what is wrong.
 
     Two files with the same key hold the same timings, in whatever order and form. Exit code 1 if
     one is not good.

@@ -102,9 +102,9 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     one that Diode knows."""
     from diode_engine import registry
     from diode_engine.errors import ModelError
-    from diode_engine.store.transfer import KNOWN_HARDWARE
+    from diode_engine.hardware import KNOWN
 
-    known = [*there, *KNOWN_HARDWARE.values()]
+    known = [*there, *KNOWN.values()]
     for model in registry.list_models():
         try:
             known.append(model.manifest.hardware)

@@ -47,12 +47,14 @@ _LOW = 2**32 - 1  # the lower half of two integers in one
 @dataclass(frozen=True)
 class Imported:
     """What an import did: it added `timings`, and `there` more were in the store before. Where
-    all were, `new` is False and `run` the last run that holds some of them."""
+    all were, `new` is False and `run` the last run that holds some of them. `left_out` are those
+    of another format that are no timings of Diode's."""
 
     run: int
     new: bool
     timings: int
     there: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

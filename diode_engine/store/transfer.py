@@ -9,22 +9,32 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import reprlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.errors import DatasetError, NoSuchDatasetError, RecordError
-from diode_engine.hardware import H200, Environment, Hardware
+from diode_engine.errors import DatasetError, RecordError
+from diode_engine.hardware import KNOWN, Environment, Hardware
 from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
+from diode_engine.store import parsing, torch_diode
 from diode_engine.store.packed import FIELDS as PACKED_FIELDS
 from diode_engine.store.packed import pack, unpack
+from diode_engine.store.parsing import (
+    Malformed,
+    items,
+    load,
+    mapping,
+    parse_json,
+    parse_msgpack,
+    shortened,
+    show,
+)
 from diode_engine.store.store import Imported, Store
 from diode_engine.table import FAILURES, TimingTable
 
@@ -33,8 +43,6 @@ VERSION = 1
 PACKED_VERSION = 2  # the same, but for the timings (see `packed`)
 PACKED = ".packed.zst"
 SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst", PACKED)
-MAX_BYTES = 512 << 20  # of a dataset once decompressed: about 7 million timings as JSON
-KNOWN_HARDWARE = {H200.name: H200}  # what a dataset may name without its facts
 
 _FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}
 _TIMES = ("min_us", "median_us")
@@ -102,10 +110,10 @@ def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
             data = msgpack.packb(document)
     except (OverflowError, ValueError) as error:
         raise DatasetError(f"{where} cannot carry a value of this table: {error}.") from error
-    if len(data) > MAX_BYTES:
+    if len(data) > parsing.MAX_BYTES:
         raise DatasetError(
-            f"{where} would be {len(data) >> 20} MiB, and {MAX_BYTES >> 20} MiB is the most that "
-            "is read; write the timings as several datasets."
+            f"{where} would be {len(data) >> 20} MiB, and {parsing.MAX_BYTES >> 20} MiB is the "
+            "most that is read; write the timings as several datasets."
         )
     if suffix.endswith(".zst"):
         import zstandard
@@ -121,16 +129,20 @@ def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> T
 
     Where `times_required` is False a row may have neither a time nor a failure, as in a file
     that is only to be predicted; its failure is then Failure.NOT_TIMED. Raises DatasetError,
-    with the place, where the file is missing, malformed or of an unknown version.
+    with the place, where the file is missing, malformed or of an unknown version. Of a file of
+    torch-diode's what is no timing of Diode's is left out (see `torch_diode.read`).
     """
-    return _read(Path(path), times_required)[0]
+    return _read(Path(path), times_required).table
 
 
 def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ...]]:
     """As `read_dataset` where times are not required, and how the file groups its rows."""
-    table, rows = _read(Path(path), times_required=False)
+    table, rows, _ = _read(Path(path), times_required=False)
     if rows is None:
-        raise DatasetError(f"{path} is packed, which keeps no groups; export it in another form.")
+        raise DatasetError(
+            f"{path} is packed or torch-diode's, which keeps no groups; import it, and export "
+            "it as .json or .msgpack."
+        )
     ends = np.cumsum(rows.lengths).tolist()
     return table, tuple(
         Group(table.problems[problem], table.environments[environment], slice(end - n, end))
@@ -143,9 +155,12 @@ def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ..
 def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
     """Adds the file's timings as one run of kind import, all or nothing. What the store holds
     already, from whichever file or run, is not added again (see Store.import_table)."""
-    table = read_dataset(path)
+    table, _, left_out = _read(Path(path), times_required=True)
+    if left_out and not len(table):
+        raise DatasetError(f"{path}: None of its {left_out} timings is one that Diode can use.")
     spec = {"file": str(path), "timings": len(table), "version": VERSION}
-    return store.import_table(table, key=dataset_key(table), spec=spec)
+    done = store.import_table(table, key=dataset_key(table), spec=spec)
+    return replace(done, left_out=left_out)
 
 
 def export_dataset(
@@ -161,10 +176,6 @@ def export_dataset(
     table = store.read(hardware=hardware, run=run, ok_only=ok_only)
     write_dataset(table, path)
     return len(table)
-
-
-class _Malformed(Exception):
-    """What is wrong with a dataset, and where; `read_dataset` adds the file's name."""
 
 
 def _suffix(path: Path) -> str:
@@ -233,127 +244,48 @@ def _replace(path: Path, data: bytes) -> None:
         raise DatasetError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
-# Reading bytes
+# Reading
 
 
-def _read(where: Path, times_required: bool) -> tuple[TimingTable, _Rows | None]:
+class _Content(NamedTuple):
+    table: TimingTable
+    rows: _Rows | None = None  # where the file groups them
+    left_out: int = 0  # timings
+
+
+def _read(where: Path, times_required: bool) -> _Content:
     suffix = _suffix(where)
     try:
-        data = _load(where, compressed=suffix.endswith(".zst"))
-        document = _parse_json(data) if suffix.startswith(".json") else _parse_msgpack(data)
+        data = load(where, compressed=suffix.endswith(".zst"))
+        document, constant = (
+            parse_json(data) if suffix.startswith(".json") else (parse_msgpack(data), None)
+        )
+        if torch_diode.is_dataset(document):
+            table, left_out = torch_diode.read(document)
+            return _Content(table, left_out=left_out)
+        if constant is not None:
+            raise Malformed(
+                f"It holds {constant}, which is no JSON; write null where there is no time."
+            )
         if _version(document) == PACKED_VERSION:
-            return _packed_table(document), None
-        return _table(document, times_required)
+            return _Content(_packed_table(document))
+        return _Content(*_table(document, times_required))
     except MemoryError:
         raise DatasetError(f"{where} does not fit in this machine's memory; split it.") from None
     except OSError as error:
         raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except _Malformed as error:
+    except Malformed as error:
         raise DatasetError(f"{where}: {error}") from error
 
 
-def _load(path: Path, *, compressed: bool) -> bytes:
-    if not path.exists():
-        raise NoSuchDatasetError(f"There is no file {path}; check its name.")
-    with path.open("rb") as file:
-        if compressed:
-            return _decompress(iter(lambda: file.read(1024), b""))
-        if os.fstat(file.fileno()).st_size > MAX_BYTES:
-            raise _too_large()
-        return file.read()
-
-
-def _decompress(chunks: Iterable[bytes]) -> bytes:
-    """The content of the frames. A compressed kilobyte can hold 32 MiB, so small chunks keep
-    what is decompressed beyond MAX_BYTES small."""
-    import zstandard
-
-    parts: list[bytes] = []
-    size = 0
-    frame: Any = None
-    try:
-        for chunk in chunks:
-            while chunk:
-                if frame is None:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                part = frame.decompress(chunk)
-                chunk = b""
-                parts.append(part)
-                size += len(part)
-                if size > MAX_BYTES:
-                    raise _too_large()
-                if frame.eof:
-                    chunk, frame = frame.unused_data, None
-    except zstandard.ZstdError as error:
-        raise _Malformed(f"It is not Zstandard data, or damaged: {error}.") from None
-    if frame is not None or not parts:
-        raise _Malformed("It ends in the middle of its compressed data; get it again.")
-    return b"".join(parts)
-
-
-def _too_large() -> _Malformed:
-    return _Malformed(f"It holds more than {MAX_BYTES >> 20} MiB; split it into several datasets.")
-
-
-def _parse_json(data: bytes) -> Any:
-    def constant(name: str) -> NoReturn:
-        raise _Malformed(f"It holds {name}, which is no JSON; write null where there is no time.")
-
-    try:
-        text = data.decode()
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=constant)
-    except UnicodeDecodeError as error:
-        raise _Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
-    except RecursionError:
-        raise _Malformed("It is nested too deeply for a dataset.") from None
-    except ValueError as error:  # JSONDecodeError, or an int of thousands of digits
-        raise _Malformed(f"It is not valid JSON, or cut short: {error}.") from None
-
-
-def _parse_msgpack(data: bytes) -> Any:
-    import msgpack
-
-    try:
-        # A header may promise more than follows, and a list is made at its promised length:
-        # so first walk through everything without making anything.
-        walker = msgpack.Unpacker(max_buffer_size=len(data) + 1)
-        walker.feed(data)
-        walker.skip()
-        if walker.tell() != len(data):
-            raise _Malformed(f"Something follows its end at byte {walker.tell()}.")
-        return msgpack.unpackb(data, object_pairs_hook=_unique, strict_map_key=True)
-    except (msgpack.OutOfData, msgpack.UnpackException, ValueError, RecursionError) as error:
-        if isinstance(error, msgpack.OutOfData):
-            raise _Malformed("It ends too early; get it again.") from None
-        if isinstance(error, UnicodeDecodeError):
-            raise _Malformed("It holds a text that is not UTF-8.") from None
-        raise _Malformed(
-            f"It is not valid msgpack, or nested too deeply ({error or type(error).__name__})."
-        ) from None
-
-
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise _Malformed(f"It holds a field named {_show(name)}; a name must be a text.")
-        if name in fields:
-            raise _Malformed(f"It holds the field {_show(name)} twice in one object.")
-        fields[name] = value
-    return fields
-
-
-# Reading the document
-
-
 def _version(document: Any) -> int:
-    _mapping(document, "It", _FIELDS, _FIELDS)
+    mapping(document, "It", _FIELDS, _FIELDS)
     if document["format"] != FORMAT:
-        raise _Malformed(f"Its format is {_show(document['format'])}; it must be {FORMAT!r}.")
+        raise Malformed(f"Its format is {show(document['format'])}; it must be {FORMAT!r}.")
     version = document["version"]
     if type(version) is not int or version not in (VERSION, PACKED_VERSION):
-        raise _Malformed(
-            f"Its version is {_show(version)} and this Diode reads {VERSION} and "
+        raise Malformed(
+            f"Its version is {show(version)} and this Diode reads {VERSION} and "
             f"{PACKED_VERSION}; update Diode, or write the dataset again."
         )
     return version
@@ -364,14 +296,14 @@ def _packed_table(document: Any) -> TimingTable:
     problems = _records(document, "problems", Problem.from_dict)
     candidates = _records(document, "candidates", Candidate.from_dict)
     timings = document["timings"]
-    _mapping(timings, "timings", PACKED_FIELDS, PACKED_FIELDS)
+    mapping(timings, "timings", PACKED_FIELDS, PACKED_FIELDS)
     try:
         columns = unpack(timings, len(candidates))
         table = TimingTable(problems, candidates, environments, **columns)
     except RecordError as error:
-        raise _Malformed(f"timings: {_shortened(str(error))}") from None
+        raise Malformed(f"timings: {shortened(str(error))}") from None
     if np.any(table.failure == _NOT_TIMED):
-        raise _Malformed("timings: Its rows must have a time or a failure.")
+        raise Malformed("timings: Its rows must have a time or a failure.")
     return table
 
 
@@ -382,14 +314,14 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
     rows = _Rows(document["timings"], len(problems), len(environments))
     time = {name: rows.numbers(name, positive=True) for name in _TIMES}
     if np.any(swapped := time["min_us"] > time["median_us"]):
-        raise _Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
+        raise Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
     failure = rows.failures()
     timed = ~(np.isnan(time["min_us"]) & np.isnan(time["median_us"]))
     if np.any(both := timed & (failure > 0)):
-        raise _Malformed(f"{rows.place(both)} has a time and a failure; it can have one only.")
+        raise Malformed(f"{rows.place(both)} has a time and a failure; it can have one only.")
     neither = ~timed & (failure == 0)
     if times_required and np.any(neither):
-        raise _Malformed(
+        raise Malformed(
             f"{rows.place(neither)} has neither a time (min_us or median_us) nor a failure; a "
             "file without times can only be predicted."
         )
@@ -418,11 +350,11 @@ class _Rows:
         self.problem: list[int] = []
         self.environment: list[int] = []
         self.lengths: list[int] = []
-        for i, group in enumerate(_list(groups, "timings")):
+        for i, group in enumerate(items(groups, "timings")):
             place = f"timings[{i}]"
-            _mapping(group, place, _GROUP_FIELDS, {"problem", "candidate"})
+            mapping(group, place, _GROUP_FIELDS, {"problem", "candidate"})
             if "environment" not in group and environments != 1:
-                raise _Malformed(
+                raise Malformed(
                     f"{place} lacks the field environment, which may be left out only where "
                     "there is one."
                 )
@@ -430,15 +362,15 @@ class _Rows:
             self.environment.append(
                 _index(group.get("environment", 0), f"{place}.environment", environments)
             )
-            n = len(_list(group["candidate"], f"{place}.candidate"))
+            n = len(items(group["candidate"], f"{place}.candidate"))
             self.lengths.append(n)
             for name, column in self.columns.items():
                 values = group.get(name)
                 if values is None:
                     column.extend([None] * n)
                     continue
-                if len(_list(values, f"{place}.{name}")) != n:
-                    raise _Malformed(
+                if len(items(values, f"{place}.{name}")) != n:
+                    raise Malformed(
                         f"{place}.{name} has {len(values)} values and {place}.candidate {n}; the "
                         "columns of a group must be equally long."
                     )
@@ -457,7 +389,7 @@ class _Rows:
     def _refuse_first(self, name: str, good: Callable[[Any], bool], must: str) -> None:
         for row, value in enumerate(self.columns[name]):
             if not good(value):
-                raise _Malformed(f"{self.place(row, name)} is {_show(value)}; it must be {must}.")
+                raise Malformed(f"{self.place(row, name)} is {show(value)}; it must be {must}.")
 
     def numbers(self, name: str, *, positive: bool) -> npt.NDArray[np.float64]:
         """A column of times, in microseconds; NaN for null."""
@@ -529,23 +461,23 @@ def _records(
     document: Mapping[str, Any], name: str, make: Callable[[Mapping[str, Any]], _Record]
 ) -> tuple[_Record, ...]:
     records = []
-    for i, given in enumerate(_list(document[name], name)):
+    for i, given in enumerate(items(document[name], name)):
         place = f"{name}[{i}]"
         if not isinstance(given, dict):
-            raise _Malformed(f"{place} is {_show(given)}; it must be an object.")
+            raise Malformed(f"{place} is {show(given)}; it must be an object.")
         try:
             records.append(make(given))
             json.dumps(given, ensure_ascii=False).encode()
         except RecordError as error:
-            raise _Malformed(f"{place}: {_shortened(str(error))}") from None
+            raise Malformed(f"{place}: {shortened(str(error))}") from None
         except UnicodeEncodeError:  # JSON can escape half a surrogate pair
-            raise _Malformed(f"{place} holds a text that is not valid Unicode.") from None
+            raise Malformed(f"{place} holds a text that is not valid Unicode.") from None
     return tuple(records)
 
 
 def _environment(given: Mapping[str, Any]) -> Environment:
     """An environment whose software may be left out, and whose hardware may be a name or
-    lack facts where KNOWN_HARDWARE has them."""
+    lack facts where KNOWN has them."""
     software = {"driver": "", "torch": "", "triton": ""}
     hardware = given.get("hardware")
     if isinstance(hardware, str):
@@ -555,39 +487,16 @@ def _environment(given: Mapping[str, Any]) -> Environment:
     name = hardware.get("name")
     missing = [field for field in _HARDWARE_FIELDS if field not in hardware]
     if missing and isinstance(name, str):
-        if name not in KNOWN_HARDWARE:
+        if name not in KNOWN:
             raise RecordError(
-                f"The hardware {_show(name)} is not one that Diode knows by name "
-                f"({', '.join(KNOWN_HARDWARE)}); give its {', '.join(missing)} as well."
+                f"The hardware {show(name)} is not one that Diode knows by name "
+                f"({', '.join(KNOWN)}); give its {', '.join(missing)} as well."
             )
-        hardware = {**KNOWN_HARDWARE[name].to_dict(), **hardware}
+        hardware = {**KNOWN[name].to_dict(), **hardware}
     return Environment.from_dict({**software, **given, "hardware": hardware})
-
-
-def _mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
-    if not isinstance(value, dict):
-        raise _Malformed(f"{place} is {_show(value)}; it must be an object.")
-    if missing := sorted(needed - set(value)):
-        raise _Malformed(f"{place} lacks the fields {', '.join(missing)}.")
-    if unknown := sorted(set(value) - known, key=str):
-        raise _Malformed(f"{place} has unknown fields: {', '.join(map(_show, unknown))}.")
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _Malformed(f"{place} is {_show(value)}; it must be a list.")
-    return value
 
 
 def _index(value: Any, place: str, length: int) -> int:
     if type(value) is not int or not 0 <= value < length:
-        raise _Malformed(f"{place} is {_show(value)}, and there are {length} of them, from 0.")
+        raise Malformed(f"{place} is {show(value)}, and there are {length} of them, from 0.")
     return value
-
-
-def _show(value: Any) -> str:
-    return reprlib.repr(value)
-
-
-def _shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= 300 else f"{sentence[:300]}…"

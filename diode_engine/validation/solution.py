@@ -5,7 +5,9 @@
          "num_stages": 4, "num_warps": 4, "group_m": 8}, ...]}
 
 Without sizes a config is for all problems. Of `op`, the stages, the warps and `group_m` any may be
-left out, and then stands for any.
+left out, and then stands for any. The solutions that torch-diode writes, {"config": [...]}, are
+read too: their configs are for all problems, and what follows from a problem (ACC_TYPE, EVEN_K,
+...) is not looked at.
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ def read_solution(path: str | PathLike[str]) -> Solution:
         raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{where} is no JSON: {error}.") from error
+    if isinstance(document, dict) and "config" in document and "configs" not in document:
+        document = {"name": where.stem, "configs": _without_rest(document["config"])}
     if not isinstance(document, dict) or not isinstance(document.get("name"), str):
         raise DatasetError(f"{where} must be an object with a text `name` and a list `configs`.")
     configs = document.get("configs")
@@ -71,6 +75,17 @@ def read_solution(path: str | PathLike[str]) -> Solution:
         document["name"],
         tuple(_config(given, f"{where}: configs[{i}]") for i, given in enumerate(configs)),
     )
+
+
+def _without_rest(configs: Any) -> Any:
+    """torch-diode's configs with the fields of ours alone."""
+    if not isinstance(configs, list):
+        return configs
+    kept = (*_TILE, *_REST)
+    return [
+        {name: each[name] for name in kept if name in each} if isinstance(each, dict) else each
+        for each in configs
+    ]
 
 
 def _config(given: Any, place: str) -> Config:

@@ -25,8 +25,8 @@ def test_import_counts_and_repeats_nothing(run: Run, dataset: Path, tmp_path: Pa
     first = run("data", "import", dataset, dataset, "--store", store)
     assert first.code == 0
     assert [json.loads(line) for line in first.out.splitlines()] == [
-        {"file": str(dataset), "run": 1, "new": True, "timings": 48, "there": 0},
-        {"file": str(dataset), "run": 1, "new": False, "timings": 0, "there": 48},
+        {"file": str(dataset), "run": 1, "new": True, "timings": 48, "there": 0, "left_out": 0},
+        {"file": str(dataset), "run": 1, "new": False, "timings": 0, "there": 48, "left_out": 0},
     ]
     assert "48 timings imported" in first.err
     with Store.open(store, read_only=True) as opened:
@@ -128,7 +128,7 @@ def test_an_export_that_is_imported_again_adds_nothing(
     assert run("data", "export", out, "--store", store).code == 0
     again = run("data", "import", out, "--store", store)
     assert json.loads(again.out) == {
-        "file": str(out), "run": 2, "new": False, "timings": 0, "there": 56,
+        "file": str(out), "run": 2, "new": False, "timings": 0, "there": 56, "left_out": 0,
     }  # fmt: skip
     assert "its timings were there before, by run 2." in again.err
 

@@ -74,6 +74,20 @@ def test_a_config_is_for_its_sizes_and_op_alone(
         assert "None of these problems has timings" in ran.err
 
 
+def test_a_solution_of_torch_diode_is_for_all_problems(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
+) -> None:
+    theirs = {**TILE, "name": "triton_mm", "grid": 1, "ACC_TYPE": "tl.float16", "version": 1,
+              "group_m": 8, "num_stages": 3, "num_warps": 4}  # fmt: skip
+    written = tmp_path / "exhaustive.json"
+    written.write_text(json.dumps({"config": [theirs], "version": 1}))
+    found = json.loads(asked(run, dataset, model, written, "--json").out)
+    mine = json.loads(asked(run, dataset, model, solution(TILE), "--json").out)
+    assert found == {**mine, "solution": "exhaustive"}
+    written.write_text(json.dumps({"config": [{"block_m": 64}]}))
+    assert "configs[0] lacks block_n" in asked(run, dataset, model, written).err
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

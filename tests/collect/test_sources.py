@@ -6,6 +6,7 @@ import contextlib
 import json
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,7 +169,7 @@ def test_what_a_shapeset_does_not_say_is_drawn_by_the_seed(tmp_path: Path) -> No
     assert problems != problems_in(tmp_path / "s.json", seed=1)
 
 
-def torch_diode(op: str = "mm", **fields: object) -> dict[str, object]:
+def torch_diode(op: str = "mm", **fields: object) -> dict[str, Any]:
     shape: dict[str, object] = {
         "version": 1, "B": 1, "M": 32, "M_dtype": "float16", "N": 64, "K": 128,
         "K_dtype": "float16", "out_dtype": "float16", "out_size": [1, 32, 64],
@@ -185,12 +186,20 @@ def test_a_shapeset_of_torch_diode_is_read(tmp_path: Path) -> None:
     assert (problem.dtype, problem.out_dtype) == (DType.FLOAT16, DType.FLOAT32)
 
 
+def test_shapes_of_no_op_are_mm_or_bmm(tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    shapes = [s for b in (1, 4) for s in torch_diode(B=b)["operations"]["mm"]["shapes"]]
+    file.write_text(json.dumps({"shapes": shapes}))
+    assert [(p.op, p.B) for p in problems_in(file, seed=0)] == [("mm", 1), ("bmm", 4)]
+
+
 @pytest.mark.parametrize(
     ("op", "fields"),
     [
         ("mm", {"K_dtype": "bfloat16"}),
         ("mm", {"out_stride": [2048, 1, 32]}),
         ("mm", {"M_dtype": "complex64"}),
+        ("mm", {"M": "s77"}),
         ("convolution", {}),
     ],
 )
@@ -213,14 +222,15 @@ def test_the_stride_of_one_element_says_nothing(tmp_path: Path) -> None:
     ("document", "says"),
     [
         ([], "must be an object"),
-        ({"shapes": []}, "unknown|lacks"),
+        ({"shapes": {}}, "shapes is {}"),
+        ({"shapes": [7]}, r"shapes\[0\] is 7"),
         ({"columns": ["op", "M", "N", "K"], "shapes": [["mm", 1, 2]]}, r"shapes\[0\] has 3 values"),
         ({"columns": ["op", "op"], "shapes": []}, "none of them twice"),
         ({"columns": ["op", "M", "N", "K"]}, "shapes is None"),
         ({"columns": ["op", "M", "N", "K"], "shapes": [["mm", 0, 2, 3]]}, r"shapes\[0\]: .*M is 0"),
         ({"columns": ["op", "M", "N", "K"], "shapes": [["mm", [1], 2, 3]]}, r"shapes\[0\]"),
         ({"columns": ["op", "colour"], "shapes": [["mm", "red"]]}, "unknown fields: colour"),
-        (torch_diode(M="s0"), r"operations\.mm\.shapes\[0\]: .*M is 's0'"),
+        (torch_diode(M=0), r"operations\.mm\.shapes\[0\]: .*M is 0"),
         (torch_diode(B=3), r"operations\.mm\.shapes\[0\]: .*batch"),
         (torch_diode(out_size=7), "out_size is 7"),
         ({"operations": {"mm": {"shapes": [{"M": 1}]}}}, "lacks the fields B, N"),

@@ -23,6 +23,7 @@ from diode_engine.store import (
     dataset_key,
     export_dataset,
     import_dataset,
+    parsing,
     read_dataset,
     transfer,
     write_dataset,
@@ -405,7 +406,7 @@ def test_frames_one_after_the_other_are_one_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.json.zst", "a.json"])
 def test_what_is_too_large_is_refused_early(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(transfer, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(parsing, "MAX_BYTES", 1 << 20)
     bomb = b" " * (256 << 20) if name.endswith("zst") else b" " * (2 << 20)
     (tmp_path / name).write_bytes(zstandard.compress(bomb) if name.endswith("zst") else bomb)
     del bomb
@@ -550,7 +551,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, make_table, monkeypatc
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path, make_table, monkeypatch):
-    monkeypatch.setattr(transfer, "MAX_BYTES", 100)
+    monkeypatch.setattr(parsing, "MAX_BYTES", 100)
     with pytest.raises(DatasetError, match="write the timings as several datasets"):
         write_dataset(make_table(), tmp_path / "a.json")
     monkeypatch.undo()

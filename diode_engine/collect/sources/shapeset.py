@@ -9,6 +9,8 @@ The columns are fields of a problem (see Problem.to_dict). Those of torch-diode 
     {"operations": {"mm": {"shapes": [{"B": 1, "M": …, "N": …, "K": …, "M_dtype": "float16",
         "K_dtype": "float16", "out_dtype": "float16", "out_size": […], "out_stride": […]}]}}}
 
+or only one such {"shapes": […]}, of which those with a batch are bmm and the others mm.
+
 What neither says of a problem (its type, its operands' layouts) is drawn by a seed.
 """
 
@@ -18,7 +20,7 @@ import json
 import os
 import random
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -26,17 +28,19 @@ from typing import Any
 
 from diode_engine.collect.sources.drawing import completed
 from diode_engine.errors import DatasetError, RecordError
-from diode_engine.problem import DType, Op, Problem
+from diode_engine.problem import Problem
+from diode_engine.store.parsing import Malformed, items
+from diode_engine.store.torch_diode import problem_fields
 
 MAX_BYTES = 64 << 20
+_KINDS = {"operations", "columns", "shapes"}
 COLUMNS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 
 
 @dataclass(frozen=True)
 class Shapeset:
-    """The rows of a file, each some of a problem's fields; `left_out` counts those that are
-    no problem of Diode's: another op or type, operands of two types, an output that is not
-    row-major."""
+    """The rows of a file, each some of a problem's fields; `left_out` counts torch-diode's that
+    are no problem of Diode's (see `torch_diode.problem_fields`)."""
 
     rows: tuple[Mapping[str, Any], ...]
     left_out: int = 0
@@ -56,7 +60,7 @@ def is_shapeset(path: Path) -> bool:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(document, dict) and not {"operations", "columns"}.isdisjoint(document)
+    return isinstance(document, dict) and not _KINDS.isdisjoint(document)
 
 
 def read_shapeset(path: str | PathLike[str]) -> Shapeset:
@@ -87,10 +91,13 @@ def parse_shapeset(text: str, name: str) -> Shapeset:
             return _operations(document["operations"])
         if isinstance(document, dict) and "columns" in document:
             return _columns(document)
-    except _Malformed as error:
+        if isinstance(document, dict) and "shapes" in document:
+            return _torch_diode(_shapes(document, None, "shapes"))
+    except Malformed as error:
         raise DatasetError(f"{name}: {error}") from None
     raise DatasetError(
-        f"{name} is no shapeset: it must be an object with columns and shapes, or with operations."
+        f"{name} is no shapeset: it must be an object with columns and shapes, with operations, or "
+        "with shapes."
     )
 
 
@@ -112,70 +119,45 @@ def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], sourc
         raise DatasetError(f"{where} cannot be written: {error.strerror or error}.") from error
 
 
-class _Malformed(Exception):
-    """What is wrong with a shapeset, and where."""
-
-
 def _columns(document: Mapping[str, Any]) -> Shapeset:
-    columns = _list(document["columns"], "columns")
+    columns = items(document["columns"], "columns")
     if not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
-        raise _Malformed("columns must be names, none of them twice.")
+        raise Malformed("columns must be names, none of them twice.")
     rows = []
-    for i, shape in enumerate(_list(document.get("shapes"), "shapes")):
-        if len(_list(shape, f"shapes[{i}]")) != len(columns):
-            raise _Malformed(f"shapes[{i}] has {len(shape)} values for {len(columns)} columns.")
+    for i, shape in enumerate(items(document.get("shapes"), "shapes")):
+        if len(items(shape, f"shapes[{i}]")) != len(columns):
+            raise Malformed(f"shapes[{i}] has {len(shape)} values for {len(columns)} columns.")
         rows.append(_checked(dict(zip(columns, shape, strict=True)), f"shapes[{i}]"))
     return Shapeset(tuple(rows))
 
 
 def _operations(operations: Any) -> Shapeset:
-    rows: list[Mapping[str, Any]] = []
-    left_out = 0
-    for op, entry in _mapping(operations, "operations").items():
-        place = f"operations.{op}"
-        if op not in tuple(Op):
-            left_out += len(_list(_mapping(entry, place).get("shapes"), f"{place}.shapes"))
-            continue
-        for i, shape in enumerate(_list(_mapping(entry, place).get("shapes"), f"{place}.shapes")):
-            where = f"{place}.shapes[{i}]"
-            fields = _mapping(shape, where)
-            needed = ("B", "M", "N", "K", "M_dtype", "K_dtype", "out_dtype", "out_size",
-                      "out_stride")  # fmt: skip
-            if missing := [name for name in needed if name not in fields]:
-                raise _Malformed(f"{where} lacks the fields {', '.join(missing)}.")
-            if fields["M_dtype"] not in tuple(DType) or fields["out_dtype"] not in tuple(DType):
-                left_out += 1
-                continue
-            row = _checked(
-                {
-                    "op": op,
-                    **{name: fields[name] for name in ("B", "M", "N", "K")},
-                    "dtype": fields["M_dtype"],
-                    "out_dtype": fields["out_dtype"],
-                },
-                where,
-            )
-            if fields["M_dtype"] == fields["K_dtype"] and _row_major(
-                _list(fields["out_size"], f"{where}.out_size"),
-                _list(fields["out_stride"], f"{where}.out_stride"),
-            ):
-                rows.append(row)
-            else:
-                left_out += 1
-    return Shapeset(tuple(rows), left_out)
+    return _torch_diode(
+        row
+        for op, entry in _mapping(operations, "operations").items()
+        for row in _shapes(_mapping(entry, f"operations.{op}"), op, f"operations.{op}.shapes")
+    )
 
 
-def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
-    """Whether these are a tensor's without gaps, its last dimension contiguous; the stride of
-    a dimension of one element says nothing."""
-    expected = 1
-    if len(size) != len(stride):
-        return False
-    for n, step in zip(reversed(size), reversed(stride), strict=True):
-        if type(n) is not int or (n != 1 and step != expected):
-            return False
-        expected *= n
-    return True
+def _torch_diode(rows: Iterable[Mapping[str, Any] | None]) -> Shapeset:
+    given = list(rows)
+    kept = tuple(row for row in given if row is not None)
+    return Shapeset(kept, left_out=len(given) - len(kept))
+
+
+def _shapes(
+    entry: Mapping[str, Any], op: str | None, place: str
+) -> Iterator[Mapping[str, Any] | None]:
+    """A row for each shape, None where it is no problem of Diode's."""
+    for i, shape in enumerate(items(entry.get("shapes"), place)):
+        where = f"{place}[{i}]"
+        fields = problem_fields(op or _op(shape), shape, where)
+        yield None if fields is None else _checked(fields, where)
+
+
+def _op(shape: Any) -> str:
+    """What multiplies a shape that does not say it."""
+    return "mm" if isinstance(shape, dict) and shape.get("B") == 1 else "bmm"
 
 
 def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -183,17 +165,11 @@ def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     try:
         completed(random.Random(0), dict(row))
     except (RecordError, TypeError) as error:
-        raise _Malformed(f"{place}: {str(error)[:300]}") from None
+        raise Malformed(f"{place}: {str(error)[:300]}") from None
     return row
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _Malformed(f"{place} is {reprlib.repr(value)}; it must be a list.")
-    return value
 
 
 def _mapping(value: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise _Malformed(f"{place} is {reprlib.repr(value)}; it must be an object.")
+        raise Malformed(f"{place} is {reprlib.repr(value)}; it must be an object.")
     return value

@@ -1,0 +1,181 @@
+"""torch-diode's files: its shapes, and its datasets, which are read and not written.
+
+    {"hardware": {"NVIDIA H100": {"operation": {"mm": {"solution": {
+        "{\\"B\\": 1, \\"M\\": 64, …}": {"timed_configs": [
+            {"config": {"block_m": 64, "block_n": 32, …}, "time": 0.0251}, …]}}}}}}}
+
+A shape is JSON in a text, and in older files a config is too. What a file does not say is what
+torch-diode's collector does: row-major operands without gaps, a whole matrix as bias, Inductor's
+plain Triton template. A time is in milliseconds: so Inductor tells them, and the collector passes
+them on, whatever its documentation calls them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from diode_engine.errors import RecordError
+from diode_engine.hardware import KNOWN, Environment, Hardware
+from diode_engine.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
+from diode_engine.store.parsing import Malformed, items, shortened, show
+from diode_engine.table import TimingTable
+
+_SIZES = ("B", "M", "N", "K")
+_SHAPE = (*_SIZES, "M_dtype", "K_dtype", "out_dtype", "out_size", "out_stride")
+_TILE = {"BLOCK_M": "block_m", "BLOCK_N": "block_n", "BLOCK_K": "block_k"}
+_KWARGS = {**_TILE, "GROUP_M": "group_m", "num_stages": "num_stages", "num_warps": "num_warps"}
+
+_Row = tuple[Problem, Candidate, Environment, Timing]
+
+
+def is_dataset(document: Any) -> bool:
+    """Whether it is meant to be one of torch-diode's, be it a good one or not."""
+    return isinstance(document, dict) and "hardware" in document and "format" not in document
+
+
+def read(document: Mapping[str, Any]) -> tuple[TimingTable, int]:
+    """The timings, and how many were left out: those that have no finite time, name no tile, or
+    are of a problem that is none of Diode's (see `problem_fields`).
+
+    Raises Malformed, with the place."""
+    reader = _Reader()
+    return TimingTable.from_records(reader.rows(document)), reader.left_out
+
+
+def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
+    """What the shape says of a Problem, by the names of Problem.from_dict; None where that would
+    be none of Diode's: another op or type, operands of two types, an output that is not
+    row-major, a size that is only a symbol. Raises Malformed where it is no shape."""
+    fields = _mapping(shape, place)
+    if missing := [name for name in _SHAPE if name not in fields]:
+        raise Malformed(f"{place} lacks the fields {', '.join(missing)}.")
+    size = items(fields["out_size"], f"{place}.out_size")
+    stride = items(fields["out_stride"], f"{place}.out_stride")
+    dtype, out = fields["M_dtype"], fields["out_dtype"]
+    if (
+        op not in tuple(Op)
+        or dtype not in tuple(DType)
+        or out not in tuple(DType)
+        or dtype != fields["K_dtype"]
+        or any(isinstance(fields[name], str) for name in _SIZES)
+        or not _row_major(size, stride)
+    ):
+        return None
+    sizes = {name: fields[name] for name in _SIZES}
+    return {"op": op, **sizes, "dtype": dtype, "out_dtype": out}
+
+
+def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
+    """Whether these are a tensor's without gaps, its last dimension contiguous; the stride of
+    a dimension of one element says nothing."""
+    expected = 1
+    if len(size) != len(stride):
+        return False
+    for n, step in zip(reversed(size), reversed(stride), strict=True):
+        if type(n) is not int or (n != 1 and step != expected):
+            return False
+        expected *= n
+    return True
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.left_out = 0
+
+    def rows(self, document: Mapping[str, Any]) -> Iterator[_Row]:
+        for name, entry in _mapping(document["hardware"], "hardware").items():
+            environment = Environment(_hardware(name), driver="", torch="", triton="")
+            place = f"hardware.{name}"
+            for op, operation in _entries(entry, place, "operation"):
+                where = f"{place}.operation.{op}"
+                for i, (text, solution) in enumerate(_entries(operation, where, "solution")):
+                    for problem, candidate, timing in self._solution(
+                        op, text, solution, f"{where}.solution[{i}]"
+                    ):
+                        yield problem, candidate, environment, timing
+
+    def _solution(
+        self, op: str, text: str, solution: Any, place: str
+    ) -> Iterator[tuple[Problem, Candidate, Timing]]:
+        timed = items(_mapping(solution, place).get("timed_configs"), f"{place}.timed_configs")
+        fields = problem_fields(op, _from_text(text, place), place)
+        if fields is None:
+            self.left_out += len(timed)
+            return
+        try:
+            if Op(op).biased:
+                fields["bias"] = Bias.MATRIX
+            problems = [Problem.from_dict({**fields, "allow_tf32": tf32}) for tf32 in (False, True)]
+        except RecordError as error:
+            raise Malformed(f"{place}: {shortened(str(error))}") from None
+        template = "triton::bmm" if Op(op).batched else "triton::mm"
+        for i, each in enumerate(timed):
+            where = f"{place}.timed_configs[{i}]"
+            given = _mapping(each, where)
+            us = _microseconds(given.get("time"), f"{where}.time")
+            config = given.get("config")
+            config = _from_text(config, where) if isinstance(config, str) else config
+            kwargs, tf32 = _config(_mapping(config, f"{where}.config"), f"{where}.config")
+            if us is None or not all(kwargs[name] for name in _TILE):
+                self.left_out += 1
+            else:
+                yield problems[tf32], Candidate.make(template, **kwargs), Timing(median_us=us)
+
+
+def _config(config: Mapping[str, Any], place: str) -> tuple[dict[str, int], bool]:
+    """The kernel's kwargs, and whether it computes in TF32."""
+    kwargs = {}
+    for name, theirs in _KWARGS.items():
+        value = config.get(theirs)
+        if type(value) is not int or not 0 <= value < 2**31:
+            raise Malformed(f"{place}.{theirs} is {show(value)}; it must be a whole number from 0.")
+        kwargs[name] = value
+    tf32 = config.get("ALLOW_TF32", False)
+    if not isinstance(tf32, bool):
+        raise Malformed(f"{place}.ALLOW_TF32 is {show(tf32)}; it must be true or false.")
+    return kwargs, tf32
+
+
+def _microseconds(ms: Any, place: str) -> float | None:
+    """None where it is not finite: the kernel failed."""
+    if type(ms) is float and (math.isnan(ms) or ms == math.inf):
+        return None
+    if type(ms) not in (int, float) or not 0 < ms <= MAX_US / 1000:
+        raise Malformed(
+            f"{place} is {show(ms)}; it must be a positive number of milliseconds, an hour at most."
+        )
+    return float(ms * 1000)
+
+
+def _hardware(name: str) -> Hardware:
+    if name not in KNOWN:
+        raise Malformed(
+            f"The hardware {show(name)} is not one that Diode knows by name ({', '.join(KNOWN)}), "
+            "and the file does not say what a model must know of it; write the timings in Diode's "
+            "own format, which does."
+        )
+    return KNOWN[name]
+
+
+def _entries(value: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
+    """The items of the object that is the field `name` of an object."""
+    fields = _mapping(value, place)
+    if name not in fields:
+        raise Malformed(f"{place} lacks the field {name}.")
+    yield from _mapping(fields[name], f"{place}.{name}").items()
+
+
+def _from_text(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{place}: {show(text)} is not valid JSON: {error}.") from None
+
+
+def _mapping(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Malformed(f"{place} is {show(value)}; it must be an object.")
+    return value
