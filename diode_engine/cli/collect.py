@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import names, store_option
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -70,6 +70,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default="EXHAUSTIVE",
     show_default=True,
     help="Inductor's space of candidates that is timed.",
+)
+@click.option(
+    "--search-mode",
+    type=click.Choice(("max-autotune", "max-autotune-no-cudagraphs")),
+    default="max-autotune",
+    show_default=True,
+    expose_value=False,
+    help="torch.compile's mode whose candidates are timed: both have the same, other modes none.",
 )
 @click.option(
     "--budget",
@@ -201,11 +209,6 @@ def collect(
             "the same command times what it leaves."
         )
     click.echo(json.dumps(progress.to_dict()))
-
-
-def names(listed: str) -> tuple[str, ...]:
-    """Of an option that lists names with commas."""
-    return tuple(filter(None, listed.split(",")))
 
 
 def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import as_json_option, store_option
-from diode_engine.cli.validate import to_judge
+from diode_engine.cli.judging import judged_options, one_source, to_judge
+from diode_engine.cli.options import as_json_option
 
 
 @click.command("validate-max-autotune")
@@ -24,26 +24,7 @@ from diode_engine.cli.validate import to_judge
     help="The kernels: a JSON object with `name` and `configs`, each with block_m, block_n and "
     "block_k, and, where it is not for all problems, M, N, K and op.",
 )
-@click.option(
-    "--model",
-    "reference",
-    metavar="NAME|PATH",
-    help="NAME, NAME@VERSION or a model's folder. [default: the one for the timings' GPU]",
-)
-@store_option
-@click.option("--query", default="", help="On the problems that this filter query finds.")
-@click.option(
-    "--dataset",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Take the timings from this dataset file, not from the store.",
-)
-@click.option(
-    "--held-out/--all",
-    "only_held_out",
-    default=True,
-    help="On the problems that training holds out, or on all.  [default: held-out]",
-)
+@judged_options
 @click.option(
     "--top-n",
     "ns",
@@ -65,8 +46,7 @@ def validate_max_autotune(
     Measured times are compared, of the problems on which a kernel of the solution was timed.
     Speed above 1: the model's kernels are faster than the solution's.
     """
-    if dataset is not None and query:
-        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
+    one_source(dataset, query)
     from diode_engine.models.predictor import Predictor
     from diode_engine.store import read_dataset
     from diode_engine.validation.solution import against_solution, read_solution

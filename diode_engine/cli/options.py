@@ -33,3 +33,8 @@ def _store(_ctx: click.Context, _param: click.Parameter, given: str | None) -> P
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
+
+
+def names(listed: str) -> tuple[str, ...]:
+    """Of an option that lists names with commas."""
+    return tuple(filter(None, listed.split(",")))

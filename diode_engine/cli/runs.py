@@ -13,7 +13,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import as_json_option, store_option
 from diode_engine.cli.queries import (
     Column,
     QueryCommand,
@@ -31,7 +31,6 @@ STATES = ("queued", "running", "cancelling", "done", "failed", "cancelled", "dea
 _LAST_LINES = 10  # of the log, in `show`
 
 run_argument = click.argument("run", metavar="RUN", type=click.IntRange(1))
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
 
 
 @click.group()

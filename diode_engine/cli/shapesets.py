@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.collect import SOURCES, collect, names
+from diode_engine.cli.collect import SOURCES, collect
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import names, store_option
 from diode_engine.errors import CollectionError
 
 if TYPE_CHECKING:

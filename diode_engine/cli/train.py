@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import names, store_option
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -34,9 +34,25 @@ _RATE = click.FloatRange(0, min_open=True)
 @click.option("--query", default="", help="Learn from the problems that this filter query finds.")
 @click.option(
     "--dataset",
+    "datasets",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Learn from this file's timings instead of the store's, which keeps the run alone.",
+    multiple=True,
+    help="Learn from this file's timings instead of the store's, which keeps the run alone; may be "
+    "repeated.",
+)
+@click.option(
+    "--data-dir",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The same with all dataset files of this folder and those below it.",
+)
+@click.option(
+    "--file-extensions",
+    metavar="NAME,...",
+    default="",
+    help="With --data-dir: only files that end in these, as json,msgpack. [default: all that a "
+    "dataset can have]",
 )
 @click.option(
     "--hardware",
@@ -62,6 +78,11 @@ _RATE = click.FloatRange(0, min_open=True)
     metavar="MODEL",
     help="Tune this model to the timings instead of making one from nothing: what it said of "
     "other problems it keeps. The result is of the family distilled.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the store's last training, which was cut short, with its options.",
 )
 @click.option(
     "--name", help="Register it as the next version of this name. [default: the family's]"
@@ -105,11 +126,14 @@ def train(
     store: Path,
     op_name: str | None,
     query: str,
-    dataset: Path | None,
+    datasets: tuple[Path, ...],
+    data_dir: Path | None,
+    file_extensions: str,
     hardware: str | None,
     family: str,
     model_type: str | None,
     fine_tune: str | None,
+    resume: bool,
     name: str | None,
     default: bool,
     seed: int,
@@ -120,16 +144,23 @@ def train(
     """Train a model on timings, and register it.
 
     A fifth of the problems is held out, always the same ones, and the model is judged on them.
-    A training that was cancelled or killed goes on where it was when the same is asked again, or
-    by `diode-engine runs resume`. What came of it goes to stdout as JSON.
+    A training that was cancelled or killed goes on where it was when the same is asked again, with
+    --resume, or by `diode-engine runs resume`. What came of it goes to stdout as JSON.
     """
+    if resume:
+        from diode_engine.cli.resume_training import go_on
+
+        go_on(store)
+        return
     deeper = 1
     if model_type is not None:
         family, deeper = _TYPES[model_type]
     if op_name is not None:
         query = f"op:{op_name} {query}".strip()
-    if dataset is not None and query:
-        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
+    if file_extensions and data_dir is None:
+        raise click.UsageError("--file-extensions goes with --data-dir.")
+    if data_dir is not None:
+        datasets += _files_in(data_dir, names(file_extensions))
     if fine_tune is not None and (options["rounds"] or options["depth"]):
         raise click.UsageError("--fine-tune makes a network: --rounds and --depth are for trees.")
     if fine_tune is not None and trials is not None:
@@ -142,19 +173,38 @@ def train(
     base = None if fine_tune is None else load_artifact(registry.resolve(fine_tune).folder)
     request = Request(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
-        default=default, query=query, dataset=dataset, trials=trials or 0,
+        default=default, query=query, datasets=datasets, trials=trials or 0,
         settings=_settings(tuned=base is not None, deeper=deeper, **options),
     )  # fmt: skip
-    opened = existing(store) if dataset is None else Store.open(store)
+    opened = Store.open(store) if datasets else existing(store)
     with opened, diagnostics.progress() as display:
         what = f"the model {fine_tune}" if fine_tune is not None else family
-        source = f"{dataset}" if dataset is not None else f"the store {store}"
+        source = ", ".join(map(str, datasets[:3])) or f"the store {store}"
+        source += f" and {len(datasets) - 3} more files" if len(datasets) > 3 else ""
         diagnostics.note(f"Training {what} on the timings in {source} ...")
         trained = train_from_store(
             opened, request, report=fit_report(display), told=_trial_report(display)
         )
     _say(trained)
     click.echo(json.dumps(trained.to_dict()))
+
+
+def _files_in(folder: Path, extensions: Sequence[str]) -> tuple[Path, ...]:
+    from diode_engine.errors import NoSuchDatasetError
+    from diode_engine.store.transfer import SUFFIXES
+
+    endings = tuple(f".{name.lstrip('.')}" for name in extensions) or SUFFIXES
+    if unknown := [ending for ending in endings if ending not in SUFFIXES]:
+        raise click.UsageError(
+            f"No dataset ends in {unknown[0]}; --file-extensions has some of {', '.join(SUFFIXES)}."
+        )
+    found = tuple(
+        path for path in sorted(folder.rglob("*"))
+        if path.name.endswith(endings) and not path.name.startswith(".") and path.is_file()
+    )  # fmt: skip
+    if not found:
+        raise NoSuchDatasetError(f"No file in {folder} ends in {', '.join(endings)}.")
+    return found
 
 
 def _settings(

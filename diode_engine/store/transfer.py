@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from os import PathLike
@@ -161,6 +162,18 @@ def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
     spec = {"file": str(path), "timings": len(table), "version": VERSION}
     done = store.import_table(table, key=dataset_key(table), spec=spec)
     return replace(done, left_out=left_out)
+
+
+def read_datasets(paths: Iterable[str | PathLike[str]], query: str = "") -> TimingTable:
+    """The timings of several files, those that they share once, of the problems that a filter
+    query finds. Raises what `import_dataset` does."""
+    with (
+        tempfile.TemporaryDirectory(prefix="diode-datasets-") as folder,
+        Store.open(Path(folder, "all.db")) as store,
+    ):
+        for path in paths:
+            import_dataset(store, path)
+        return store.read(query)
 
 
 def export_dataset(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Progress
 from diode_engine.runs import Heartbeat, begin
-from diode_engine.store.transfer import dataset_key, read_dataset
+from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.table import TimingTable
 from diode_engine.training import splits
 from diode_engine.training.checkpoints import Checkpoints
@@ -30,8 +30,9 @@ WRITE_SECONDS = 1.0  # between two looks that others get at a training
 @dataclass(frozen=True)
 class Request:
     """What is asked of a training: see `train` for family, base, hardware, name, seed,
-    everything and default. It learns from the store's timings of the problems that `query`
-    finds, or from those in `dataset`; `trials` of a search for better settings come first."""
+    everything and default. It learns from the timings of the problems that `query` finds, in the
+    store or, where some are named, in the files `datasets`; `trials` of a search for better
+    settings come first."""
 
     family: str = "ensemble"
     base: Artifact | None = None
@@ -41,7 +42,7 @@ class Request:
     everything: bool = False
     default: bool = False
     query: str = ""
-    dataset: Path | None = None
+    datasets: tuple[Path, ...] = ()
     trials: int = 0
     settings: Settings = field(default_factory=Settings)
 
@@ -56,7 +57,7 @@ class Request:
             "everything": self.everything,
             "default": self.default,
             "query": self.query or None,
-            "dataset": None if self.dataset is None else str(self.dataset),
+            "dataset": ", ".join(map(str, self.datasets)) or None,
             "search": self.trials or None,
             **_changed(asdict(self.settings), asdict(Settings())),
         }
@@ -104,9 +105,10 @@ def train_from_store(
 
 def _timings(store: Store, r: Request) -> tuple[TimingTable, Origin]:
     """What the model learns from, and where that came from."""
-    if r.dataset is not None:
-        table = read_dataset(r.dataset)
-        return table, Origin((dataset_key(table),), (r.dataset.name,))
+    if r.datasets:
+        one_whole = len(r.datasets) == 1 and not r.query
+        table = read_dataset(r.datasets[0]) if one_whole else read_datasets(r.datasets, r.query)
+        return table, Origin((dataset_key(table),), tuple(path.name for path in r.datasets))
     table = store.read(r.query)
     one = one_environment(table, r.hardware)
     environments = {one.environments[i] for i in set(one.environment.tolist())}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -193,10 +194,16 @@ def _calibrated(manifest: Manifest, report: Report) -> list[Check]:
 
 
 def promote(
-    model: ModelVersion, table: TimingTable, *, force: bool = False, reason: str = ""
+    model: ModelVersion,
+    table: TimingTable,
+    *,
+    force: bool = False,
+    reason: str = "",
+    check: Callable[[], None] = lambda: None,
 ) -> Verdict:
     """Makes the model the default of its hardware where the gate passes it, or with `force`, and
-    returns the verdict, which the registry keeps, as it does the reason.
+    returns the verdict, which the registry keeps, as it does the reason. `check` may raise, after
+    the model was judged and before anything is changed.
 
     Raises ModelError where the model cannot be loaded, RegistryError where it is not registered
     or is the default already, or the registry cannot be written.
@@ -205,6 +212,7 @@ def promote(
     if now == model:
         raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
     verdict = judge(model, table, now)
+    check()
     refused = any(c.name in _JUDGED and not c.passed for c in verdict.checks)
     if verdict.passed or refused:
         status = Status.VALIDATED if verdict.passed else Status.REJECTED

@@ -13,7 +13,8 @@ import pytest
 
 from diode_engine import registry
 from diode_engine.registry import choice
-from diode_engine.store import write_dataset
+from diode_engine.runs import Heartbeat
+from diode_engine.store import Store, write_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -200,3 +201,32 @@ def test_promoting_and_rolling_back(
     }  # fmt: skip
     listed = json.loads(run("models", "list", "--json").out)
     assert [(m["status"], m["taken"]) for m in listed] == [("validated", True), ("retired", False)]
+
+
+def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
+    run: Run,
+    model: Path,
+    tmp_path: Path,
+    make_timings: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few, path = tmp_path / "few.json", tmp_path / "few.db"
+    write_dataset(make_timings(12), few)
+    run("data", "import", few, "--store", path)
+    run("models", "register", model)
+    asked = ("models", "promote", "tripled", "--store", path)
+    assert run(*asked).code == 1
+    with Store.open(path) as store:
+        done = store.runs()[-1]
+        assert (done.kind, done.state, done.spec["model"]) == ("promote", "done", "tripled@1")
+        assert "was refused: " in str(done.message)
+        assert (store.result(done.id) or {})["passed"] is False
+
+    def asked_to_stop(heartbeat: Heartbeat) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Heartbeat, "check", asked_to_stop)
+    assert run(*asked, "--force", "--reason", "a test").code == 130
+    assert registry.default_for("nvidia-h200") is None
+    with Store.open(path) as store:
+        assert store.runs()[-1].state == "cancelled"

@@ -11,7 +11,7 @@ from diode_engine import paths, registry
 from diode_engine.cli import ExitCode, main
 from diode_engine.hardware import H200, Environment
 from diode_engine.problem import Candidate, Problem, Timing
-from diode_engine.store import RunState, Store
+from diode_engine.store import RunState, Store, write_dataset
 from diode_engine.table import TimingTable
 
 TILES = (16, 32, 64, 128)
@@ -115,3 +115,86 @@ def test_a_store_that_there_is_not_is_not_made(
     assert main(["train", "--store", str(tmp_path / "typo.db")]) == ExitCode.NOTHING
     assert "There is no store at" in capsys.readouterr().err
     assert not list(tmp_path.glob("typo.db*"))
+
+
+def files_of(store: Path, folder: Path) -> None:
+    """The store's timings in two files, of which one problem is in both, and a third file that
+    is no dataset."""
+    (folder / "below").mkdir(parents=True)
+    with Store.open(store) as opened:
+        table = opened.read()
+    write_dataset(table.take(table.problem < 31), folder / "first.msgpack")
+    write_dataset(table.take(table.problem >= 30), folder / "below" / "second.msgpack")
+    (folder / "solution.json").write_text('{"config": []}')
+
+
+def test_a_folder_is_learned_from_whole(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files_of(store, tmp_path / "data")
+    asked = ["train", "--store", str(tmp_path / "runs.db"), "--data-dir", str(tmp_path / "data")]
+    trees = ["--model-type", "boosted", "--rounds=20", "--depth=3"]
+    assert main([*asked, *trees]) == ExitCode.FAILURE
+    assert "solution.json" in capsys.readouterr().err
+    assert main([*asked, *trees, "--file-extensions", "msgpack"]) == ExitCode.OK
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["problems"] + summary["held_out_problems"] == 60
+    assert summary["timings"] == len(TILES) * summary["problems"]
+    with Store.open(tmp_path / "runs.db") as opened:
+        run = opened.runs()[-1]
+    assert (run.kind, run.state) == ("train", RunState.DONE)
+    assert str(run.spec["dataset"]).endswith("first.msgpack")
+    files = registry.resolve(summary["model"]).manifest.data.files
+    assert files == ("second.msgpack", "first.msgpack")
+
+
+def test_a_file_is_asked_by_op_and_gpu(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files_of(store, tmp_path / "data")
+    asked = ["train", "--store", str(tmp_path / "runs.db"), "--dataset",
+             str(tmp_path / "data" / "first.msgpack"), "--family=trees"]  # fmt: skip
+    assert main([*asked, "--op-name", "bmm"]) == ExitCode.FAILURE
+    assert "no timings" in capsys.readouterr().err
+    assert main([*asked, "--hardware-name", "A100"]) == ExitCode.FAILURE
+    assert "no timings of a GPU named 'A100'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--file-extensions", "json"], ExitCode.USAGE, "goes with --data-dir"),
+        (["--data-dir", ".", "--file-extensions", "csv"], ExitCode.USAGE, "ends in .csv"),
+        (["--data-dir", "."], ExitCode.NOTHING, "No file in . ends in"),
+        (["--resume", "--seed=3"], ExitCode.USAGE, "--resume takes the options"),
+        (["--resume"], ExitCode.NOTHING, "has no training to go on with"),
+    ],
+)
+def test_a_folder_and_resume_are_refused_with_a_sentence(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: ExitCode, sentence: str,
+) -> None:  # fmt: skip
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main(["train", "--store", str(store), *arguments]) == code
+    out, err = capsys.readouterr()
+    assert (out, sentence in err) == ("", True), err
+
+
+def test_resume_goes_on_with_the_last_training(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["diode-engine", "train", "--family=trees", "--rounds=20", "--depth=3",
+             "--name=again", f"--store={store}"]  # fmt: skip
+    with Store.open(store) as opened:
+        cut = opened.queue_run("train", {}, command=words, directory=str(tmp_path), logs=tmp_path)
+        opened.finish_run(cut.id, "cancelled")
+    asked = ["train", "--resume", "--store", str(store)]
+    assert main(asked) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert json.loads(out)["model"] == "again@1"
+    assert "Registered again@1" in err
+    with Store.open(store) as opened:
+        assert opened.runs()[-1].resumes == cut.id
+    assert main(asked) == ExitCode.NOTHING
+    assert "is done" in capsys.readouterr().err

@@ -13,11 +13,11 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import (
-    as_json_option,
     hardware_option,
     model_argument,
     reason_option,
 )
+from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from diode_engine.registry import Facts, ModelVersion

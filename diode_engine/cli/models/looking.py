@@ -11,7 +11,8 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models.options import as_json_option, hardware_option, model_argument
+from diode_engine.cli.models.options import hardware_option, model_argument
+from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from diode_engine.hardware import Hardware

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 model_argument = click.argument("model", metavar="MODEL")
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
 hardware_option = click.option(
     "--hardware",
     metavar="NAME",

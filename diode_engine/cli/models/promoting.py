@@ -12,12 +12,12 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import (
-    as_json_option,
     hardware_option,
     model_argument,
     reason_option,
 )
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.recording import as_run
 
 if TYPE_CHECKING:
     from diode_engine.validation.gate import Verdict
@@ -48,8 +48,9 @@ def promote(
     """Make MODEL the one that is taken for its hardware, if it passes the gate.
 
     It must load, fit the installed torch and Triton, and choose no worse on the held-out problems
-    than the present default, or than ATen where there is none. What was found goes to stdout.
-    `models rollback` undoes it.
+    than the present default, or than ATen where there is none. What was found goes to stdout; where
+    the timings are the store's, a run of kind promote in it keeps it too. `models rollback` undoes
+    it.
     """
     from diode_engine import registry
     from diode_engine.store import read_dataset
@@ -62,13 +63,16 @@ def promote(
     if present_default(found) == found:
         diagnostics.note(f"{found.reference} is the default of {found.slug} already.")
         return ExitCode.NOTHING
+    diagnostics.note(f"Judging {found.reference} ...")
     if dataset is not None:
-        table = read_dataset(dataset)
+        verdict = judge(found, read_dataset(dataset), force=force, reason=reason)
     else:
         with existing(store) as opened:
-            table = opened.read()
-    diagnostics.note(f"Judging {found.reference} ...")
-    verdict = judge(found, table, force=force, reason=reason)
+            verdict = as_run(
+                opened, "promote", {"model": found.reference, "force": force, "reason": reason},
+                lambda check: judge(found, opened.read(), force=force, reason=reason, check=check),
+                _summary,
+            )  # fmt: skip
     promoted = verdict.passed or force
     if as_json:
         click.echo(json.dumps({**verdict.to_dict(), "promoted": promoted, "forced": force}))
@@ -85,6 +89,11 @@ def promote(
         "overrules this.)"
     )
     return ExitCode.FAILURE
+
+
+def _summary(verdict: Verdict) -> tuple[dict[str, str], str]:
+    said = "passed the gate" if verdict.passed else f"was refused: {' '.join(verdict.reasons)}"
+    return {"judged": verdict.model}, f"{verdict.model} {said}"
 
 
 def _text(verdict: Verdict) -> str:

@@ -1,0 +1,137 @@
+"""What the commands share that judge a model: their options, and which model is judged on what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.models import model_for
+from diode_engine.cli.options import F, store_option
+from diode_engine.errors import RegistryError, TrainingError
+
+if TYPE_CHECKING:
+    from diode_engine.registry import ModelVersion
+    from diode_engine.table import TimingTable
+
+
+def judged_options(command: F) -> F:
+    """Adds --model, --store, --query, --dataset and --held-out/--all; the command gets
+    `reference`, `store`, `query`, `dataset` and `only_held_out`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def one_source(dataset: Path | None, query: str) -> None:
+    """Raises UsageError where both are given."""
+    if dataset is not None and query:
+        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
+
+
+_OPTIONS = (
+    click.option(
+        "--model",
+        "reference",
+        metavar="NAME|PATH",
+        help="NAME, NAME@VERSION or a model's folder. [default: the one for the timings' GPU]",
+    ),
+    store_option,
+    click.option("--query", default="", help="Judge on the problems that this filter query finds."),
+    click.option(
+        "--dataset",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Take the timings from this dataset file, not from the store.",
+    ),
+    click.option(
+        "--held-out/--all",
+        "only_held_out",
+        default=True,
+        help="Judge on the problems that training holds out, or on all.  [default: held-out]",
+    ),
+)
+
+
+def to_judge(
+    table: TimingTable, reference: str | None, *, only_held_out: bool
+) -> tuple[ModelVersion, TimingTable, TimingTable | None]:
+    """The model, the timings to judge it on, and, where these are held out, those that it may
+    have learned from. Raises RegistryError and TrainingError where there is none."""
+    from diode_engine import registry
+    from diode_engine.training.splits import split
+
+    model = _only_model(table) if reference is None else registry.resolve(reference)
+    table, seen = _comparable(table, model), None
+    everything = model.manifest.everything
+    if only_held_out:
+        seen, table = split(table)
+        if not len(table):
+            raise TrainingError(
+                "None of the problems with timings is one that training holds out; judge the "
+                "model on all of them with --all, or collect more."
+            )
+        if everything is None:
+            diagnostics.warn(f"Nobody knows whether {model.reference} has seen these problems.")
+        elif everything:
+            diagnostics.warn(
+                f"{model.reference} was trained on the held-out problems too: these figures are "
+                "not those of problems that it has not seen; its notes tell those."
+            )
+    diagnostics.note(f"Judging {model.reference} on {len(table)} timings ...")
+    return model, table, seen
+
+
+def _hardware(table: TimingTable) -> list[str]:
+    return sorted({table.environments[i].hardware.name for i in set(table.environment.tolist())})
+
+
+def _only_model(table: TimingTable) -> ModelVersion:
+    """The model for the GPU that the timings are of."""
+    names = _hardware(table)
+    if not names:
+        raise TrainingError("There are no timings to judge a model on; collect or import some.")
+    if len(names) > 1:
+        raise RegistryError(
+            f"There are timings of several GPUs ({', '.join(names)}); name the model to judge "
+            "with --model."
+        )
+    hardware = table.environments[int(table.environment[0])].hardware
+    model = model_for(hardware)
+    if model is None:
+        raise RegistryError(
+            f"There is no model for {hardware.name}; train one, or name one with --model."
+        )
+    return model
+
+
+def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
+    """The timings of the model's GPU, and of them those with the model's Triton, where there
+    are any."""
+    import numpy as np
+
+    manifest = model.manifest
+    names = _hardware(table)
+    if manifest.hardware.name not in names:
+        if len(names) != 1:
+            raise TrainingError(
+                f"There are no timings of {manifest.hardware.name}, which {model.reference} was "
+                f"trained on, but of: {', '.join(names) or 'none'}."
+            )
+        diagnostics.warn(
+            f"{model.reference} was trained on {manifest.hardware.name}, these are timings of "
+            f"{names[0]}."
+        )
+        return table
+    device = [e.hardware.name == manifest.hardware.name for e in table.environments]
+    rows = np.array(device, np.bool_)[table.environment]
+    compiled = [e.triton in manifest.triton for e in table.environments]
+    same = rows & np.array(compiled, np.bool_)[table.environment]
+    if manifest.triton and not same.any():
+        diagnostics.warn(
+            f"{model.reference} was trained on timings with Triton {', '.join(manifest.triton)}; "
+            "these are of others."
+        )
+    return table.take(same if same.any() else rows)

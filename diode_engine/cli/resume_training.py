@@ -1,0 +1,55 @@
+"""diode-engine train --resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.data import existing
+from diode_engine.errors import NothingError, TrainingError
+
+
+def go_on(store: Path) -> None:
+    """Resumes the store's last training in a process of its own and follows it to its end: its
+    messages to stderr, what came of it to stdout. Ctrl-C stops it too.
+
+    Raises NothingError where there is none to go on with, RunError where it cannot be started and
+    TrainingError where it ends without a model.
+    """
+    from diode_engine.runs import cancel, find, follow
+    from diode_engine.runs import resume as start_again
+
+    context = click.get_current_context()
+    for name in context.params.keys() - {"store", "resume"}:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--resume takes the options of the training it goes on with.")
+    with existing(store) as opened:
+        last = next(iter(find(opened, "kind:train", limit=1)), None)
+        if last is None:
+            raise NothingError(f"{store} has no training to go on with.")
+        if last.state == "done":
+            raise NothingError(
+                f"The last training, run {last.run.id}, is done; `diode-engine runs resume` goes "
+                "on with an earlier one."
+            )
+        run = start_again(opened, last.run.id).id
+        diagnostics.note(f"Run {run} goes on with run {last.run.id}.")
+        try:
+            for tick in follow(opened, run):
+                status = tick.status
+                for line in tick.log.splitlines():
+                    if not line.startswith("{"):  # its stdout, which is ours below
+                        diagnostics.note(line)
+        except KeyboardInterrupt:
+            cancel(opened, run, tell=diagnostics.note)
+            raise
+        result = opened.result(run)
+    if status.state != "done" or result is None:
+        raise TrainingError(
+            f"Run {run} is {status.state}: {status.why or status.run.message or 'nobody knows why'}"
+        )
+    click.echo(json.dumps({k: v for k, v in result.items() if k != "settings"}))
