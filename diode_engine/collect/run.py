@@ -130,7 +130,8 @@ def collect(
     collection = _Collection(store, run, plan, gpus, seed, adviser, watch(), claims)
     compilers = contextlib.ExitStack()
     if direct is not None:
-        spare = cores() - len(gpus) * workers_per_gpu - 1
+        # Of a GPU's workers one times and perhaps another gets ready; the others wait.
+        spare = cores() - 2 * len(gpus) - 1
         count = max(1, spare) if direct.compilers is None else direct.compilers
 
         def farm(environment: Environment) -> Farm:

@@ -34,7 +34,7 @@ TEMPLATES = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"}
 
 MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 MOST_ERRATIC_ALIGN = 2  # elements
-SHORT_LOOP = 8  # iterations
+SHORT_LOOP = 2  # iterations
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
 MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
@@ -190,7 +190,8 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
     memory and the same counts of wgmma, mma, cp.async, loads and stores throughout. Where a
     leading stride is divisible by 2 at most, though, a third of them differ in the registers
     that decide how many blocks a multiprocessor holds, so these are compiled for each problem.
-    So are the short loops over K for each K, which are unrolled when their length is known.
+    So are the shortest loops over K for each K, which are unrolled when their length is known
+    (docs/calibration.md: for longer ones it makes no difference beyond the noise).
     """
     if "BLOCK_K" not in candidate.config:
         return None
