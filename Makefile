@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench try-torch clean
+.PHONY: help setup demo test check bench docs try-torch clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -42,6 +42,10 @@ check: setup ## lint, format, types, import rules and tests
 
 bench: setup ## run the benchmarks
 	@set -e; for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python $$script; done
+
+docs: setup ## build the documentation's site into build/docs
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
+	@echo "The site is build/docs/index.html."
 
 # For a scheduler: `make try-torch TORCH=newest` tells whether a new release still fits. torch
 # brings the Triton that belongs to it, but for its CPU builds, which get the newest.
@@ -79,5 +83,5 @@ $(VENV)/.torch-$(TORCH)-triton-$(TRITON): $(VENV)/.created
 
 $(VENV)/.installed: $(VENV)/.torch-$(TORCH)-triton-$(TRITON) pyproject.toml constraints.txt hatch_build.py
 	@echo "Installing Diode and its tools ..."
-	@$(BIN)/pip install -qq -c constraints.txt -e '.[app,dev,baselines,figures]'
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[app,dev,docs,baselines,figures]'
 	@touch $@

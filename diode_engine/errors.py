@@ -1,4 +1,4 @@
-"""Every error that Diode raises on purpose.
+"""Every error that Diode raises on purpose::
 
     DiodeError
     ├── RecordError        a problem, candidate, timing or environment has an impossible value

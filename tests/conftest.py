@@ -18,6 +18,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="torch finds no GPU here"))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many of the documentation's blocks were run (tests/docs/test_blocks.py)."""
+    reports = [r for state in ("passed", "failed") for r in terminalreporter.getreports(state)]
+    if ran := [n for r in reports for name, n in r.user_properties if name == "blocks"]:
+        terminalreporter.write_line(f"{sum(ran)} blocks of code in {len(ran)} pages were run.")
+
+
 @pytest.fixture(autouse=True)
 def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Diode's data directory, empty: no test reads or writes the user's own."""

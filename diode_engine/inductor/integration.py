@@ -3,7 +3,7 @@
 An integration first has its place call a dummy function: only where that works is its model
 loaded and the choice turned on. Diode's own is `MatmulIntegration`; others come from packages
 with an entry point of the group `diode_engine.integrations` (an example is in
-docs/integration.md), or are registered by hand.
+docs/adding-integrations.md), or are registered by hand.
 """
 
 from __future__ import annotations

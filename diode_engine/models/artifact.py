@@ -1,5 +1,5 @@
 """A model on disk: a folder with manifest.json and one weight file a member, none of which can
-hold code.
+hold code::
 
     {"format": "diode-model", "version": 1, "name": …, "family": …, "purpose": "gemm",
      "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},

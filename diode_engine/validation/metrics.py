@@ -77,7 +77,7 @@ class Errors:
     """Of predicted against measured times, over `timings` candidates that have both.
 
     `mse_log` is the mean squared error of the natural logarithm, `rmse_log` its root, `exp_rmse`
-    the exponential of that (a factor), `mape` the mean of |predicted / measured − 1|, `spearman`
+    the exponential of that (a factor), `mape` the mean of abs(predicted / measured − 1), `spearman`
     the median over problems of the rank correlation within a problem (NaN where no problem has
     three candidates or more).
     """
