@@ -1,7 +1,7 @@
 """Sphinx's settings for Diode's documentation: `make docs` builds it.
 
-The source folder is the repository's, so that a link between docs/ and what lies beside it
-(README.md, datasets/README.md, ...) is the same on the site as where the files are read as they are.
+The source folder is the repository's, so that a link between docs/ and what lies beside it, such as
+README.md, is the same on the site as where the files are read as they are.
 """
 
 from __future__ import annotations

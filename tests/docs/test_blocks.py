@@ -1,9 +1,9 @@
 """What README.md and docs/*.md say to type is typed, page by page, in a folder of its own.
 
 The folder is the page's DIODE_HOME and working directory. It holds some of the shipped timings,
-where they lie in the repository and as timings.json.zst; but for the pages that begin with nothing,
-also a store of them (diode.db) and a model (mine@1). A block that cannot run without a GPU, or should
-not, is marked in the page's source: `<!-- skip: next "needs a GPU" -->`.
+where they lie in the repository and as timings.json.zst; but for the page that begins with nothing,
+also a store of them (diode.db) and a model (mine@1). A block that cannot run without a GPU, or
+should not, is marked in the page's source: `<!-- skip: next "needs a GPU" -->`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import SkipTest
 
-import numpy as np
 import pytest
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
@@ -49,9 +48,9 @@ def _fill(folder: Path) -> None:
     write_dataset(some, folder / SHIPPED)
     write_dataset(some, folder / "timings.json.zst")
     run = _runner(folder)
-    diode = [sys.executable, "-m", "diode_engine"]
-    run([*diode, "data", "import", "timings.json.zst"])
-    run([*diode, *"train --name mine --family network --hidden 32 --epochs 2".split()])
+    run(["diode-engine", "data", "import", "timings.json.zst"])
+    quick = ("--family", "network", "--hidden", "32", "--epochs", "2")
+    run(["diode-engine", "train", "--name", "mine", *quick])
 
 
 def _runner(folder: Path) -> Run:
@@ -104,7 +103,7 @@ def test_blocks(
             example.evaluate()
         except SkipTest:
             continue
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- whatever a block fails with is told
             failed.append(f"{page.name}:{example.line}: {error}")
         ran += not isinstance(example.parsed, tuple)  # what a skip itself is parsed to
     record_property("blocks", ran)
