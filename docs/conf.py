@@ -62,7 +62,6 @@ suppress_warnings = ["myst.xref_missing_lexer"]
 default_role = "code"  # docstrings say `name`
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"show-inheritance": True}
 python_maximum_signature_line_length = 88
 
 html_theme = "furo"  # brings its own scripts and no fonts: the site needs no network

@@ -43,6 +43,12 @@ def test_the_front_page_leads_to_all_pages(site: Path) -> None:
         assert f"({page.name})" in contents, page.name
 
 
+def test_the_page_on_benchmarks_has_every_script() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        assert script.name in page, script.name
+
+
 def test_it_needs_no_network(site: Path) -> None:
     loaded = re.compile(
         r"""<(?:script|img|link|iframe|source)\b[^>]*\b(?:src|href)\s*=\s*["']?(?:https?:)?//"""
