@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.options import names, store_option
+from diode_engine.cli.options import json_anyway_option, names, store_option
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -129,6 +129,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Path(dir_okay=False),
     help="Export the store's timings to this dataset file at the end, as `data export` does.",
 )
+@json_anyway_option
 @click.option(
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )

@@ -8,7 +8,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import SOURCES, collect
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
 
@@ -34,6 +34,7 @@ from diode_engine.cli.validate import validate
 @click.option("--skip-collection", is_flag=True, help="Train on what the store has.")
 @click.option("--skip-training", is_flag=True, help="Only collect, and judge the present model.")
 @click.option("--skip-validation", is_flag=True, help="Do not judge it.")
+@json_anyway_option
 @click.pass_context
 def collect_and_train(
     ctx: click.Context, store: Path, problems: int, sources: tuple[str, ...], ops: str, dtypes: str,

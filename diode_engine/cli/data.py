@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.queries import (
     Column,
     QueryCommand,
@@ -39,6 +39,7 @@ def data() -> None:
 @data.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @store_option
+@json_anyway_option
 def import_(files: tuple[str, ...], store: Path) -> None:
     """Import dataset files into the store, Diode's own or torch-diode's.
 
@@ -78,6 +79,7 @@ def import_(files: tuple[str, ...], store: Path) -> None:
 @click.argument("file", type=click.Path())
 @store_option
 @click.option("--hardware", metavar="NAME", help="Only the timings of the GPU of this name.")
+@json_anyway_option
 def export(file: str, store: Path, hardware: str | None) -> None:
     """Export the store's timings to a dataset file, which is replaced if it exists.
 

@@ -11,7 +11,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import as_json_option, json_anyway_option
 from diode_engine.cli.problems import data
 from diode_engine.errors import DatasetError
 
@@ -27,6 +27,7 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
     type=click.Path(),
     help="Where to, replaced if it is there; the suffix says how, as for `data export`.",
 )
+@json_anyway_option
 def merge(files: tuple[str, ...], output: str) -> None:
     """Write the timings of several dataset files to one, those that they share once.
 

@@ -27,6 +27,8 @@ HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
 @click.command()
 @click.option(
     "--store",
+    "--db",
+    "store",
     metavar="PATH",
     type=click.Path(dir_okay=False, path_type=Path),
     default=FOLDER / "diode.db",

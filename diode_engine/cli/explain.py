@@ -42,7 +42,13 @@ _SURE = 0.9
 @click.argument("n", type=_SIZE)
 @click.argument("k", type=_SIZE)
 @click.option("--batch", type=_SIZE, default=1, help="Of bmm and baddbmm.")
-@click.option("--dtype", type=click.Choice(tuple(TYPES)), default="bf16", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(tuple(TYPES)),
+    default="bf16",
+    show_default=True,
+    help="Of the operands and the result; tf32 is float32 that may be computed in TF32.",
+)
 @click.option(
     "--layouts",
     type=click.Choice(LAYOUTS),

@@ -33,6 +33,10 @@ def _store(_ctx: click.Context, _param: click.Parameter, given: str | None) -> P
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
+# So that a script can ask every command for it.
+json_anyway_option = click.option(
+    "--json", is_flag=True, expose_value=False, help="What it writes is JSON anyway."
+)
 
 
 def names(listed: str) -> tuple[str, ...]:

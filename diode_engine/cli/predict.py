@@ -12,6 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models import model_for
+from diode_engine.cli.options import json_anyway_option
 from diode_engine.errors import NoSuchModelError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _ROWS = 1 << 15  # predicted at once, so that the first lines come while the res
     help="NAME, NAME@VERSION or a model's folder. [default: for each environment's GPU its own]",
 )
 @click.option("--hardware", metavar="NAME", help="Take the model for this GPU instead.")
+@json_anyway_option
 def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     """Predict the time of every candidate in the file DATASET.
 

@@ -154,8 +154,16 @@ def show(problem: str, store: Path, page: int, rows: int, form: str) -> None:
 @data.command("map", cls=QueryCommand)
 @query_argument
 @store_option
-@click.option("--across", type=click.Choice(AXES), default="n", show_default=True)
-@click.option("--down", type=click.Choice(AXES), default="m", show_default=True)
+@click.option(
+    "--across",
+    type=click.Choice(AXES),
+    default="n",
+    show_default=True,
+    help="What grows rightwards.",
+)
+@click.option(
+    "--down", type=click.Choice(AXES), default="m", show_default=True, help="What grows downwards."
+)
 @form_options
 def map_(query: str, store: Path, across: str, down: str, form: str) -> None:
     """Count the problems by their sizes, each bin from a power of two to the next: where data is

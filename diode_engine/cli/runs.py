@@ -13,7 +13,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import as_json_option, json_anyway_option, store_option
 from diode_engine.cli.queries import (
     Column,
     QueryCommand,
@@ -173,22 +173,29 @@ def _last_lines(log: Path) -> list[str]:
 @runs.command()
 @run_argument
 @store_option
-def follow(run: int, store: Path) -> int:
-    """Follow a run until it ends: its log to stdout, how far it is to stderr.
+@as_json_option
+def follow(run: int, store: Path, as_json: bool) -> int:
+    """Follow a run until it ends: its log to stdout, how far it is to stderr; as JSON what
+    `runs show` has, a line each time that it changes.
 
     Ctrl-C ends the following, not the run. The exit code is 0 where the run is done.
     """
     from diode_engine.runs import follow as ticks
 
-    said = None
+    said, known = None, None
     with existing(store) as opened:
         for tick in ticks(opened, run):
+            status = tick.status
+            progress = status.run.progress
+            if as_json:
+                if (status.state, progress) != known:
+                    known = (status.state, progress)
+                    click.echo(json.dumps(status.to_dict()))
+                continue
             click.echo(tick.log, nl=False)
-            progress = tick.status.run.progress
             if progress and (text := progress_text(progress)) != said:
                 said = text
-                diagnostics.note(f"{tick.status.run.kind}: {text}")
-            status = tick.status
+                diagnostics.note(f"{status.run.kind}: {text}")
     _say(status)
     return ExitCode.OK if status.state == "done" else ExitCode.FAILURE
 
@@ -196,13 +203,16 @@ def follow(run: int, store: Path) -> int:
 @runs.command()
 @run_argument
 @store_option
-def cancel(run: int, store: Path) -> int:
+@as_json_option
+def cancel(run: int, store: Path, as_json: bool) -> int:
     """Stop a run: it is asked to, terminated if it does not within ten seconds, and killed if
     that does not end it either. What it has written to the store stays."""
     from diode_engine.runs import cancel as stop
 
     with existing(store) as opened:
         status = stop(opened, run, tell=diagnostics.note)
+    if as_json:
+        click.echo(json.dumps(status.to_dict()))
     _say(status)
     if status.state.ended:
         return ExitCode.OK
@@ -215,7 +225,8 @@ def cancel(run: int, store: Path) -> int:
 @runs.command()
 @run_argument
 @store_option
-def resume(run: int, store: Path) -> None:
+@as_json_option
+def resume(run: int, store: Path, as_json: bool) -> None:
     """Start a run that failed, died or was cancelled again, in a process of its own.
 
     It goes on where it was: see docs/runs.md. The number of the new run goes to
@@ -229,13 +240,14 @@ def resume(run: int, store: Path) -> None:
         f"Run {started.id} goes on with run {run}; `diode-engine runs follow {started.id}` shows "
         "how far it is."
     )
-    click.echo(started.id)
+    click.echo(json.dumps({"run": started.id, "resumes": run}) if as_json else started.id)
 
 
 @runs.command()
 @run_argument
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
 @store_option
+@json_anyway_option
 def tag(run: int, tags: tuple[str, ...], store: Path) -> None:
     """Tag a run, so that `runs list tag:TAG` finds it."""
     _change(store, run, lambda opened: opened.tag(run, *tags))
@@ -245,6 +257,7 @@ def tag(run: int, tags: tuple[str, ...], store: Path) -> None:
 @run_argument
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
 @store_option
+@json_anyway_option
 def untag(run: int, tags: tuple[str, ...], store: Path) -> None:
     """Take tags from a run."""
     _change(store, run, lambda opened: opened.untag(run, *tags))
@@ -254,6 +267,7 @@ def untag(run: int, tags: tuple[str, ...], store: Path) -> None:
 @run_argument
 @click.argument("text")
 @store_option
+@json_anyway_option
 def note(run: int, text: str, store: Path) -> None:
     """Write a note on a run, in place of the earlier one; an empty one takes it away."""
     _change(store, run, lambda opened: opened.set_note(run, text))

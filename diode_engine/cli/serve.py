@@ -22,7 +22,9 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 @store_option
 @click.option("--read-only", is_flag=True, help="Let nobody change anything by it.")
 @click.option("--host", default="localhost", show_default=True, help="The address to serve at.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Its port."
+)
 @click.option("--public-url", metavar="URL", help="Where browsers find it, behind a proxy.")
 def serve(store: Path, read_only: bool, host: str, port: int, public_url: str | None) -> None:
     """Show the dashboard, diode-tui, in a browser, until Ctrl-C.

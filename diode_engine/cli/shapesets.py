@@ -11,7 +11,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import SOURCES, collect
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import names, store_option
+from diode_engine.cli.options import json_anyway_option, names, store_option
 from diode_engine.errors import CollectionError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ collect_shapeset = click.Command(
 @click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
 @click.option("--dtypes", metavar="TYPE,...", default="", help="Only of these types.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
+@json_anyway_option
 def create_validation(
     file: Path, store: Path, datasets: tuple[Path, ...], problems: int, sources: tuple[str, ...],
     ops: str, dtypes: str, seed: int,

@@ -11,7 +11,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import names, store_option
+from diode_engine.cli.options import json_anyway_option, names, store_option
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -122,6 +122,7 @@ _RATE = click.FloatRange(0, min_open=True)
 )
 @click.option("--rounds", type=_COUNT, help="Trees: rounds at most.")
 @click.option("--depth", type=click.IntRange(1, 16), help="Trees: depth at most.")
+@json_anyway_option
 def train(
     store: Path,
     op_name: str | None,

@@ -39,6 +39,7 @@ from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
+from diode_engine.cli.options import json_anyway_option
 
 _VERSION = 1  # of the file that keeps what is done
 
@@ -55,6 +56,7 @@ class Step:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--again", is_flag=True, help="Run every step, whatever was done before.")
 @click.option("--plan", is_flag=True, help="Say which steps would run, and run none.")
+@json_anyway_option
 def workflow(file: Path, again: bool, plan: bool) -> int:
     """Run the steps of FILE, a TOML file, one after the other, and end at the first that fails.
 
