@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.cli.drawing import Drawn, drawn_options
+from diode_engine.cli.options import json_anyway_option, store_option
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from diode_engine.collect.plan import Rate
     from diode_engine.collect.progress import Progress
 
-SOURCES = (
-    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers"
-)  # fmt: skip
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -36,17 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="How many distinct problems to draw from the sources.",
 )
-@click.option(
-    "--source",
-    "sources",
-    metavar="NAME[:PARAMETER=VALUE,...]",
-    multiple=True,
-    help=f"Where problems are drawn from, one of {', '.join(SOURCES)}; may be repeated, in equal "
-    "shares. Lists have slashes: grid:m=1/64,n=4096,k=4096 or "
-    "transformers:models=llama-3-8b/qwen2-7b. [default: a mix of the first four]",
-)
-@click.option("--log-normal", is_flag=True, help="The same as --source log-normal.")
-@click.option("--power-of-two", is_flag=True, help="The same as --source powers.")
+@drawn_options
 @click.option(
     "--file",
     "files",
@@ -55,15 +43,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Time the problems of this shapeset (as capture writes it, or torch-diode) or dataset; "
     "may be repeated. Nothing is drawn then, unless a source is named too.",
 )
-@click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
-@click.option(
-    "--dtypes", metavar="TYPE,...", default="", help="Only of these: bf16, fp16, fp32, tf32."
-)
-@click.option(
-    "--layouts", metavar="A/B,...", default="", help="Only of these operands: row/row, row/col, ..."
-)
-@click.option("--min-size", type=click.IntRange(1), help="Only with M, N and K from this on.")
-@click.option("--max-size", type=click.IntRange(1), help="Only with M, N and K up to this.")
 @click.option(
     "--search-space",
     type=click.Choice(("EXHAUSTIVE", "DEFAULT"), case_sensitive=False),
@@ -134,9 +113,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )
 def collect(
-    store: Path, problems: int, sources: tuple[str, ...], log_normal: bool, power_of_two: bool,
-    files: tuple[Path, ...], ops: str, dtypes: str, layouts: str, min_size: int | None,
-    max_size: int | None, search_space: str,
+    store: Path, problems: int, drawn: Drawn, files: tuple[Path, ...], search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
     workers: int | None, direct: bool, compiles: int | None,
     output: str | None, plan_only: bool,
@@ -147,7 +124,7 @@ def collect(
     stdout as JSON; with --plan those of the plan do.
     """
     from diode_engine.collect.plan import Plan, read_candidates
-    from diode_engine.collect.sources import Wanted, mixed, problems_in
+    from diode_engine.collect.sources import mixed, problems_in
     from diode_engine.errors import NothingError
     from diode_engine.store.transfer import SUFFIXES
 
@@ -159,13 +136,10 @@ def collect(
         raise click.UsageError("--compiles goes with --direct and --budget.")
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
-    wanted = Wanted(
-        names(ops), names(dtypes), names(layouts), least=min_size, most=max_size
-    )  # fmt: skip
-    sources += ("log-normal",) * log_normal + ("powers",) * power_of_two
+    wanted = drawn.wanted()
     todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
-    if sources or not files:
-        todo += mixed(problems, seed, sources, wanted)
+    if drawn.sources or not files:
+        todo += mixed(problems, seed, drawn.sources, wanted)
     fixed = None if candidates is None else read_candidates(candidates)
     plan = Plan.of(
         todo, budget=budget, whole=whole, fixed=fixed, compiles=compiles,
@@ -191,9 +165,9 @@ def collect(
             f"Timing on {len(used)} GPU(s) into {store}; Ctrl-C stops, the same command goes on."
         )
         spec = {
-            "problems": problems, "source": list(sources), "file": [str(f) for f in files],
-            "ops": ops, "dtypes": dtypes, "layouts": layouts, "search_space": search_space,
-            "min_size": min_size, "max_size": max_size,
+            "problems": problems, "source": list(drawn.sources), "file": [str(f) for f in files],
+            "ops": drawn.ops, "dtypes": drawn.dtypes, "layouts": drawn.layouts,
+            "min_size": drawn.min_size, "max_size": drawn.max_size, "search_space": search_space,
             "budget": budget, "whole": whole, "seed": seed, "compiles": compiles,
             "candidates": None if candidates is None else str(candidates),
         }  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.collect import SOURCES, collect
+from diode_engine.cli.collect import collect
+from diode_engine.cli.drawing import Drawn, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
@@ -17,10 +19,7 @@ from diode_engine.cli.validate import validate
 @store_option
 @click.option("--problems", "--num-shapes", type=click.IntRange(1), default=300, show_default=True,
               help="How many distinct problems to draw.")  # fmt: skip
-@click.option("--source", "sources", metavar="NAME[:PARAMETER=VALUE,...]", multiple=True,
-              help=f"As `collect` has it, of {', '.join(SOURCES)}.")  # fmt: skip
-@click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
-@click.option("--dtypes", metavar="TYPE,...", default="", help="Only of these types.")
+@drawn_options
 @click.option("--budget", type=click.IntRange(1), help="At most so many candidates a problem.")
 @click.option(
     "--family",
@@ -37,7 +36,7 @@ from diode_engine.cli.validate import validate
 @json_anyway_option
 @click.pass_context
 def collect_and_train(
-    ctx: click.Context, store: Path, problems: int, sources: tuple[str, ...], ops: str, dtypes: str,
+    ctx: click.Context, store: Path, problems: int, drawn: Drawn,
     budget: int | None, family: str, name: str | None, seed: int, skip_collection: bool,
     skip_training: bool, skip_validation: bool,
 ) -> None:  # fmt: skip
@@ -49,8 +48,7 @@ def collect_and_train(
     if not skip_collection:
         diagnostics.note("Collecting ...")
         ctx.invoke(
-            collect, store=store, problems=problems, sources=sources, ops=ops, dtypes=dtypes,
-            budget=budget, seed=seed,
+            collect, store=store, problems=problems, budget=budget, seed=seed, **asdict(drawn)
         )  # fmt: skip
     if not skip_training:
         ctx.invoke(train, store=store, family=family, name=name, seed=seed)

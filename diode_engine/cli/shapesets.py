@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.collect import SOURCES, collect
+from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.cli.drawing import Drawn, drawn_options
+from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.errors import CollectionError
 
 if TYPE_CHECKING:
@@ -60,20 +61,11 @@ collect_shapeset = click.Command(
     show_default=True,
     help="How many.",
 )
-@click.option(
-    "--source",
-    "sources",
-    metavar="NAME[:PARAMETER=VALUE,...]",
-    multiple=True,
-    help=f"As `collect` has it, of {', '.join(SOURCES)}. [default: a mix of the first four]",
-)
-@click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators.")
-@click.option("--dtypes", metavar="TYPE,...", default="", help="Only of these types.")
+@drawn_options
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
 @json_anyway_option
 def create_validation(
-    file: Path, store: Path, datasets: tuple[Path, ...], problems: int, sources: tuple[str, ...],
-    ops: str, dtypes: str, seed: int,
+    file: Path, store: Path, datasets: tuple[Path, ...], problems: int, drawn: Drawn, seed: int,
 ) -> None:  # fmt: skip
     """Write a shapeset of problems to FILE of which the store, and so no model made from it, has
     any; to be timed into a store of its own and judged on.
@@ -85,16 +77,16 @@ def create_validation(
 
     Problems that differ from a known one in bias or alignment alone are not taken either.
     """
-    from diode_engine.collect.sources import Wanted, problems_in, read_shapeset, write_shapeset
+    from diode_engine.collect.sources import problems_in, read_shapeset, write_shapeset
 
-    wanted = Wanted(names(ops), names(dtypes))
+    wanted = drawn.wanted()
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
     if store.exists():
         with existing(store) as opened:
             known |= {_sizes(problem) for problem in opened.read().problems}
     elif not datasets:
         diagnostics.warn(f"There is no store at {store}: every problem is one that it has not.")
-    found = _unknown(problems, known, sources, wanted, seed)
+    found = _unknown(problems, known, drawn.sources, wanted, seed)
     write_shapeset(found, file, f"create-validation, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
     if shared:

@@ -81,14 +81,17 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     memory = _Memory(file.absolute().with_name(f".{file.name}.done"), store)
     environment = {**os.environ, "DIODE_STORE": str(store)}
     before = ""  # the key of the step before; another one there has all after it run
+    changed = False  # whether a step before runs, which may make the inputs of this one
     for step in steps:
-        key = _key(step, before)
-        skipped = not again and memory.holds(step, key)
         line: dict[str, Any] = {"step": step.name}
-        if skipped:
+        if plan and changed:
+            click.echo(json.dumps({**line, "state": "runs"}))
+            continue
+        key = _key(step, before)
+        if not (again or changed) and memory.holds(step, key):
             line["state"] = "skipped"
         elif plan:
-            line["state"], again = "runs", True
+            line["state"], changed = "runs", True
         else:
             diagnostics.note(f"Step {step.name}: diode-engine {shlex.join(step.words)}")
             memory.forget(step)
@@ -107,7 +110,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
             if step.output is not None:
                 _write(step.output, done.stdout)
             memory.keep(step, key)
-            line["state"], again = "done", True
+            line["state"], changed = "done", True
         click.echo(json.dumps(line))
         before = key
     return ExitCode.OK

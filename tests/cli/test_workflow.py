@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ import pytest
 from diode_engine import paths
 from diode_engine.cli import workflow as module
 from diode_engine.cli.group import COMMANDS
+from diode_engine.encoding import encode
+from diode_engine.problem import Problem
 from diode_engine.store import read_dataset, write_dataset
 from diode_engine.table import TimingTable
+from diode_engine.validation.default_space import default_space
+from diode_engine.validation.solution import read_solution
 
 Run = Callable[..., Any]
 
@@ -106,23 +111,51 @@ def test_a_mistake_is_told_before_anything_runs(run: Run, file: Path, text: str,
     assert said in " ".join(ran.err.split())
 
 
-def test_the_documented_one_is_read(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "workflow.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    file = tmp_path / "flow.toml"
-    file.write_text(text)
-    steps, store = module._read(file, tmp_path)
+def test_a_plan_asks_for_no_file_that_a_step_would_make(run: Run, file: Path) -> None:
+    file.write_text(STEPS + 'inputs = ["stats.json"]\n')
+    assert states(run("workflow", file, "--plan")) == ["runs"] * 3
+    assert states(run("workflow", file)) == ["done"] * 3
+    file.write_text(STEPS + 'inputs = ["typo.json"]\n')
+    wrong = run("workflow", file, "--plan")
+    assert (wrong.code, states(wrong)) == (2, ["skipped"] * 2)
+
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "workflow"
+
+
+def test_the_example_has_the_five_steps(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "flow"
+    shutil.copytree(EXAMPLE, folder)
+    file = folder / "five-steps.toml"
+    steps, store = module._read(file, folder)
     assert [step.words[0] for step in steps] == [
         "collect", "train", "create-validation", "collect-shapeset", "validate-model",
         "validate-max-autotune",
     ]  # fmt: skip
-    assert store == tmp_path / "timings.db"
+    assert store == folder / "timings.db"
+    (folder / "unseen.json").touch()
     for step in steps:
         command = COMMANDS[step.words[0]].load(step.words[0])
-        words = [word.replace("solution.json", str(file)) for word in step.words[1:]]
-        (tmp_path / "unseen.json").touch()
-        words = [word.replace("unseen.json", str(tmp_path / "unseen.json")) for word in words]
-        command.make_context(step.name, words)  # raises for an option that there is not
+        words = [str(folder / word) if word.endswith(".json") else word for word in step.words]
+        command.make_context(step.name, words[1:])  # raises for an option that there is not
+    assert states(run("workflow", file, "--plan")) == ["runs"] * 6
+
+
+def test_the_examples_solution_is_the_default_space() -> None:
+    found = read_solution(EXAMPLE / "max-autotune.json")
+    space = default_space(Problem.make("mm", 4096, 4096, 4096, "bfloat16"))
+    tiled = encode([candidate for candidate in space if candidate.template == "triton::mm"])
+    assert len(found.configs) == len(tiled.block_m)
+    for i, config in enumerate(found.configs):
+        assert all(getattr(tiled, name)[i] == size for name, size in config.kernel.items())
+        assert len(config.kernel) == 6
+
+
+def test_the_page_shows_the_example() -> None:
+    page = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert (EXAMPLE / "five-steps.toml").read_text(encoding="utf-8") == text
 
 
 CHAIN = """

@@ -1,0 +1,85 @@
+"""The options that say which problems are drawn, of the commands that draw some."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli.options import names
+
+if TYPE_CHECKING:
+    from diode_engine.collect.sources import Wanted
+
+SOURCES = (
+    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What was asked: the sources by name, and which of their problems are taken."""
+
+    sources: tuple[str, ...]
+    ops: str
+    dtypes: str
+    layouts: str
+    min_size: int | None
+    max_size: int | None
+
+    def wanted(self) -> Wanted:
+        """Raises CollectionError for a name that there is not."""
+        from diode_engine.collect.sources import Wanted
+
+        return Wanted(
+            names(self.ops), names(self.dtypes), names(self.layouts),
+            least=self.min_size, most=self.max_size,
+        )  # fmt: skip
+
+
+def drawn_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options; the command gets `drawn: Drawn`."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any, sources: tuple[str, ...], log_normal: bool, power_of_two: bool, ops: str,
+        dtypes: str, layouts: str, min_size: int | None, max_size: int | None, **others: Any,
+    ) -> Any:  # fmt: skip
+        named = (*sources, *["log-normal"] * log_normal, *["powers"] * power_of_two)
+        drawn = Drawn(named, ops, dtypes, layouts, min_size, max_size)
+        return command(*args, drawn=drawn, **others)
+
+    decorated: Callable[..., Any] = gathered
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+_OPTIONS = (
+    click.option(
+        "--source",
+        "sources",
+        metavar="NAME[:PARAMETER=VALUE,...]",
+        multiple=True,
+        help=f"Where problems are drawn from, one of {', '.join(SOURCES)}; may be repeated, in "
+        "equal shares. Lists have slashes: grid:m=1/64,n=4096,k=4096 or "
+        "transformers:models=llama-3-8b/qwen2-7b. [default: a mix of the first four]",
+    ),
+    click.option("--log-normal", is_flag=True, help="The same as --source log-normal."),
+    click.option("--power-of-two", is_flag=True, help="The same as --source powers."),
+    click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators."),
+    click.option(
+        "--dtypes", metavar="TYPE,...", default="", help="Only of these: bf16, fp16, fp32, tf32."
+    ),
+    click.option(
+        "--layouts",
+        metavar="A/B,...",
+        default="",
+        help="Only of these operands: row/row, row/col, ...",
+    ),
+    click.option("--min-size", type=click.IntRange(1), help="Only with M, N and K from this on."),
+    click.option("--max-size", type=click.IntRange(1), help="Only with M, N and K up to this."),
+)
