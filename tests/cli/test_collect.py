@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.cli import collect, main
+from diode_engine.cli import collect, drawing, main
 from diode_engine.collect import sources
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.progress import GpuProgress, Progress
@@ -17,7 +17,7 @@ from diode_engine.problem import Failure, Problem
 
 
 def test_the_help_names_every_source() -> None:
-    assert tuple(sources.SOURCES) == collect.SOURCES
+    assert tuple(sources.SOURCES) == drawing.SOURCES
 
 
 def test_a_plan_is_shown_and_nothing_is_made(tmp_path: Path, capsys) -> None:
