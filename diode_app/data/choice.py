@@ -208,20 +208,16 @@ class Why:
 def why(question: Question, ranked: Sequence[Candidate], place: int) -> Why:
     """Of the candidate at this place among those that were ranked: beside the first, which itself
     is compared with ATen's best or, where it is that, with the next. Raises ModelError."""
-    from diode_engine.models.explain import explain
+    from diode_engine.models.explain import explain, rival
 
     candidate = ranked[place]
-    baseline = ranked[0] if place else next(
-        (c for c in ranked[1:] if c.is_extern is not candidate.is_extern),
-        ranked[1] if len(ranked) > 1 else None,
-    )  # fmt: skip
+    other = 0 if place else rival(ranked)
+    baseline = None if other is None else ranked[other]
     found = None
     if baseline is not None:
         predictor = predictors.loaded(question.model)
         found = explain(predictor, question.problem, candidate, baseline)
-    factors = () if found is None else tuple(
-        sorted(found.factors.items(), key=lambda item: -abs(np.log(item[1])))
-    )  # fmt: skip
+    factors = () if found is None else tuple(found.factors.items())
     return Why(
         candidate=candidate,
         baseline=baseline,

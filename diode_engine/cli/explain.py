@@ -19,7 +19,7 @@ from diode_engine.errors import ModelError, NoSuchModelError, NothingError
 
 if TYPE_CHECKING:
     from diode_engine.hardware import Hardware
-    from diode_engine.problem import Candidate, Problem
+    from diode_engine.problem import Problem
     from diode_engine.registry import ModelVersion
 
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -181,7 +181,7 @@ def _explained(
             "estimate_us": None if math.isnan(estimate) else estimate,
         }
 
-    rival = _rival(candidates, order)
+    rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]
     compared = None
     if rival is not None:
@@ -191,7 +191,7 @@ def _explained(
         compared = {
             "with": shown(rival + 1, order[rival]),
             "method": METHOD,
-            "factors": dict(sorted(factors.items(), key=lambda item: -abs(math.log(item[1])))),
+            "factors": dict(factors),
             "resources": [
                 None if needed is None else {**asdict(needed), "limits_us": dict(needed.limits_us)}
                 for needed in (resources(problem, each, device) for each in (taken, other))
@@ -209,14 +209,6 @@ def _explained(
         "ranked": ranked,
         "compared": compared,
     }
-
-
-def _rival(candidates: Sequence[Candidate], order: Sequence[int]) -> int | None:
-    """The place in the order of the best one of the other kind than the first: a library's, or
-    a kernel of Inductor's own; the next one where there is none."""
-    first = candidates[order[0]].is_extern
-    other = (rank for rank, i in enumerate(order) if candidates[i].is_extern is not first)
-    return next(other, 1 if len(order) > 1 else None)
 
 
 def _text(found: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ that there is: a part says what the model makes of a group, not what would be me
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +50,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 @dataclass(frozen=True)
 class Explanation:
     """`factors` has, by group, what it multiplies the baseline's predicted time by to come to
-    the candidate's: below 1 where it speaks for the candidate. Times are in microseconds."""
+    the candidate's: below 1 where it speaks for the candidate; the largest ones first. Times are
+    in microseconds."""
 
     candidate_us: float
     baseline_us: float
@@ -83,4 +84,13 @@ def explain(
         orders = [math.factorial(k) * math.factorial(n - 1 - k) for k in size[without]]
         steps = log_us[without | (1 << g)] - log_us[without]
         factors[name] = math.exp(float(np.dot(orders, steps)) / math.factorial(n))
-    return Explanation(float(us[0]), float(us[1]), factors)
+    largest_first = sorted(factors.items(), key=lambda item: -abs(math.log(item[1])))
+    return Explanation(float(us[0]), float(us[1]), dict(largest_first))
+
+
+def rival(ranked: Sequence[Candidate]) -> int | None:
+    """Where among ranked candidates that one is which the first is best explained beside: the
+    best of the other kind (a library's kernel, or one of Inductor's own), else the second; None
+    where there is none."""
+    other = (i for i, c in enumerate(ranked) if c.is_extern is not ranked[0].is_extern)
+    return next(other, 1 if len(ranked) > 1 else None)

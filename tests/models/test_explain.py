@@ -10,7 +10,7 @@ import pytest
 from diode_engine import features
 from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
-from diode_engine.models.explain import GROUPS, explain
+from diode_engine.models.explain import GROUPS, explain, rival
 from diode_engine.models.predictor import Predictor
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
@@ -78,3 +78,12 @@ def test_groups_that_only_count_together_share_it_equally(predictor):
 def test_nothing_is_said_of_what_the_model_does_not_know(predictor):
     rule = predictor(lambda x: x("stages"))
     assert explain(rule, PROBLEM, WIDE, Candidate.make("cutlass::mm")) is None
+
+
+def test_the_first_is_explained_beside_the_best_of_the_other_kind():
+    aten = Candidate.make("aten::mm")
+    assert rival([WIDE, SMALL, aten]) == 2
+    assert rival([aten, WIDE, SMALL]) == 1
+    assert rival([WIDE, SMALL]) == 1
+    assert rival([WIDE]) is None
+    assert rival([]) is None
