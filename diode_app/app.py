@@ -151,6 +151,10 @@ class DiodeApp(Actions, App[None]):
 
     # Where one is
 
+    def delay_update(self, delay: float = 0.0) -> None:
+        """Does not: Textual holds each change of screens back for 50 ms to hide one that is half
+        made, and ours come as a frame first and the body whole."""
+
     def action_go(self, mode: str) -> None:
         if not self.screen.is_modal:
             self.switch_mode(mode)

@@ -13,14 +13,15 @@ from diode_engine.problem import Problem
 
 @dataclass
 class Session:
-    """One dashboard. `here` is None until the hardware was found out; `asked` is the problem that
-    another screen wants the screen Ask to show next."""
+    """One dashboard. `here` is None until the hardware was found out. Screens want of others:
+    `asked` is the problem that Ask is to show next, `narrowed` the filter of Data's list."""
 
     source: Source
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: Here | None = None
     asked: Problem | None = None
+    narrowed: str | None = None
 
     @property
     def path(self) -> Path:

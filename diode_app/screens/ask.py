@@ -113,8 +113,7 @@ class AskScreen(DiodeScreen):
     def table(self) -> HeldTable:
         return self.query_one(HeldTable)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#ask-empty").display = False
         self.table.focus_rows()
 
@@ -140,11 +139,15 @@ class AskScreen(DiodeScreen):
         self._listing.do(partial(in_thread, partial(all_models, hardware), "models"))
 
     def _list(self, models: tuple[Model, ...]) -> None:
+        if models == self._models:
+            return
         self.query_one("#ask-empty").display = not models
         for part in ("ProblemForm", "#ask-columns", "#ask-says", "#ask-models"):
             self.query_one(part).display = bool(models)
-        if models == self._models:
-            return
+        if not models:
+            self.query("#ask-empty Button").first().focus()
+        elif self._models == ():
+            self.table.focus_rows()
         self._models = models
         # By the GPU only where there is more than one.
         several = len({model.hardware for model in models}) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,6 +49,9 @@ class SettingsChanged(Message):
 class DiodeScreen(Actions, Screen[None]):
     """A screen over the store.
 
+    The bar and the keys are shown first, and the body when it is made, so that a key is answered
+    at once; keys that come before are done afterwards.
+
     A subclass composes `body`, gives in `reader` a function that reads a frozen snapshot (in a
     thread) and paints it in `show`; it is called again whenever the store has changed. `MODE` is
     the one of its place. Where `NEEDS_STORE`, the body makes way for what to do while there is
@@ -62,13 +66,19 @@ class DiodeScreen(Actions, Screen[None]):
         super().__init__()
         self.session = session
         self.reading: Reading[Any] = Reading(self, session.source, self.show, self.fail)
+        self.has_body = False
         self._seen: Look | None = None
+        self._shown_in = ""  # the theme
+        self._typed_ahead: list[events.Key] = []
 
     # What a screen gives
 
     def body(self) -> ComposeResult:
         """The widgets between the bar and the keys."""
         yield from ()
+
+    def body_mounted(self) -> None:
+        """The widgets of the body are there, and were not before."""
 
     def reader(self) -> Callable[[Store], Any] | None:
         """What to read now; None where there is nothing to read (here)."""
@@ -80,6 +90,10 @@ class DiodeScreen(Actions, Screen[None]):
     def look_changed(self, look: Look) -> None:
         """The store, or a live run, has changed. Reads again."""
         self.reload()
+
+    def looked(self) -> None:
+        """The app has looked at the store, which may not have changed, or has come back to this
+        screen. The body is there."""
 
     def values(self) -> Mapping[str, object]:
         """What is chosen on the screen, by the names that the headless twins use."""
@@ -149,21 +163,52 @@ class DiodeScreen(Actions, Screen[None]):
     def compose(self) -> ComposeResult:
         places = [(p.mode, p.key, p.label) for p in PLACES if p.label is not None]
         yield TopBar(self.session, places, self.MODE)
-        with Vertical(id="body"):
-            yield from self.body()
         yield EmptyState("", "", id="trouble")
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#trouble").display = False
+        shown = asyncio.Event()
+        self.call_after_refresh(shown.set)
+        self.run_worker(self._mount_body(shown), description="makes a screen")
 
-    async def on_screen_resume(self, _event: events.ScreenResume) -> None:
+    async def _mount_body(self, shown: asyncio.Event) -> None:
+        await shown.wait()
+        async with self.batch():
+            await self.mount(_Body(self.body), after=self.query_one(TopBar))
+            await asyncio.sleep(0)  # what has come meanwhile, between two long steps
+            self.has_body = True
+            self.body_mounted()
+            if self.focused is None:
+                self.focus_next()
+            await asyncio.sleep(0)
+            await self._resumed()
+        for key in self._typed_ahead:
+            self.app.post_message(events.Key(key.key, key.character))
+        self._typed_ahead.clear()
+
+    def on_key(self, event: events.Key) -> None:
+        if not self.has_body:
+            self._typed_ahead.append(event)
+            event.stop()
+            event.prevent_default()
+
+    async def on_screen_resume(self, event: events.ScreenResume) -> None:
+        # Textual styles every widget again, after which each table's cells are made anew; what a
+        # screen that nobody sees can miss is a change of the theme.
+        event.refresh_styles = self._shown_in != self.app.theme
+        self._shown_in = self.app.theme
+        await self._resumed()
+
+    async def _resumed(self) -> None:
         if self._seen is not None or self.session.source.last.condition is not Condition.OPENING:
             await self._looked(self.session.source.last)
         else:
             self.query_one(TopBar).show(self.session.source.last)
-        if not self.NEEDS_STORE:
-            self.reload()
+        if self.has_body:
+            if not self.NEEDS_STORE:
+                self.reload()
+            self.looked()
 
     def on_resize(self) -> None:
         self.query_one(TopBar).show(self.session.source.last)
@@ -171,6 +216,8 @@ class DiodeScreen(Actions, Screen[None]):
     async def on_store_looked(self, event: StoreLooked) -> None:
         if event.look != self._seen:
             await self._looked(event.look)
+        if self.has_body:
+            self.looked()
 
     async def _looked(self, look: Look) -> None:
         before, self._seen = self._seen, look
@@ -178,15 +225,27 @@ class DiodeScreen(Actions, Screen[None]):
         trouble = self.NEEDS_STORE and not look.ready
         if trouble and look.condition is Condition.LOCKED and before is not None and before.ready:
             trouble = False  # it will pass, and what was read is still worth seeing
-        self.query_one("#body").display = not trouble
+        if self.has_body:
+            self.query_one("#body").display = not trouble
         panel = self.query_one("#trouble", EmptyState)
         panel.display = trouble
         if trouble:
             await panel.tell(*_advice(look, self.session))
             if self.focused is None or not self.focused.display:
                 self.focus_next("#trouble Button")
-        if look.ready or not self.NEEDS_STORE:
+        if self.has_body and (look.ready or not self.NEEDS_STORE):
             self.look_changed(look)
+
+
+class _Body(Vertical):
+    """What a screen composes, as a widget, which is mounted whole."""
+
+    def __init__(self, body: Callable[[], ComposeResult]) -> None:
+        super().__init__(id="body")
+        self._body = body
+
+    def compose(self) -> ComposeResult:
+        yield from self._body()
 
 
 def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
@@ -30,7 +29,7 @@ from diode_app.data.collection import (
     spec_of,
 )
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen, StoreLooked
+from diode_app.screens.base import DiodeScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.session import Session
@@ -134,14 +133,9 @@ class CollectScreen(DiodeScreen):
     def form(self) -> FieldRows:
         return self.query_one(FieldRows)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self._fields_follow()
         self.form.focus_rows()
-
-    async def on_screen_resume(self, event: events.ScreenResume) -> None:
-        await super().on_screen_resume(event)
-        self._tell_gpus()
 
     # The plan
 
@@ -150,11 +144,7 @@ class CollectScreen(DiodeScreen):
         """How many are here; None while it is not known."""
         return None if self.session.here is None else self.session.here.count
 
-    async def on_store_looked(self, event: StoreLooked) -> None:
-        await super().on_store_looked(event)
-        self._tell_gpus()
-
-    def _tell_gpus(self) -> None:
+    def looked(self) -> None:
         gpus = self._gpus
         says = ""
         if gpus is None:

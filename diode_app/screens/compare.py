@@ -52,8 +52,7 @@ class CompareScreen(DiodeScreen):
             what="metrics",
         )
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#comparison-warning").display = self._comparison.warning is not None
         table = self.query_one(HeldTable)
         table.hold(self._comparison.rows)

@@ -110,10 +110,14 @@ class DataScreen(FileActions):
     def table(self) -> PagedTable:
         return self.query_one(PagedTable)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#data-empty").display = False
         self.table.focus_rows()
+
+    def looked(self) -> None:
+        if (query := self.session.narrowed) is not None:
+            self.session.narrowed = None
+            self._narrow(query)
 
     def look_changed(self, look: Look) -> None:
         self.reload()

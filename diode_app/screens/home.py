@@ -15,8 +15,9 @@ from diode_app.actions import Action
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
 from diode_app.data.overview import ModelInUse, Overview, model_in_use, overview
+from diode_app.data.source import Condition
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen, StoreLooked
+from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
@@ -84,13 +85,12 @@ class HomeScreen(DiodeScreen):
                 panel.border_title = "Runs"
                 yield Static(id="run-facts")
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
 
-    async def on_store_looked(self, event: StoreLooked) -> None:
-        await super().on_store_looked(event)
-        if not self._asked:  # only now: torch's import would take the time that the start needs
+    def looked(self) -> None:
+        if not self._asked and self.session.source.last.condition is not Condition.OPENING:
+            # only now: torch's import would take the time that the start needs
             self._asked = True
             self.action_hardware()
 

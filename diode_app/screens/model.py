@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from textual.widgets import Markdown, Static, TabbedContent, TabPane
 from diode_app.actions import Action
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
 from diode_app.data.threads import in_thread
-from diode_app.screens.data import DataScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, checks
 from diode_app.screens.run import RunScreen
 from diode_app.session import Session
@@ -159,10 +157,5 @@ class ModelScreen(ModelActions):
             self.notify("This leads nowhere: what it names is not in the store.")
 
     def _go_to_data(self, query: str) -> None:
-        async def go() -> None:
-            await self.app.switch_mode("data")
-            screen = self.app.screen
-            if isinstance(screen, DataScreen):
-                screen.table.ask(replace(screen.table.query_now, filter=query, page=0))
-
-        self.act(go, "goes to the timings")
+        self.session.narrowed = query
+        self.app.switch_mode("data")

@@ -14,7 +14,6 @@ from diode_app.actions import Action
 from diode_app.data.models import Models, facts, models
 from diode_app.data.source import Look
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import StoreLooked
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
@@ -94,8 +93,7 @@ class ModelsScreen(ModelActions):
         yield Facts(id="models-preview")
         yield EmptyState(*_EMPTY, id="models-none")
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#models-none").display = False
         self.query_one("#models-problems").display = False
         self.table.focus_rows()
@@ -108,8 +106,7 @@ class ModelsScreen(ModelActions):
     def entry(self) -> Entry | None:
         return self._models.entries.get(self.table.pointed or "")
 
-    async def on_store_looked(self, event: StoreLooked) -> None:
-        await super().on_store_looked(event)
+    def looked(self) -> None:
         if self._asked != (self.session.here is not None):  # the hardware was found out
             self.reload()
 

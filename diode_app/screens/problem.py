@@ -111,8 +111,7 @@ class ProblemScreen(DiodeScreen):
                 )
         yield Plot("No candidate of this problem has a time.")
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#problem-candidates", HeldTable).focus_rows()
 
     def reader(self) -> Callable[[Store], ProblemView]:

@@ -94,8 +94,7 @@ class RunScreen(RunActions):
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
                 yield Static(id="run-facts", markup=False)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one(TabbedContent).hide_tab("tab-result")
 
     def reader(self) -> Callable[[Store], RunView]:
@@ -263,9 +262,6 @@ class RunScreen(RunActions):
 
         async def ask() -> None:
             choices = await in_thread(model_choices, "models")
-            screen = NewValidationScreen(self.session, choices)
-            await self.app.push_screen(screen)
-            if model in choices:
-                screen.form.field("model").value = model
+            self.app.push_screen(NewValidationScreen(self.session, choices, model))
 
         self.act(ask, f"judges {model}")

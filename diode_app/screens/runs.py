@@ -63,8 +63,7 @@ class RunsScreen(RunActions, DiodeScreen):
     def table(self) -> PagedTable:
         return self.query_one(PagedTable)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.table.focus_rows()
 
     def look_changed(self, look: Look) -> None:

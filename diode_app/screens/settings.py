@@ -52,8 +52,7 @@ class SettingsScreen(DiodeScreen):
                 _keys_text(now.keys), check=self._check_keys,
             )  # fmt: skip
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         path = self.session.settings_path
         self.query_one("#settings-file", Static).update(
             f"Kept in {path}" if path else "Not written: the file could not be read."

@@ -61,8 +61,7 @@ class SpaceMapScreen(DiodeScreen):
         yield HeatMap()
         yield Static(id="map-cell", markup=False)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one(FilterBox).put(self._query)
         self.query_one(HeatMap).focus()
 

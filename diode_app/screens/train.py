@@ -148,8 +148,7 @@ class TrainScreen(DiodeScreen):
     def form(self) -> FieldRows:
         return self.query_one(FieldRows)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self._fields_follow()
         self.form.field("hardware").display = False
         self.form.focus_rows()

@@ -86,8 +86,7 @@ class TrainingsScreen(RunActions):
     def table(self) -> PagedTable:
         return self.query_one(PagedTable)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.table.focus_rows()
 
     def look_changed(self, look: Look) -> None:

@@ -128,12 +128,16 @@ class ValidateScreen(DiodeScreen):
                 )  # fmt: skip
         yield EmptyState("", "", id="report-none")
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self.query_one("#report-none").display = False
+        self._arrange()
 
     def on_resize(self) -> None:
         super().on_resize()
+        if self.has_body:
+            self._arrange()
+
+    def _arrange(self) -> None:
         wide = self.app.size.width >= 120
         self.query_one("#report-figures", HeldTable).set_columns(
             (*FIGURES[:1], BAR, *FIGURES[1:]) if wide else FIGURES

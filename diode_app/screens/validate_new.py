@@ -88,8 +88,7 @@ class NewValidationScreen(DiodeScreen):
     def form(self) -> FieldRows:
         return self.query_one(FieldRows)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def body_mounted(self) -> None:
         self._arrange()
         self.form.focus_rows()
 

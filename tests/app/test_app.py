@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from contextlib import closing
 
 import pytest
-from textual.widgets import DataTable, Input
+from textual.widgets import DataTable, Input, Static
 
 from diode_app.app import APP_ACTIONS, DiodeApp
 from diode_app.data.source import Condition
 from diode_app.screens.places import PLACES, sections
+from diode_app.screens.runs import RunsScreen
+from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Notice, Problem, Prompt, Twins
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
@@ -125,6 +128,34 @@ async def test_every_place_has_its_key(make_app, store):
             await settled(pilot)
             assert app.current_mode == place.mode
             assert "Diode" in text_of(app)
+
+
+async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store, monkeypatch):
+    """A body that takes long leaves the loop free; what is typed ahead is done when it is there."""
+    made = asyncio.Event()
+
+    class Slow(Static):
+        async def on_mount(self) -> None:
+            await made.wait()
+
+    body = RunsScreen.body
+    monkeypatch.setattr(RunsScreen, "body", lambda screen: (*body(screen), Slow()))
+    app = make_app()
+    async with app.run_test() as pilot:
+        await started(pilot)
+        app.simulate_key("R")  # a pilot's press waits for all that is being made
+        while app.current_mode != "runs":
+            await asyncio.sleep(0)
+        app.simulate_key("slash")
+        shown = asyncio.Event()
+        app.screen.call_after_refresh(shown.set)
+        await asyncio.wait_for(shown.wait(), 30)
+        frame = text_of(app)
+        made.set()
+        await settled(pilot)
+        assert "Models ? Help" in frame
+        assert "started (UTC)" not in frame
+        assert app.screen.query_one(FilterBox).query_one(Input).has_focus
 
 
 async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
