@@ -90,6 +90,24 @@ def _says(status: Status) -> str:
     return " · ".join(words)
 
 
+def headline(status: Status) -> str:
+    """What a person wants to know of a run in one line: how far it is and how long it will take,
+    or how it ended."""
+    progress = status.run.progress or {}
+    if said := status.why or status.run.message:
+        return said
+    words = [_says(status)]
+    if not status.state.ended:
+        part, left = fraction(status), seconds_left(status)
+        if not words[0] and part is not None:
+            words.append(text.percent(part))
+        if left is not None:
+            words.append(f"{text.seconds(left)} left")
+    if failed := sum((progress.get("failures") or {}).values()):
+        words.append(f"{failed:,} failed")
+    return " · ".join(filter(None, words))
+
+
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
     from diode_app.data.trainings import baseline_of

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from diode_app.actions import Actions
 from diode_app.data.source import Condition, Look
@@ -20,6 +20,7 @@ from diode_app.screens.places import PLACES
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Problem
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
@@ -164,7 +165,7 @@ class DiodeScreen(Actions, Screen[None]):
         places = [(p.mode, p.key, p.label) for p in PLACES if p.label is not None]
         yield TopBar(self.session, places, self.MODE)
         yield EmptyState("", "", id="trouble")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#trouble").display = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -14,13 +14,15 @@ from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
-from diode_app.data.overview import ModelInUse, Overview, model_in_use, overview
+from diode_app.data.overview import RUNS_SHOWN, ModelInUse, Overview, model_in_use, overview
+from diode_app.data.runs import headline
 from diode_app.data.source import Condition
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Notice
 from diode_engine.errors import DiodeError
 
@@ -57,6 +59,9 @@ class HomeScreen(DiodeScreen):
     HomeScreen {
         #home-rows { height: auto; }
         #home-store, #home-model { width: 1fr; min-height: 8; }
+        #home-rows Facts { padding: 0; }
+        #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
+        #run-rows Static { height: auto; display: none; }
     }
     """
 
@@ -74,16 +79,21 @@ class HomeScreen(DiodeScreen):
             with Horizontal(id="home-rows"):
                 with VerticalGroup(classes="panel", id="home-store") as panel:
                     panel.border_title = "Store"
-                    yield Static(id="store-facts", markup=False)
+                    yield Facts(id="store-facts")
                 with VerticalGroup(classes="panel", id="home-model") as panel:
                     panel.border_title = "Model in use"
-                    yield Static("Looking ...", id="model-facts", markup=False)
+                    yield Static("Looking ...", id="no-model", markup=False)
+                    yield Facts(id="model-facts")
+            with VerticalGroup(classes="panel") as panel:
+                panel.border_title = "Runs"
+                yield Static("No run yet.", id="no-runs")
+                with VerticalGroup(id="run-rows"):
+                    for _ in range(RUNS_SHOWN):
+                        yield Static(classes="run-head")
+                        yield Static(classes="run-says", markup=False)
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "This machine"
                 yield Static("Looking ...", id="hardware-facts", markup=False)
-            with VerticalGroup(classes="panel") as panel:
-                panel.border_title = "Runs"
-                yield Static(id="run-facts")
 
     def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
@@ -108,14 +118,19 @@ class HomeScreen(DiodeScreen):
             ("failed", text.count(sum(snapshot.failures.values()))),
         ]
         facts += [("on", f"{name} ({n:,})") for name, n in snapshot.environments]
-        self.put("#store-facts", _table(facts))
-        self.put(
-            "#run-facts",
-            Content("\n").join([_run_line(status) for status in snapshot.last])
-            if snapshot.last
-            else "No run yet.",
-        )
+        self.query_one("#store-facts", Facts).show(facts)
+        self._show_runs(snapshot.last)
         self.query_one("#home-next").display = snapshot.timings == 0
+
+    def _show_runs(self, last: Sequence[Status]) -> None:
+        self.query_one("#no-runs").display = not last
+        heads, lines = self.query(".run-head"), self.query(".run-says")
+        pairs = zip(heads.results(Static), lines.results(Static), strict=True)
+        for i, (head, line) in enumerate(pairs):
+            head.display = line.display = i < len(last)
+            if i < len(last):
+                _write(head, _run_head(last[i]))
+                _write(line, headline(last[i]).split("\n")[0])
 
     def action_stats(self) -> None:
         async def stats() -> None:
@@ -157,7 +172,7 @@ class HomeScreen(DiodeScreen):
 
     async def _show_model(self) -> None:
         here = self.session.here
-        panel = self.query_one("#model-facts", Static)
+        panel = self.query_one("#no-model", Static)
         try:
             model = await in_thread(
                 lambda: model_in_use(None if here is None else here.hardware), "model"
@@ -165,17 +180,12 @@ class HomeScreen(DiodeScreen):
         except DiodeError as error:
             panel.update(f"✗ {error}")
             return
-        panel.update(_model(model))
+        panel.update("None: train one, or register one.")
+        panel.display = model is None
+        self.query_one("#model-facts", Facts).show(() if model is None else _model(model))
 
 
-def _table(facts: list[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in facts)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in facts)
-
-
-def _model(model: ModelInUse | None) -> str:
-    if model is None:
-        return "None: train one, or register one."
+def _model(model: ModelInUse) -> list[tuple[str, str]]:
     facts = [
         ("model", f"{model.reference} ({'shipped' if model.shipped else 'yours'})"),
         ("made for", model.trained_on),
@@ -190,14 +200,18 @@ def _model(model: ModelInUse | None) -> str:
         )
     facts += [("", f"{value:.3f}  {name}") for name, value in list(model.others.items())[:2]]
     facts.append(("data", f"{model.data_timings:,} timings, {model.data_problems:,} problems"))
-    return _table(facts)
+    return facts
 
 
-def _run_line(status: Status) -> Content:
-    run = status.run
-    says = status.why or run.message or text.pairs(run.progress or {})
+def _run_head(status: Status) -> Content:
+    state = str(status.state)
+    pad = " " * (12 - len(text.state(state)))
     return Content.assemble(
-        f"{run.id:>4}  {run.kind:<9} ",
-        badge(str(status.state)),
-        f"  {text.seconds(status.seconds)}  {says}".split("\n")[0],
-    )
+        f"{status.run.id:>4}  {status.run.kind:<9} ", badge(state),
+        f"{pad}  {text.seconds(status.seconds)}",
+    )  # fmt: skip
+
+
+def _write(widget: Static, content: str | Content) -> None:
+    if widget.content != content:
+        widget.update(content)

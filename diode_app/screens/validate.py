@@ -191,9 +191,10 @@ class ValidateScreen(DiodeScreen):
         self._draw()
 
     async def _advise(self, title: str, sentence: str, steps: Sequence[Step]) -> None:
-        await self.query_one("#report-none", EmptyState).tell(title, sentence, steps)
-        if self.focused is None or not self.focused.is_on_screen:
-            self.query("#report-none Button").first().focus()
+        panel = self.query_one("#report-none", EmptyState)
+        await panel.tell(title, sentence, steps)
+        if not panel.has_focus_within:
+            panel.query("Button").first().focus()
 
     @property
     def _legend(self) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Label
+from textual.widgets import Label
 
 from diode_app.actions import Action, Actions
+from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.table import PagedTable
 
 
@@ -38,7 +39,7 @@ class PickRow(Actions, ModalScreen[str | None]):
         with Vertical(classes="pick--box"):
             yield Label(self._title, markup=False)
             yield self._table
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._table.reload()

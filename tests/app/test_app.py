@@ -17,6 +17,7 @@ from diode_app.data.source import Condition
 from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
+from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Notice, Problem, Prompt, Twins
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
@@ -156,6 +157,26 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
         assert "Models ? Help" in frame
         assert "started (UTC)" not in frame
         assert app.screen.query_one(FilterBox).query_one(Input).has_focus
+
+
+async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
+    """At 80 columns: the screen's first, and the ways to all the others and out."""
+    store.start_run("train", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for place in PLACES:
+            await pilot.press(place.key)
+            await settled(pilot)
+            line = str(app.screen.query_one(KeyBar).content)
+            for action in [action for action in place.load().ACTIONS if action.footer][:4]:
+                assert f" {action.label} " in line
+            assert ": Commands " in line
+            assert line.endswith("q Quit")
+            assert len(line) <= 80
+        await pilot.click(KeyBar, offset=(line.index(": Commands"), 0))
+        await settled(pilot)
+        assert app.screen.is_modal
 
 
 async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
