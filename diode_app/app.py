@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
 from diode_app import settings as user_settings
@@ -202,6 +203,11 @@ class DiodeApp(Actions, App[None]):
                     severity="warning",
                     markup=False,
                 )
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """With NO_COLOR no colours are written; Textual's own writes greys, which are some."""
+        filters = super().get_line_filters()
+        return [*filters, NoColor()] if self.no_color else filters
 
     # Actions by name, and as commands
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from diode_app.data.registry_watch import registry_version
 from diode_app.data.threads import in_thread
+from diode_engine import paths
 from diode_engine.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
@@ -42,13 +44,15 @@ class Condition(StrEnum):
 class Look:
     """The store at one moment. `version` changes with every write; `why` is a sentence where
     the condition is neither READY nor OPENING; `live` are the runs that have not ended, the last
-    one first, and `runs` is the number of the last run of all."""
+    one first, and `runs` is the number of the last run of all. `registry` changes with the user's
+    registry of models."""
 
     condition: Condition
     why: str | None = None
     version: tuple[int, int] = (0, 0)
     runs: int = 0
     live: tuple[Status, ...] = ()
+    registry: int = 0
 
     @property
     def ready(self) -> bool:
@@ -116,6 +120,11 @@ class Source:
         return self.last
 
     def _look(self) -> Look:
+        look = self._look_at_store()
+        registry = registry_version(paths.data_dir() / "models")
+        return look if look.registry == registry else replace(look, registry=registry)
+
+    def _look_at_store(self) -> Look:
         from diode_engine.store.watch import Watch
 
         if self._watch is None:

@@ -16,7 +16,7 @@ from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, Overview, model_in_use, overview
 from diode_app.data.runs import headline
-from diode_app.data.source import Condition
+from diode_app.data.source import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
@@ -68,6 +68,7 @@ class HomeScreen(DiodeScreen):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._asked = False
+        self._registry = 0
 
     def body(self) -> ComposeResult:
         with VerticalScroll(can_focus=True):
@@ -105,6 +106,12 @@ class HomeScreen(DiodeScreen):
             self.action_hardware()
 
     # The store
+
+    def look_changed(self, look: Look) -> None:
+        super().look_changed(look)
+        if self._asked and look.registry != self._registry:
+            self._registry = look.registry
+            self.run_worker(self._show_model(), group="hardware", exit_on_error=False)
 
     def reader(self) -> Callable[[Store], Overview]:
         return overview

@@ -333,6 +333,10 @@ async def test_runs_are_shown_as_what_they_are(make_app, store):
         assert "✗ failed" in shown
         assert "There is too little data." in shown
         store.finish_run(1, RunState.DONE)
+        store.start_run("validate", {}, process=current())  # as by another process
+        await looked(pilot)
+        assert "validate" in text_of(app)
+        store.finish_run(3, RunState.DONE)
         await looked(pilot)
         assert "✓ done" in text_of(app)
         assert "▶ running" not in text_of(app)

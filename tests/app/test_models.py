@@ -67,17 +67,32 @@ async def test_which_one_is_taken_here_and_why(make_app, plain, tmp_path):
     async with app.run_test(size=(160, 40)) as pilot:
         await open_models(pilot)
         assert "On the NVIDIA H200 here plain@1 is taken: no default is set" in text_of(app)
-        registry.set_default(register_model(tmp_path, "chosen"))
-        await pilot.press("L")
+        # As by another process: it is seen with the next look at the store.
+        chosen = register_model(tmp_path, "chosen")
         await looked(pilot)
-        app.screen.reload()
-        await settled(pilot)
+        assert app.screen.query_one(DataTable).row_count == 2
+        registry.set_default(chosen)
+        await looked(pilot)
         assert "here chosen@1 is taken: you made it the default" in text_of(app)
+        registry.tag(chosen, ["night"], [])
+        await looked(pilot)
+        assert "night" in text_of(app)
         assert app.screen.query_one(DataTable).row_count == 2
         app.session.here = None
         app.screen.reload()
         await settled(pilot)
         assert "Looking at this machine's hardware" in text_of(app)
+
+
+async def test_home_follows_the_registry(make_app, store, plain, tmp_path):
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        await started(pilot)
+        await looked(pilot)
+        assert "plain@1 (yours)" in text_of(app)
+        registry.set_default(register_model(tmp_path, "chosen"))
+        await looked(pilot)
+        assert "chosen@1 (yours)" in text_of(app)
 
 
 async def test_a_broken_registry_is_told(make_app, store, plain):
