@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -49,7 +50,7 @@ async def test_a_page_and_its_first_frame(tmp_path: Path) -> None:
         await server.wait()
 
 
-async def _page(browser: aiohttp.ClientSession) -> str:
+async def _page(browser: Any) -> str:
     while True:
         try:
             async with browser.get("/") as page:
@@ -59,7 +60,7 @@ async def _page(browser: aiohttp.ClientSession) -> str:
             await asyncio.sleep(0)
 
 
-async def _until(screen: aiohttp.ClientWebSocketResponse, words: str) -> str:
+async def _until(screen: Any, words: str) -> str:
     """What is written until these words are."""
     shown = ""
     while words not in shown:
