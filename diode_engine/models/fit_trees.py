@@ -31,16 +31,16 @@ class TreesSettings:
     """How trees are fitted. `rank` weighs the listwise loss against the squared error of a
     problem (0: none), `focus` the rows near a problem's best (see fitting.importance)."""
 
-    rounds: int = 700
+    rounds: int = 1200
     patience: int = 60
     learning_rate: float = 0.05
-    max_depth: int = 8
+    max_depth: int = 10
     min_child_weight: float = 4.0
     row_share: float = 0.8
     column_share: float = 0.5
     l2: float = 1.0
     residual: bool = True
-    focus: float = 3.0
+    focus: float = 8.0
     rank: float = 0.0
     temperature: float = 0.1
     seed: int = 0
