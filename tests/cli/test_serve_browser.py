@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from diode_engine.store import Store
 
 pytest.importorskip("textual_serve")
+aiohttp = pytest.importorskip("aiohttp")  # which textual-serve brings
 pytestmark = pytest.mark.asyncio
 SECONDS = 60
 
