@@ -16,6 +16,7 @@ DIODE_COLLECT_BUDGET, DIODE_DATA_PROBLEMS_ROWS), and what is given on the comman
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ def read() -> dict[str, Any]:
 
 
 def default_map(said: Mapping[str, Any], command: click.Command, name: str) -> dict[str, Any]:
-    """What the settings say of a command and of those below it, as click wants it: by the names
-    that parameters have in Python. `name` is the command's, with its parents'. Raises UsageError
-    for what is not an option of it."""
+    """What the environment and, after it, the settings say of a command and of those below it, as
+    click wants it: by the names that parameters have in Python. `name` is the command's, with its
+    parents'. Raises UsageError for what is not an option of it."""
     return _map(said.get(name, {}), command, name, said.get("store"))
 
 
@@ -65,7 +66,7 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
     if not isinstance(asked, Mapping):
         raise click.UsageError(f"In the settings, [{name.replace(' ', '.')}] must be a table.")
     options = {
-        spelling.lstrip("-"): str(parameter.name)
+        spelling.lstrip("-"): parameter
         for parameter in command.params
         if isinstance(parameter, click.Option)
         for spelling in parameter.opts
@@ -79,13 +80,28 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
         defaults["store"] = store
     for option, value in asked.items():
         if option in options:
-            defaults[options[option]] = value
+            defaults[str(options[option].name)] = value
         elif option not in children:
             raise click.UsageError(
                 f"In the settings, [{name.replace(' ', '.')}] has {option!r}, which is no option "
                 f"of `diode-engine {name}`."
             )
+    # click knows the variables by the names that parameters have in Python alone.
+    for option, parameter in options.items():
+        words = f"{ENVIRONMENT}_{name}_{option}"
+        given = os.environ.get(words.replace(" ", "_").replace("-", "_").upper())
+        if given and parameter.envvar is None:
+            defaults[str(parameter.name)] = _value(given, parameter)
     return defaults
+
+
+def _value(given: str, option: click.Option) -> Any:
+    """What a variable says of an option."""
+    if option.multiple:
+        return option.type.split_envvar_value(given)
+    if option.is_flag and not option.is_bool_flag:  # such as --json and --csv, of one parameter
+        return option.flag_value
+    return given
 
 
 def _merge(into: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:

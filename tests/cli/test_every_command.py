@@ -72,9 +72,18 @@ def test_the_options_that_all_have(words: str) -> None:
     assert ("--seed" in options(words)) is (words in DRAWING)
 
 
+def defaults(words: str, said: dict[str, Any]) -> dict[str, Any]:
+    top, *below = words.split()
+    made = settings.default_map(said, COMMANDS[top].load(top), top)
+    for name in below:
+        made = made[name]
+    return made
+
+
 @each
-def test_every_option_has_a_default_in_a_file(words: str) -> None:
-    """An option that a file cannot name is one of which the names do not lead to it."""
+def test_every_option_has_its_name_in_files_and_variables(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     top, *below = words.split()
     said: dict[str, Any] = {}
     table = said.setdefault(top, {})
@@ -82,10 +91,13 @@ def test_every_option_has_a_default_in_a_file(words: str) -> None:
         table = table.setdefault(name, {})
     flags = [p for p in EVERY[words].params if isinstance(p, click.Option) and p.expose_value]
     table |= {param.opts[0].lstrip("-"): 7 for param in flags}
-    made = settings.default_map(said, COMMANDS[top].load(top), top)
-    for name in below:
-        made = made[name]
-    assert {param.name for param in flags if param.name != "store"} <= set(made)
+    expected = {param.name for param in flags if param.envvar is None}
+    assert expected <= set(defaults(words, said))
+    assert expected.isdisjoint(defaults(words, {}))
+    for param in flags:
+        variable = f"DIODE_{words}_{param.opts[0].lstrip('-')}"
+        monkeypatch.setenv(variable.replace(" ", "_").replace("-", "_").upper(), "1")
+    assert expected <= set(defaults(words, {}))
 
 
 READERS = {

@@ -58,6 +58,22 @@ def test_an_options_own_name_counts(run: Run, here: Path) -> None:
     assert planned(run("collect", "--plan")) == named < 300
 
 
+def test_an_options_own_name_counts_in_the_environment_too(
+    run: Run, dataset: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "diode.toml").write_text('[collect]\nsource = ["odd"]\n')
+    monkeypatch.setenv("DIODE_COLLECT_SOURCE", "grid:m=8,n=64,k=64 grid:m=16,n=64,k=64")
+    named = planned(run("collect", "--plan", "--source", "grid:m=8/16,n=64,k=64"))
+    assert planned(run("collect", "--plan")) == named
+    monkeypatch.setenv("DIODE_DATA_STATS_JSON", "1")
+    run("data", "import", dataset)
+    assert json.loads(run("data", "stats").out)["timings"] == 48
+    monkeypatch.setenv("DIODE_VALIDATE_MODEL", "no-such-model")
+    assert "no-such-model" in run("validate", "--all").err
+    monkeypatch.setenv("DIODE_TRAIN_BATCH_SIZE", "many")
+    assert run("train").code == 2
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
