@@ -40,6 +40,7 @@ NAV = {
         "docs/dataset-format",
         "docs/api/index",
         "docs/benchmarks",
+        "docs/calibration",
         "benchmarks/README",
         "datasets/README",
         "CHANGELOG",
