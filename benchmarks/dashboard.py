@@ -4,7 +4,8 @@
 
 It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped timings, repeated with
 altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
-the screen. Limits: 1 s to a usable screen, 100 ms from a key to what it shows, 0.5 s to quit.
+the screen. Limits: 1 s to a usable screen, 100 ms from a key to what it shows, and for which the
+event loop may be held up (watched_dashboard.py notes it), 0.5 s to quit.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat.
 """
 
@@ -34,6 +35,11 @@ from diode_engine import paths
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store import Store, read_dataset
 
+PLACES = (
+    ("R", "time left"), ("C", "Sources"), ("D", "ATen eff."), ("W", "estimate"), ("T", "Family"),
+    ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "A capital letter"),
+    ("A", "python is"), ("H", "Model in use"),
+)  # fmt: skip  # keys, and what is only on the screen that each goes to
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(
@@ -43,7 +49,7 @@ _ESCAPES = re.compile(
 
 def write(path: Path, ready: object) -> None:
     """A collection, as far as the store sees it, until it is killed."""
-    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.zst")
+    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
     table = altered(read_dataset(shipped), 100_000)
     with Store.open(path) as store:
         run = begin(store, "collect", {"problems": len(table.problems)})
@@ -65,29 +71,39 @@ def write(path: Path, ready: object) -> None:
 class Terminal:
     """diode-tui in a pseudo-terminal; what it wrote, without escape sequences."""
 
-    def __init__(self, store: Path, settings: Path) -> None:
+    def __init__(self, store: Path, settings: Path, report: Path | None = None) -> None:
         self.began = time.perf_counter()
         environment = {**os.environ, "TERM": "xterm-256color", "DIODE_HOME": str(settings)}
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
-            os.execve(
-                sys.executable,
-                [sys.executable, "-m", "diode_app", f"--store={store}"],
-                environment,
-            )
+            words = ["-m", "diode_app", f"--store={store}"]
+            if report is not None:
+                watched = Path(__file__).with_name("watched_dashboard.py")
+                words = [str(watched), str(store), str(report)]
+            os.execve(sys.executable, [sys.executable, *words], environment)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         self._raw = b""
+
+    def read_for(self, seconds: float) -> None:
+        """Lets it write, as a terminal does, for so long."""
+        end = time.perf_counter() + seconds
+        while select.select([self._fd], [], [], max(0.0, end - time.perf_counter()))[0]:
+            os.read(self._fd, 1 << 16)
 
     def press(self, key: str) -> None:
         self._raw = b""
         self.began = time.perf_counter()
         os.write(self._fd, key.encode())
 
+    def painted(self) -> float:
+        """Seconds since the last key until anything was."""
+        return self.until("")
+
     def until(self, text: str, seconds: float = 30.0) -> float:
         """Seconds since the last key (or the start) until this was on the screen."""
         wanted = text.encode()
         end = self.began + seconds
-        while wanted not in _ESCAPES.sub(b"", self._raw):
+        while not self._raw or wanted not in _ESCAPES.sub(b"", self._raw):
             left = end - time.perf_counter()
             if left <= 0 or not select.select([self._fd], [], [], left)[0]:
                 raise SystemExit(f"{text!r} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
@@ -130,6 +146,7 @@ def measure(path: Path, settings: Path) -> None:
     verdict("start, until the store's figures are shown", filled, 1.0)
     verdict("quit, just after the start", quits, 0.5)
 
+    blocked(path, settings)
     terminal = Terminal(path, settings)
     terminal.until("candidates")
     # The first time a screen is made; then as it is.
@@ -153,6 +170,36 @@ def measure(path: Path, settings: Path) -> None:
     terminal.press("\r")
     verdict("a run's page", [terminal.until("Curves")], 0.1)
     verdict("quit, while a run is watched", [terminal.quit()], 0.5)
+
+
+def blocked(path: Path, settings: Path) -> None:
+    """Every screen, first made and then come back to: when its frame is there, when its body is,
+    and for how long at most nothing else could be done."""
+    report = settings / "blocked"
+    terminal = Terminal(path, settings, report)
+    terminal.until("candidates")
+    terminal.read_for(3)  # until all modules are imported
+    visits = []
+    for turn in ("first", "again"):
+        for key, shows in PLACES:
+            began = time.perf_counter()
+            terminal.press(key)
+            frame, body = terminal.painted(), terminal.until(shows)
+            terminal.read_for(1)  # what follows the body is of this visit too
+            visits.append((turn, key, began, time.perf_counter(), frame, body))
+    terminal.quit()
+    beats = [tuple(map(float, line.split())) for line in report.read_text().splitlines()]
+    for turn in ("first", "again"):
+        worst = []
+        for kind, key, began, ended, frame, body in visits:
+            if kind == turn:
+                held = max((long for at, long in beats if began <= at < ended), default=0.0)
+                worst.append(held)
+                say(
+                    f"  {key} {turn}: frame {1000 * frame:4.0f} ms, body {1000 * body:4.0f} ms, "
+                    f"loop held up for {1000 * held:4.0f} ms at most"
+                )
+        verdict(f"the loop held up, {turn}", worst, 0.1)
 
 
 def main() -> None:

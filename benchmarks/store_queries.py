@@ -36,7 +36,7 @@ def altered(table: TimingTable, by: int) -> TimingTable:
 
 
 def fill(path: Path, timings: int) -> None:
-    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.zst")
+    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
     table = read_dataset(shipped)
     start = time.perf_counter()
     with Store.open(path) as store:

@@ -1,0 +1,47 @@
+"""diode-tui with a heart: how long its event loop answered nothing. For dashboard.py.
+
+    python benchmarks/watched_dashboard.py STORE REPORT
+
+REPORT gets a line `when seconds` (time.perf_counter, which all processes share on Linux) for each
+time that took longer than 20 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from diode_app import app as app_module
+from diode_app import main
+
+NOTED = 0.02
+
+
+async def beat(report: Path) -> None:
+    with report.open("w", buffering=1) as file:
+        before = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            if now - before > NOTED:
+                file.write(f"{before} {now - before}\n")
+            before = now
+
+
+class Watched(app_module.DiodeApp):
+    """The dashboard; `report` is set below."""
+
+    CSS_PATH = str(Path(app_module.__file__).with_name("app.tcss"))
+    report: Path
+
+    def on_load(self) -> None:
+        self.heart = asyncio.get_running_loop().create_task(beat(self.report))
+
+
+if __name__ == "__main__":
+    Watched.report = Path(sys.argv.pop())
+    app_module.DiodeApp = Watched  # type: ignore[misc]
+    sys.argv[1] = f"--store={sys.argv[1]}"
+    main.run()
