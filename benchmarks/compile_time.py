@@ -4,25 +4,33 @@
 
 Each row compiles one program with cold caches, in one process, after one compile a way that is
 not counted (imports, the compile workers' start). `default` is plain torch.compile (ATen),
-`fixed` takes the kernels that Diode took, which `recording` wrote down, without asking the model
-(the floor: what is left is compiling them), `DEFAULT` and `EXHAUSTIVE` are max-autotune's
-searches, `fast` is the option fast_autotune. Ratios are printed at the end; EXHAUSTIVE is stopped
-at its time limit, and its ratio is then a lower bound.
+`fixed` has stock Inductor take the model's kernel out of a lookup table (the floor: what is left
+is compiling it), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches, `fast` is the option
+fast_autotune. Ratios are printed at the end; EXHAUSTIVE is stopped at its time limit, and its
+ratio is then a lower bound.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import measuring
 import torch
 from measuring import MAX_AUTOTUNE, Measured, Way, diode, geomean, stock
+from torch._inductor.lookup_table.choices import LookupTableChoices
+from torch._inductor.virtualized import V
 
+import diode_engine
 from diode_engine.hardware import detect
+from diode_engine.inductor.lookup_table import lookup_entries
+from diode_engine.problem import Problem
 from diode_engine.registry import load_predictor
+
+WIDTHS = [512 + 64 * (5 * i % 17) for i in range(17)]
 
 
 def gemm(n: int, dtype: torch.dtype) -> measuring.Program:
@@ -36,49 +44,53 @@ def gemm(n: int, dtype: torch.dtype) -> measuring.Program:
 def layers() -> tuple[Any, tuple[torch.Tensor, ...]]:
     """16 linear layers of different widths with GELU, M = 256."""
     torch.manual_seed(0)
-    widths = [512 + 64 * (5 * i % 17) for i in range(17)]
     net = torch.nn.Sequential()
-    for n, k in zip(widths[1:], widths, strict=False):
+    for n, k in zip(WIDTHS[1:], WIDTHS, strict=False):
         net.append(torch.nn.Linear(k, n))
         net.append(torch.nn.GELU())
     net = net.to("cuda", torch.bfloat16).eval().requires_grad_(False)
-    return net, (torch.randn(256, widths[0], device="cuda", dtype=torch.bfloat16),)
+    return net, (torch.randn(256, WIDTHS[0], device="cuda", dtype=torch.bfloat16),)
 
 
-PROGRAMS: dict[str, measuring.Program] = {
-    "mm 4096³ bf16": gemm(4096, torch.bfloat16),
-    "mm 1024³ fp16": gemm(1024, torch.float16),
-    "16 linear+GELU, M=256": layers,
+def square(n: int, dtype: str) -> Problem:
+    return Problem.make("mm", n, n, n, dtype)
+
+
+PROGRAMS: dict[str, tuple[measuring.Program, list[Problem]]] = {
+    "mm 4096³ bf16": (gemm(4096, torch.bfloat16), [square(4096, "bfloat16")]),
+    "mm 1024³ fp16": (gemm(1024, torch.float16), [square(1024, "float16")]),
+    "16 linear+GELU, M=256": (
+        layers,
+        [
+            Problem.make("addmm", 256, n, k, "bfloat16", b_layout="col")
+            for n, k in zip(WIDTHS[1:], WIDTHS, strict=False)
+        ],
+    ),
 }
 
 
-class Recorded:
-    """The model's answers, given again without asking it: what is left when the same kernels are
-    taken without a model."""
-
-    identity = "recorded"
-
-    def __init__(self) -> None:
-        self._predictor = load_predictor(detect())
-        self._us: dict[tuple[Any, int], Any] = {}
-
-    def predict_us(self, problem: Any, candidates: Any) -> Any:
-        asked = problem, len(candidates)
-        if asked not in self._us:
-            self._us[asked] = self._predictor.predict_us(problem, candidates)
-        return self._us[asked]
+@contextlib.contextmanager
+def lookup() -> Iterator[None]:
+    diode_engine.uninstall_diode_choices()
+    with V.set_choices_handler(LookupTableChoices()):
+        yield
 
 
-def ways() -> dict[str, Way]:
-    fixed = diode(predictor=Recorded(), top_k_configs=1)
+def ways(problems: list[Problem]) -> dict[str, Way]:
+    """The ways to compile a program that has these GEMMs."""
+    predictor = load_predictor(detect())
+    assert predictor is not None
+    table: dict[str, Any] = {}
+    for problem in problems:
+        table |= lookup_entries(problem, predictor)
+    exhaustive = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     return {
         "default": Way({}, stock),
+        "fixed": Way({**MAX_AUTOTUNE, "lookup_table.table": table}, lookup),
         "Diode": Way(MAX_AUTOTUNE, diode(top_k_configs=1)),
         "fast": Way({"fast_autotune": True}, diode(top_k_configs=1)),
-        "recording": Way(MAX_AUTOTUNE, fixed),
-        "fixed": Way(MAX_AUTOTUNE, fixed),
         "DEFAULT": Way(MAX_AUTOTUNE, stock),
-        "EXHAUSTIVE": Way({**MAX_AUTOTUNE, "max_autotune_gemm_search_space": "EXHAUSTIVE"}, stock),
+        "EXHAUSTIVE": Way({**MAX_AUTOTUNE, **exhaustive}, stock),
     }
 
 
@@ -90,23 +102,24 @@ def main() -> None:
     args = parser.parse_args()
     measuring.need_gpu()
     results = measuring.Results(args.json, args.seconds)
-    all_ways = ways()
-    for name, way in all_ways.items():  # not counted
+    warm = square(512, "bfloat16")
+    for name, way in ways([warm]).items():  # not counted
         if name != "EXHAUSTIVE":
             measuring.measure(gemm(512, torch.bfloat16), way)
-    limits = {"EXHAUSTIVE": args.exhaustive_seconds}
     done: list[dict[str, Measured]] = []
-    for name, program in PROGRAMS.items():
+    last: list[Way] = []
+    for name, (program, problems) in PROGRAMS.items():
         if results.late:
             break
-        quick = {n: way for n, way in all_ways.items() if n != "EXHAUSTIVE"}
+        quick = ways(problems)
+        last.append(quick.pop("EXHAUSTIVE"))
         done.append(measuring.measure_ways(name, program, quick, results))
-    # last, for the compilers go on with what is left of it when its time is over
-    for at, (name, program) in enumerate(PROGRAMS.items()):
-        if results.late or at == len(done):
-            break
-        way = {"EXHAUSTIVE": all_ways["EXHAUSTIVE"]}
-        done[at] |= measuring.measure_ways(name, program, way, results, limits=limits)
+    # at the end, for the compilers go on with what is left of it when its time is over
+    limits = {"EXHAUSTIVE": args.exhaustive_seconds}
+    for (name, (program, _)), found, way in zip(PROGRAMS.items(), done, last, strict=False):
+        if not results.late:
+            exhaustive = {"EXHAUSTIVE": way}
+            found |= measuring.measure_ways(name, program, exhaustive, results, limits=limits)
     ratios: list[tuple[str, str, str, Callable[[Measured], float]]] = [
         ("Diode / fixed, compile (at most 1.15)", "Diode", "fixed", lambda m: m.compile_s),
         ("DEFAULT / Diode, compile (at least 5)", "DEFAULT", "Diode", lambda m: m.compile_s),
