@@ -93,13 +93,17 @@ def _import(store: Store) -> None:
 
 def _train(store: Store) -> ModelVersion:
     from diode_engine.cli.train import fit_report
+    from diode_engine.models.fit_trees import TreesSettings
+    from diode_engine.training.fit import Settings
     from diode_engine.training.run import Request, train_from_store
 
+    # smaller than `train` would make them, for it is a demonstration
+    settings = Settings(trees=TreesSettings(rounds=600, max_depth=8))
     diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
         trained = train_from_store(
             store,
-            Request(hardware=HARDWARE, name="demo", default=True),
+            Request(hardware=HARDWARE, name="demo", default=True, settings=settings),
             report=fit_report(display),
         )
     diagnostics.note(
