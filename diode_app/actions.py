@@ -51,6 +51,15 @@ class Action:
         return self.headless.format_map(words)
 
 
+def import_shipped(place: str, *, footer: bool = False) -> Action:
+    """The same action on the screens that need timings."""
+    return Action(
+        f"{place}.import", "i", "Import", "Import the timings that come with Diode.",
+        "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
+        footer=footer, does="app.import_shipped",
+    )  # fmt: skip
+
+
 class _Words(dict[str, object]):
     """Values as a shell takes them, a tuple as several words; a name for one that is missing."""
 

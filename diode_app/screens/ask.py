@@ -17,7 +17,7 @@ from diode_app.data.source import Look
 from diode_app.data.threads import in_thread
 from diode_app.screens import picking
 from diode_app.screens.ask_words import headline, why_words
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
@@ -54,7 +54,7 @@ class AskScreen(DiodeScreen):
 
     MODE = "ask"
     NEEDS_STORE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # Textual's type
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("ask.rows", "escape", "List", "From the fields to the candidates."),
         Action("ask.sizes", "m", "Sizes", "Type another problem."),

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
+# For HORIZONTAL_BREAKPOINTS: a screen has the class -wide where two parts have room side by side.
+WIDTHS = [(0, "-narrow"), (120, "-wide")]
+
+
 class StoreLooked(Message, bubble=False):
     """The store was looked at, and is as told. Posted to the screen that is shown."""
 

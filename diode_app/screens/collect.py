@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from diode_app import text
-from diode_app.actions import Action
+from diode_app.actions import Action, import_shipped
 from diode_app.data.collection import (
     LAYOUTS,
     MOST_PROBLEMS,
@@ -29,7 +29,7 @@ from diode_app.data.collection import (
     spec_of,
 )
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.session import Session
@@ -49,16 +49,14 @@ class CollectScreen(DiodeScreen):
     """A form, and the plan that follows it."""
 
     MODE = "collect"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as Textual types it
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("collect.start", "g,ctrl+g", "Start", "Start this collection as a run.",
                "{command}"),
         Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
         Action("collect.defaults", "d", "Defaults", "All fields as they come."),
-        Action("collect.import", "i", "Import", "Import the timings that come with Diode.",
-               "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
-               footer=False, does="app.import_shipped"),
+        import_shipped("collect"),
     )  # fmt: skip
     DEFAULT_CSS = """
     CollectScreen {

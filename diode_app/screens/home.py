@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app import text
-from diode_app.actions import Action
+from diode_app.actions import Action, import_shipped
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, Overview, model_in_use, overview
@@ -47,9 +47,7 @@ class HomeScreen(DiodeScreen):
 
     MODE = "home"
     ACTIONS = (
-        Action("home.import", "i", "Import", "Import the timings that come with Diode.",
-               "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
-               does="app.import_shipped"),
+        import_shipped("home", footer=True),
         Action("home.stats", "d", "Details", "All counts of the store.",
                "diode-engine data stats --store={store}"),
         Action("home.hardware", "h", "Hardware", "Look at this machine's hardware again.",

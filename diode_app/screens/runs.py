@@ -9,10 +9,9 @@ from textual.app import ComposeResult
 
 from diode_app.actions import Action
 from diode_app.data.runs import SORTABLE, runs_page, suggestions
-from diode_app.data.source import Look
-from diode_app.screens.base import DiodeScreen, SettingsChanged
-from diode_app.screens.run import RunScreen
-from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
+from diode_app.screens.base import SettingsChanged
+from diode_app.screens.run_actions import RUN_ACTIONS
+from diode_app.screens.run_list import RunList
 from diode_app.settings import RUN_COLUMNS
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.table import Column, PagedTable
@@ -34,7 +33,7 @@ def _columns(keys: tuple[str, ...]) -> list[Column]:
     ]
 
 
-class RunsScreen(RunActions, DiodeScreen):
+class RunsScreen(RunList):
     """The list; Enter opens a run's page."""
 
     MODE = "runs"
@@ -59,39 +58,8 @@ class RunsScreen(RunActions, DiodeScreen):
             suggest=suggestions(),
         )
 
-    @property
-    def table(self) -> PagedTable:
-        return self.query_one(PagedTable)
-
-    def body_mounted(self) -> None:
-        self.table.focus_rows()
-
-    def look_changed(self, look: Look) -> None:
-        self.reload()
-
-    def reload(self) -> None:
-        self.table.reload()
-
-    @property
-    def run(self) -> int | None:
-        pointed = self.table.pointed
-        return None if pointed is None else int(pointed)
-
     def values(self) -> Mapping[str, object]:
-        rows = {row.key: row.record for row in self.table.page.rows}
-        command = rows.get(str(self.run), {}).get("command")
-        return {
-            "run": self.run,
-            "command": None if command is None else tuple(command),
-            "filter": self.table.query_now.filter or None,
-        }
-
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.app.push_screen(RunScreen(self.session, int(event.key)))
-
-    def action_open(self) -> None:
-        if self.run is not None:
-            self.app.push_screen(RunScreen(self.session, self.run))
+        return {**super().values(), "filter": self.table.query_now.filter or None}
 
     def action_list(self) -> None:
         self.table.ask(replace(self.table.query_now, filter="", page=0))

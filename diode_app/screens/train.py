@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from diode_app import text
-from diode_app.actions import Action
+from diode_app.actions import Action, import_shipped
 from diode_app.data.problems import suggestions
 from diode_app.data.runs import fraction
 from diode_app.data.training import (
@@ -29,7 +29,7 @@ from diode_app.data.training import (
     spec_of,
 )
 from diode_app.data.trainings import Training, last_trainings
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.trainings import TrainingsScreen
 from diode_app.session import Session
@@ -48,16 +48,14 @@ class TrainScreen(DiodeScreen):
     """A form, the data that follows it, and the last trainings."""
 
     MODE = "train"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as Textual types it
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("train.start", "g,ctrl+g", "Start", "Start this training as a run.", "{command}"),
         Action("train.curves", "v", "Curves", "Trainings beside each other, and their curves.",
                "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "All fields as they come."),
-        Action("train.import", "i", "Import", "Import the timings that come with Diode.",
-               "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
-               footer=False, does="app.import_shipped"),
+        import_shipped("train"),
     )  # fmt: skip
     DEFAULT_CSS = """
     TrainScreen {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -12,10 +12,9 @@ from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, series_of, thinned
 from diode_app.data.pages import Page, PageQuery
 from diode_app.data.runs import suggestions
-from diode_app.data.source import Look
 from diode_app.data.trainings import SORTABLE, Compared, compared, pin, trainings_page
-from diode_app.screens.run import RunScreen
-from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
+from diode_app.screens.run_actions import RUN_ACTIONS
+from diode_app.screens.run_list import RunList
 from diode_app.session import Session
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import Column, PagedTable
@@ -32,7 +31,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-class TrainingsScreen(RunActions):
+class TrainingsScreen(RunList):
     """The pinned run, the marked ones and the one that the cursor is on are drawn."""
 
     MODE = "train"
@@ -81,30 +80,6 @@ class TrainingsScreen(RunActions):
 
     def _page(self, store: Store, query: PageQuery) -> Page:
         return trainings_page(store, query, self._marked)
-
-    @property
-    def table(self) -> PagedTable:
-        return self.query_one(PagedTable)
-
-    def body_mounted(self) -> None:
-        self.table.focus_rows()
-
-    def look_changed(self, look: Look) -> None:
-        self.reload()
-
-    def reload(self) -> None:
-        super().reload()
-        self.table.reload()
-
-    @property
-    def run(self) -> int | None:
-        pointed = self.table.pointed
-        return None if pointed is None else int(pointed)
-
-    def values(self) -> Mapping[str, object]:
-        rows = {row.key: row.record for row in self.table.page.rows}
-        command = rows.get(str(self.run), {}).get("command")
-        return {"run": self.run, "command": None if command is None else tuple(command)}
 
     # Curves
 
@@ -162,13 +137,6 @@ class TrainingsScreen(RunActions):
 
     def action_back(self) -> None:
         self.dismiss()
-
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.app.push_screen(RunScreen(self.session, int(event.key)))
-
-    def action_open(self) -> None:
-        if self.run is not None:
-            self.app.push_screen(RunScreen(self.session, self.run))
 
     def action_mark(self) -> None:
         if self.run is not None:

@@ -20,7 +20,7 @@ from diode_app.data.report_view import (
 )
 from diode_app.data.reports import Case, Report
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.validate_columns import BAR, CASES, FIGURES, GROUPS, REPORTS
@@ -50,7 +50,7 @@ class ValidateScreen(DiodeScreen):
     """The last report, or the one that was chosen; A is its model, B whom it is held against."""
 
     MODE = "validate"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as Textual types it
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("validate.new", "n", "New", "Judge a model, or a way of making them, as a run.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from textual.pilot import Pilot
@@ -20,6 +21,9 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         if app.screen.is_modal:
             working = [worker for worker in working if worker.group not in ("acting", "export")]
         if not working:
+            shown = asyncio.Event()  # with what widgets do when they have nothing else to do
+            app.screen.call_after_refresh(shown.set)
+            await asyncio.wait_for(shown.wait(), seconds)
             await pilot.pause()
             return
         assert time.monotonic() < end, working
