@@ -149,7 +149,7 @@ def measure(path: Path, settings: Path) -> None:
     blocked(path, settings)
     terminal = Terminal(path, settings)
     terminal.until("candidates")
-    # The first time a screen is made; then as it is.
+    # While the modules of the screens are still being imported; then when they are there.
     first, again, moves = [], [], []
     tour = (("R", "time left"), ("S", "Kept in"), ("?", "A capital letter"), ("H", "Model in use"))
     for key, shows in tour[:-1]:
@@ -164,7 +164,7 @@ def measure(path: Path, settings: Path) -> None:
     for turn in range(20):
         terminal.press("o")
         moves.append(terminal.until("▲" if turn % 2 == 0 else "▼"))
-    verdict("a key to a screen, the first time", first, 0.1)
+    verdict("a key to a screen, just after the start", first, 0.1)
     verdict("a key to a screen", again, 0.1)
     verdict("a table turned round", moves, 0.1)
     terminal.press("\r")
