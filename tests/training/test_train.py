@@ -60,6 +60,14 @@ def joined(*tables: TimingTable) -> TimingTable:
     )
 
 
+def test_timings_may_come_from_a_collection_of_files(store: Store, timings: TimingTable) -> None:
+    run = store.start_run("collect", {"problems": 3, "file": ["mine.json", "yours.json"]})
+    store.add(run, timings.take(np.arange(4)))
+    trained = train_from_store(store, Request(family="trees", settings=SMALL))
+    assert trained.model.manifest.data.runs == ("import 1", f"collect {run}")
+    assert trained.model.manifest.data.files == ("timings.json",)
+
+
 @pytest.mark.parametrize(
     ("family", "members"),
     [
