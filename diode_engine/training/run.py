@@ -115,7 +115,11 @@ def _timings(store: Store, r: Request) -> tuple[TimingTable, Origin]:
     runs = store.contributors(environments, r.query)
     return table, Origin(
         tuple(run.key for run in runs if run.key is not None),
-        tuple(Path(run.spec["file"]).name for run in runs if run.kind == "import"),
+        tuple(
+            Path(run.spec["file"]).name
+            for run in runs
+            if run.kind == "import" and "file" in run.spec
+        ),
         tuple(f"{run.kind} {run.id}" for run in runs),
     )
 
