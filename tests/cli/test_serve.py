@@ -1,12 +1,8 @@
-"""diode-engine serve: what is asked of textual-serve, and the dashboard that a browser gets."""
+"""diode-engine serve: what is asked of textual-serve."""
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,46 +55,3 @@ def test_without_textual_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     ran = run("serve")
     assert (ran.code, ran.out) == (1, "")
     assert "its extra, serve" in ran.err.replace("\n", " ")
-
-
-def test_a_browser_gets_the_dashboard(run: Run, dataset: Path, tmp_path: Path) -> None:
-    pytest.importorskip("textual_serve")
-    store = tmp_path / "a.db"
-    run("data", "import", dataset, "--store", store)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    words = [sys.executable, "-m", "diode_engine", "serve", "--store", str(store), "--port",
-             str(port), "--read-only"]  # fmt: skip
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        assert server.stderr is not None
-        try:
-            assert any(str(port) in line for line in server.stderr), "it ended"  # once it serves
-            asyncio.run(_browse(port))
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.stderr.read()
-        assert server.stdout.read() == ""
-    assert server.returncode == 0
-
-
-async def _browse(port: int) -> None:
-    """Raises TimeoutError unless the page is there and a terminal behind it counts the timings."""
-    import aiohttp
-
-    async with (
-        asyncio.timeout(60),
-        aiohttp.ClientSession(f"http://localhost:{port}") as browser,
-        browser.get("/") as page,
-        browser.ws_connect("/ws?width=120&height=40") as terminal,
-    ):
-        assert "Diode" in await page.text()
-        shown = b""
-        while b"48 of 4 candidates" not in shown:
-            message = await terminal.receive()
-            assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), shown[-500:]
-            if message.type is aiohttp.WSMsgType.BINARY:
-                shown += message.data
