@@ -87,7 +87,7 @@ def test_what_a_training_would_learn_from(filled):
     assert found.data.chosen.problems == 40
     assert found.data.chosen.timings == filled.stats().timings
     assert found.usual["rounds"] == "1200"
-    assert "gemm@1" in found.models
+    assert any(reference.startswith("gemm@") for reference in found.models)
     assert planned(filled, {**USUAL, "query": "m<0"}).mistakes["query"].startswith("There are no")
     assert "no field wings" in planned(filled, {**USUAL, "query": "wings:2"}).mistakes["query"]
     assert (
