@@ -208,6 +208,10 @@ class PagedTable(Actions, Vertical):
             if at in keys:
                 grid.move_cursor(row=keys.index(at), scroll=False)
                 grid.scroll_to(y=scroll, animate=False)
+        for shown, column in zip(grid.ordered_columns, self._columns, strict=True):
+            # The grid measures only when it is idle, and goes on showing lines of before that.
+            widths = (self._cell(column, row.cells).cell_len for row in page.rows)
+            shown.content_width = max(shown.content_width, *widths, 0)
         self.page = page
 
     def _cell(self, column: Column, cells: Mapping[str, str]) -> Text:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
+from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import DataTable
 
 from diode_app.app import DiodeApp
 from diode_app.data.source import Condition
@@ -15,18 +18,28 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
     """Until no worker works and no message waits; what asks a person something is left alone."""
     app = pilot.app
     end = time.monotonic() + seconds
+    before = ""
     while True:
         await pilot.pause()
-        working = [worker for worker in app.workers if not worker.is_finished]
+        working: list[Any] = [worker for worker in app.workers if not worker.is_finished]
         if app.screen.is_modal:
             working = [worker for worker in working if worker.group not in ("acting", "export")]
+        # A table measures its columns when it has nothing else to do, and paints them after that.
+        working += filter(_to_be_measured, app.screen.query(DataTable))
         if not working:
             shown = asyncio.Event()  # with what widgets do when they have nothing else to do
             app.screen.call_after_refresh(shown.set)
             await asyncio.wait_for(shown.wait(), seconds)
             await pilot.pause()
-            return
+            now = _painted(app)
+            if now == before:
+                return
+            before = now
         assert time.monotonic() < end, working
+
+
+def _to_be_measured(table: DataTable[Any]) -> bool:
+    return table.is_mounted and (table._require_update_dimensions or bool(table._updated_cells))
 
 
 async def started(pilot: Pilot[None]) -> None:
@@ -47,9 +60,12 @@ async def looked(pilot: Pilot[None]) -> None:
 
 def text_of(app: DiodeApp) -> str:
     """What is on the screen, as if it were one line."""
+    return " ".join(_painted(app).split())
+
+
+def _painted(app: App[Any]) -> str:
     strips = app.screen._compositor.render_strips()
-    lines = ("".join(segment.text for segment in strip) for strip in strips)
-    return " ".join(" ".join(lines).split())
+    return " ".join("".join(segment.text for segment in strip) for strip in strips)
 
 
 def toasts(app: DiodeApp) -> list[str]:
