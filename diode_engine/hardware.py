@@ -193,6 +193,7 @@ H200 = Hardware(
     shared_bytes_multiprocessor=233472,
     registers_multiprocessor=65536,
 )
+# These two from data sheets alone: no such machine has been asked.
 _H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
 _A100 = Hardware(
     backend="cuda",

@@ -194,24 +194,24 @@ class PagedTable(Actions, Vertical):
     def _fill(self, page: Page) -> None:
         grid = self.grid
         keys = [row.key for row in page.rows]
+        cells = [[self._cell(column, row.cells) for column in self._columns] for row in page.rows]
         if keys == [key.value for key in grid.rows]:  # only what changed is painted
-            for was, row in zip(self.page.rows, page.rows, strict=True):
-                for column in self._columns:
+            for was, row, shown in zip(self.page.rows, page.rows, cells, strict=True):
+                for column, cell in zip(self._columns, shown, strict=True):
                     if was.cells.get(column.key) != row.cells.get(column.key):
-                        cell = self._cell(column, row.cells)
                         grid.update_cell(row.key, column.key, cell, update_width=True)
         else:
             at, scroll = self.pointed, grid.scroll_y
             grid.clear()
-            for row in page.rows:
-                grid.add_row(*(self._cell(c, row.cells) for c in self._columns), key=row.key)
+            for key, shown in zip(keys, cells, strict=True):
+                grid.add_row(*shown, key=key)
             if at in keys:
                 grid.move_cursor(row=keys.index(at), scroll=False)
                 grid.scroll_to(y=scroll, animate=False)
-        for shown, column in zip(grid.ordered_columns, self._columns, strict=True):
-            # The grid measures only when it is idle, and goes on showing lines of before that.
-            widths = (self._cell(column, row.cells).cell_len for row in page.rows)
-            shown.content_width = max(shown.content_width, *widths, 0)
+        # The grid measures only when it is idle, and goes on showing lines of before that.
+        for place, measured in enumerate(grid.ordered_columns):
+            widest = max((shown[place].cell_len for shown in cells), default=0)
+            measured.content_width = max(measured.content_width, widest)
         self.page = page
 
     def _cell(self, column: Column, cells: Mapping[str, str]) -> Text:
