@@ -19,12 +19,14 @@ from diode_engine.collect.launch import Place
 from diode_engine.collect.operands import Operands
 from diode_engine.problem import Timing
 
-# Launches a candidate: as many as fill the time, in three visits.
+# Launches a candidate: as many as fill the time, in three visits; the fewest, in two, if it is
+# so many times slower than the fastest that more would only tell by how much.
 VISITS = 3
 FIRST_VISIT = 2
 LEAST_REPEATS = 6
 MOST_REPEATS = 24
 BUDGET_US = 1000.0
+BEATEN = 1.5
 # So many times slower than the fastest: no more launches. Its time is kept with the count of
 # those it had, fewer than LEAST_REPEATS.
 HOPELESS = 5.0
@@ -122,13 +124,12 @@ class DirectTimer:
         best = best if best_us is None else min(best, best_us)
         for contender in hopeful:
             contender.hopeless = contender.best > HOPELESS * best
-        visits = [
-            (c, -(-(repeats(c.best) - FIRST_VISIT) // (VISITS - 1)), c.best)
-            for c in hopeful
-            if not c.hopeless
-        ]
-        for _ in range(VISITS - 1):
-            self._round(visits, operands)
+        near = [c for c in hopeful if c.best <= BEATEN * best]
+        beaten = [c for c in hopeful if BEATEN * best < c.best <= HOPELESS * best]
+        visits = [(c, -(-(repeats(c.best) - FIRST_VISIT) // (VISITS - 1)), c.best) for c in near]
+        for visit in range(1, VISITS):
+            last = [(c, LEAST_REPEATS - FIRST_VISIT, c.best) for c in beaten if visit == 1]
+            self._round([*visits, *last], operands)
 
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
         """A visit of so many timed launches to each, whose time is known to be about that."""

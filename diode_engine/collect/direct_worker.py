@@ -14,6 +14,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import torch
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.direct_timer import Contender, DirectTimer, Launching
 from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.launch import Launch, Place
@@ -37,6 +38,18 @@ from diode_engine.problem import Candidate, Failure, Problem, Timing
 MOST_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
 Result = tuple[Timing, str]  # with what went wrong in words
+_LibraryCall = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A class and its binary."""
+
+    cls: KernelClass
+    binary: Binary
+
+
+_Prepared = _Kernel | _LibraryCall | Unbuilt | None
 
 
 class _Arena:
@@ -97,8 +110,9 @@ class Bench:
             yield {"begin": 0}
         results: list[Result | None]
         try:
+            prepared = [self._prepared(work, candidate) for candidate in candidates]
             with held(self._lock):
-                results = self._compete(work, candidates)
+                results = self._compete(work.problem, prepared)
                 self._shed()
         except torch.OutOfMemoryError as error:
             self._arena = None
@@ -117,28 +131,28 @@ class Bench:
                 result = work.time(candidates[index], self._one_by_one)
             yield protocol.timed(index, *result)
 
-    def _compete(self, work: ProblemAtWork, candidates: list[Candidate]) -> list[Result | None]:
+    def _compete(self, problem: Problem, prepared: list[_Prepared]) -> list[Result | None]:
         """The results; None for those that have to be timed one by one. Raises for what
         cannot be blamed on one."""
         arena = self._arena
-        if arena is None or arena.problem != work.problem:
+        if arena is None or arena.problem != problem:
             self._arena = None  # its reference may be large
-            arena = self._arena = _Arena(work.problem, self._pools)
-        results: list[Result | None] = [None] * len(candidates)
+            arena = self._arena = _Arena(problem, self._pools)
+        results: list[Result | None] = [None] * len(prepared)
         contenders: dict[int, Contender] = {}
-        for index, candidate in enumerate(candidates):
+        for index, one in enumerate(prepared):
+            if isinstance(one, Unbuilt):
+                if one.failure is not None:
+                    results[index] = Timing(failure=one.failure), one.reason
+                continue
+            if one is None:
+                continue
             try:
-                contender = self._contender(work, candidate, arena)
+                contenders[index] = Contender(self._launching(one, arena))
             except DriverError as error:
                 if error.sticky:
                     raise
                 results[index] = Timing(failure=error.failure), str(error)
-                continue
-            if isinstance(contender, Unbuilt):
-                if contender.failure is not None:
-                    results[index] = Timing(failure=contender.failure), contender.reason
-            elif contender is not None:
-                contenders[index] = contender
         for index, failure, reason in self._checked(contenders, arena):
             results[index] = Timing(failure=failure), reason
             del contenders[index]
@@ -173,43 +187,43 @@ class Bench:
                 failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
         return failed
 
-    def _contender(
-        self, work: ProblemAtWork, candidate: Candidate, arena: _Arena
-    ) -> Contender | Unbuilt | None:
-        """None where the candidate has to be timed by itself."""
+    def _prepared(self, work: ProblemAtWork, candidate: Candidate) -> _Prepared:
+        """What can be had without the device; None where the candidate has to be timed by
+        itself."""
         choice = work.choices.get(candidate)
         if choice is None:
             return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
         cls = self._class_for(work.problem, candidate)
-        if cls is not None:
-            binary = self._binaries.get(cls)
-            if not isinstance(binary, Binary):
-                return binary
-            launch = Launch(
+        if cls is None:
+            return kernels.library_call(choice)
+        loaded = self._loaded.get(cls.key)
+        binary = self._binaries.get(cls) if loaded is None else loaded.binary
+        return _Kernel(cls, binary) if isinstance(binary, Binary) else binary
+
+    def _launching(self, prepared: _Kernel | _LibraryCall, arena: _Arena) -> Launching:
+        if isinstance(prepared, _Kernel):
+            return Launch(
                 self._driver,
-                self._load(cls, binary),
-                cls,
-                work.problem,
+                self._load(prepared),
+                prepared.cls,
+                arena.problem,
                 multiprocessors=self._multiprocessors,
                 scratch=self._scratch_of,
             )
-            return Contender(launch)
-        library = kernels.library_call(choice)
-        if library is not None:
-            operands = arena.operands
+        operands, library = arena.operands, prepared
 
-            def call(place: Place, _: int) -> None:
-                inputs, out = operands.tensors(place)
-                library(*inputs, out=out)
+        def call(place: Place, _: int) -> None:
+            inputs, out = operands.tensors(place)
+            library(*inputs, out=out)
 
-            return Contender(call)
-        return None
+        return call
 
-    def _load(self, cls: KernelClass, binary: Binary) -> Loaded:
-        loaded = self._loaded.pop(cls.key, None)
+    def _load(self, kernel: _Kernel) -> Loaded:
+        key = kernel.cls.key
+        loaded = self._loaded.pop(key, None)
         if loaded is None:
-            loaded = self._driver.load(binary)
-        self._loaded[cls.key] = loaded
+            loaded = self._driver.load(kernel.binary)
+        self._loaded[key] = loaded
         return loaded
 
     def _shed(self) -> None:

@@ -325,6 +325,23 @@ def test_a_hopeless_kernel_is_cut_short(bench, monkeypatch):
     assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 1
 
 
+def test_launches_are_spent_on_those_near_the_fastest(bench):
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    beaten, compute = CANDIDATES[2], cuda.compute
+
+    def launch(function, *more):
+        compute(function, *more)
+        candidate = cuda.binaries[cuda.cubins[function]][0].candidate
+        Event.now += 18 if candidate == beaten else 10
+
+    cuda.on_launch = launch
+    with work._stack:
+        results = answers(the_bench, work, CANDIDATES[1:4])
+    assert [r["repeats"] for r in results] == [24, 6, 24]
+    assert [r["min_us"] for r in results] == [11, 19, 11]
+
+
 def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch):
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
