@@ -19,14 +19,17 @@ from diode_engine.collect.launch import Place
 from diode_engine.collect.operands import Operands
 from diode_engine.problem import Timing
 
-# Launches a candidate: as many as fill the time, in three visits; the fewest, in two, if it is
-# so many times slower than the fastest that more would only tell by how much.
+# Launches a candidate: as many as fill the time (microseconds), in three visits.
 VISITS = 3
 FIRST_VISIT = 2
 LEAST_REPEATS = 6
 MOST_REPEATS = 24
 BUDGET_US = 1000.0
+# So many times slower than the fastest: more launches would only tell by how much, so it has
+# one more visit, of as many as fill this time.
 BEATEN = 1.5
+BEATEN_REPEATS = 4
+BEATEN_BUDGET_US = 400.0
 # So many times slower than the fastest: no more launches. Its time is kept with the count of
 # those it had, fewer than LEAST_REPEATS.
 HOPELESS = 5.0
@@ -36,6 +39,8 @@ WARM_BELOW_US = 50.0
 # A single launch is not trusted to be better than this: code is loaded with the first, and a
 # library's call keeps the host busy for longer than the device.
 FIRST_LAUNCH_US = 10_000.0
+# Beyond so much over what is hopeless, one more launch confirms it.
+SUSPECT_US = 300.0
 # Launches behind one wait, three commands each; the driver takes about a thousand.
 CHUNK = 96
 MOST_TRIES = 3  # at enqueuing a chunk before the wait is over
@@ -93,10 +98,10 @@ class DirectTimer:
         """Launches once at `place`, now; what is returned notes the time, after a wait for the
         device."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        stream = torch.cuda.current_stream(self._device).cuda_stream
-        begin.record()
-        contender.launch(place, stream)
-        end.record()
+        stream = torch.cuda.current_stream(self._device)
+        begin.record(stream)
+        contender.launch(place, stream.cuda_stream)
+        end.record(stream)
 
         def note() -> None:
             contender.times.append(1e3 * begin.elapsed_time(end))
@@ -119,17 +124,29 @@ class DirectTimer:
         before = {id(c): c.best for c in hopeful}
         for contender in hopeful:
             contender.times = []
-        self._round([(c, FIRST_VISIT, before[id(c)]) for c in hopeful], operands)
+        suspect = HOPELESS * best + SUSPECT_US
+        self._round(
+            [(c, 1 if before[id(c)] > suspect else FIRST_VISIT, before[id(c)]) for c in hopeful],
+            operands,
+        )
         best = min((c.best for c in hopeful), default=0.0)
         best = best if best_us is None else min(best, best_us)
         for contender in hopeful:
             contender.hopeless = contender.best > HOPELESS * best
-        near = [c for c in hopeful if c.best <= BEATEN * best]
-        beaten = [c for c in hopeful if BEATEN * best < c.best <= HOPELESS * best]
-        visits = [(c, -(-(repeats(c.best) - FIRST_VISIT) // (VISITS - 1)), c.best) for c in near]
-        for visit in range(1, VISITS):
-            last = [(c, LEAST_REPEATS - FIRST_VISIT, c.best) for c in beaten if visit == 1]
-            self._round([*visits, *last], operands)
+        near = [
+            (c, _as_many(c.best, LEAST_REPEATS, MOST_REPEATS, BUDGET_US) - FIRST_VISIT)
+            for c in hopeful
+            if c.best <= BEATEN * best
+        ]
+        beaten = [
+            (c, _as_many(c.best, 1, BEATEN_REPEATS, BEATEN_BUDGET_US), c.best)
+            for c in hopeful
+            if BEATEN * best < c.best <= HOPELESS * best
+        ]
+        visit = [(c, -(-count // (VISITS - 1)), c.best) for c, count in near]
+        self._round([*visit, *beaten], operands)
+        for _ in range(VISITS - 2):
+            self._round(visit, operands)
 
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
         """A visit of so many timed launches to each, whose time is known to be about that."""
@@ -152,18 +169,18 @@ class DirectTimer:
         self, launches: Sequence[tuple[Contender, bool]], operands: Operands
     ) -> list[float]:
         pairs = self._pairs(len(launches))
-        stream = torch.cuda.current_stream(self._device).cuda_stream
+        stream = torch.cuda.current_stream(self._device)
         waited = torch.cuda.Event()
         wait_us = 1.5 * self._host_us * len(launches)
         for attempt in range(MOST_TRIES):
             torch.cuda._sleep(int(wait_us * self._clock_mhz))
-            waited.record()
+            waited.record(stream)
             began = time.perf_counter()
             for (contender, _), (begin, end) in zip(launches, pairs, strict=True):
                 place = operands.next()
-                begin.record()
-                contender.launch(place, stream)
-                end.record()
+                begin.record(stream)
+                contender.launch(place, stream.cuda_stream)
+                end.record(stream)
             spent_us = 1e6 * (time.perf_counter() - began)
             in_time = not waited.query()
             torch.cuda.synchronize(self._device)
@@ -179,13 +196,13 @@ class DirectTimer:
         if self._flush is None:
             self._flush = torch.empty(self._flush_bytes, dtype=torch.int8, device=self._device)
         pairs = self._pairs(len(launches))
-        stream = torch.cuda.current_stream(self._device).cuda_stream
+        stream = torch.cuda.current_stream(self._device)
         for (contender, _), (begin, end) in zip(launches, pairs, strict=True):
             place = operands.next()
             self._flush.zero_()
-            begin.record()
-            contender.launch(place, stream)
-            end.record()
+            begin.record(stream)
+            contender.launch(place, stream.cuda_stream)
+            end.record(stream)
         torch.cuda.synchronize(self._device)
         return [1e3 * begin.elapsed_time(end) for begin, end in pairs]
 
@@ -196,6 +213,6 @@ class DirectTimer:
         return [(next(events), next(events)) for _ in range(count)]
 
 
-def repeats(about_us: float) -> int:
-    """How many launches of about so many microseconds are timed."""
-    return min(MOST_REPEATS, max(LEAST_REPEATS, int(BUDGET_US / max(about_us, 1.0))))
+def _as_many(about_us: float, least: int, most: int, budget_us: float) -> int:
+    """How many launches of about so many microseconds fill a time."""
+    return min(most, max(least, int(budget_us / max(about_us, 1.0))))

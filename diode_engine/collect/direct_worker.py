@@ -27,7 +27,7 @@ from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.operands import Operands, Pools
-from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, within
+from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, most_error, within
 from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
 from diode_engine.hardware import environment
 from diode_engine.inductor import kernels
@@ -61,13 +61,14 @@ class _Arena:
         self.place = self.operands.next()
         inputs, self.out = self.operands.tensors(self.place)
         self.reference = getattr(torch, problem.op)(*inputs)
+        self._most_error = most_error(
+            self.reference, tf32=problem.allow_tf32, dtype=getattr(torch, problem.dtype)
+        )
         self.best_us: float | None = None
 
     def right(self) -> torch.Tensor:
         """Whether the output at `place` is right, as a tensor on the device."""
-        p = self.problem
-        dtype = getattr(torch, p.dtype)
-        return within(self.out, self.reference, tf32=p.allow_tf32, dtype=dtype)
+        return within(self.out, self.reference, self._most_error)
 
 
 class Bench:

@@ -72,18 +72,19 @@ def is_right(
 ) -> bool:
     """Whether the relative error ‖result − reference‖ / ‖reference‖ is within the tolerance
     of the operands' dtype. NaN never is."""
-    return bool(within(result, reference, tf32=tf32, dtype=dtype).item())
+    return bool(within(result, reference, most_error(reference, tf32=tf32, dtype=dtype)).item())
 
 
-def within(
-    result: torch.Tensor, reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype
-) -> torch.Tensor:
-    """What `is_right` says, as a tensor on the device: nothing is waited for."""
+def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
+    """The norm of the largest error that is tolerated, as a tensor on the device."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
-    error = torch.linalg.vector_norm((result - reference).float())
-    scale = torch.linalg.vector_norm(reference.float())
-    right: torch.Tensor = error <= tolerance * scale
-    return right
+    return tolerance * torch.linalg.vector_norm(reference, dtype=torch.float32)
+
+
+def within(result: torch.Tensor, reference: torch.Tensor, most_error: torch.Tensor) -> torch.Tensor:
+    """What `is_right` says, as a tensor on the device: nothing is waited for."""
+    error: torch.Tensor = torch.linalg.vector_norm(result - reference, dtype=torch.float32)
+    return error <= most_error
 
 
 def failure_of(error: BaseException) -> Failure:

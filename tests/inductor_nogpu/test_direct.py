@@ -210,7 +210,7 @@ class Event:
     def __init__(self, **_):
         self.at = 0
 
-    def record(self):
+    def record(self, stream):
         Event.now += 1
         self.at = Event.now
 
