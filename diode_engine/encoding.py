@@ -7,9 +7,10 @@ and num_warps take Inductor's and Triton's defaults where they are missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,7 @@ _DEFAULTS = {
     "GROUP_M": 8,
     "k_split": 1,
 }
+_TILE = tuple(_DEFAULTS)[:6]
 _PLACE = {name: place for place, name in enumerate(_DEFAULTS, start=2)}
 _LARGEST = 1 << 20
 
@@ -81,6 +83,109 @@ class CandidateColumns:
 
     def __len__(self) -> int:
         return len(self.known)
+
+    def take(self, which: npt.NDArray[np.bool_]) -> CandidateColumns:
+        """Those where `which` [n] is true."""
+        columns = {field.name: getattr(self, field.name)[which] for field in fields(self)[1:]}
+        return CandidateColumns(self.templates, **columns)
+
+
+class CandidateTable(Sequence[Candidate]):
+    """Candidates that are held as columns. `make` makes the one at a place, which is done when it
+    is asked for: of the hundreds that are ranked a few are taken. Immutable."""
+
+    def __init__(self, columns: CandidateColumns, make: Callable[[int], Candidate]) -> None:
+        self.columns = columns
+        self._make = make
+        self._taken: dict[bytes, CandidateTable] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Candidate, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Candidate | tuple[Candidate, ...]:
+        places = range(len(self))[place]
+        if isinstance(places, int):
+            return self._make(places)
+        return tuple(map(self._make, places))
+
+    def take(self, which: npt.NDArray[np.bool_]) -> CandidateTable:
+        """Those where `which` [n] is true; the same table again for the same ones."""
+        if which.all():
+            return self
+        key = which.tobytes()
+        taken = self._taken.get(key)
+        if taken is None:
+            places = np.flatnonzero(which).tolist()
+            taken = CandidateTable(self.columns.take(which), lambda place: self[places[place]])
+            if len(self._taken) >= _KEPT:
+                self._taken.clear()
+            self._taken[key] = taken
+        return taken
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> CandidateTable:
+        """Candidates that are there already."""
+        if isinstance(candidates, cls):
+            return candidates
+        return cls(encode(candidates), tuple(candidates).__getitem__)
+
+    @classmethod
+    def tiled(cls, template: str, tiles: npt.NDArray[np.integer]) -> CandidateTable:
+        """Those of a Triton template of a known family: `tiles` is [6, n], the rows BLOCK_M,
+        BLOCK_N, BLOCK_K, num_stages, num_warps and GROUP_M."""
+
+        def make(place: int) -> Candidate:
+            return Candidate.make(
+                template, **dict(zip(_TILE, tiles[:, place].tolist(), strict=True))
+            )
+
+        n = tiles.shape[1]
+        columns = np.concatenate(
+            [
+                np.full((1, n), TEMPLATES[template]),  # family
+                np.zeros((1, n)),  # bias_addmm
+                tiles,
+                np.ones((1, n)),  # k_split
+            ],
+            dtype=np.float32,
+        )  # fmt: skip
+        columns.flags.writeable = False
+        every = np.ones(n, np.bool_)
+        return cls(
+            CandidateColumns((template,), np.zeros(n, np.intp), every, every, *columns), make
+        )
+
+    @classmethod
+    def joined(cls, tables: Sequence[CandidateTable]) -> CandidateTable:
+        """All of the tables, in their order."""
+        if len(tables) <= 1:
+            return tables[0] if tables else cls.of(())
+        starts = np.cumsum([0, *map(len, tables)])
+
+        def make(place: int) -> Candidate:
+            table = int(np.searchsorted(starts, place, "right")) - 1
+            return tables[table][place - int(starts[table])]
+
+        parts = [table.columns for table in tables]
+        templates = tuple(dict.fromkeys(name for part in parts for name in part.templates))
+        number = {name: place for place, name in enumerate(templates)}
+        template = np.concatenate(
+            [
+                np.array([number[name] for name in part.templates], np.intp)[part.template]
+                for part in parts
+            ]
+        )
+        rest = (
+            np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(CandidateColumns)[2:]
+        )
+        return cls(CandidateColumns(templates, template, *rest), make)
 
 
 def _row(candidate: Candidate, default: tuple[float, ...]) -> tuple[float, ...]:
@@ -125,6 +230,8 @@ def encode(candidates: Sequence[Candidate]) -> CandidateColumns:
     """The columns of these candidates; those of recently seen sequences are kept, since the
     same few spaces are asked about again and again."""
     global _recent
+    if isinstance(candidates, CandidateTable):
+        return candidates.columns
     asked = tuple(candidates)
     for seen, columns in _recent:
         if seen == asked:

@@ -1,7 +1,7 @@
 """Problems and candidates as Inductor knows them.
 
-`problem_of` reads the problem from Inductor's kernel inputs and `candidate_of` the candidate
-from a KernelTemplateChoice.
+`problem_of` reads the problem from Inductor's kernel inputs, `candidate_of` the candidate from a
+KernelTemplateChoice, and `candidate_from` from what that is made of.
 """
 
 from __future__ import annotations
@@ -115,7 +115,12 @@ def _bias(shape: Sequence[int], stride: Sequence[int], m: int, n: int) -> Bias:
 
 def candidate_of(choice: Any) -> Candidate:
     """The candidate behind a KernelTemplateChoice: its template and tunable kwargs."""
+    return candidate_from(choice.template.uid, choice.params)
+
+
+def candidate_from(uid: str, params: Any) -> Candidate:
+    """The candidate of the template with these KernelTemplateParams."""
     kwargs: dict[str, Scalar] = {
-        name: value for name, value in choice.params.to_kwargs().items() if name in TUNABLE_KWARGS
+        name: value for name, value in params.to_kwargs().items() if name in TUNABLE_KWARGS
     }
-    return Candidate.make(choice.template.uid, **kwargs)
+    return Candidate.make(uid, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from inspect import getgeneratorlocals, isgenerator
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from diode_engine.encoding import CandidateTable
 from diode_engine.hardware import Hardware, detect
 from diode_engine.inductor import fusion
 from diode_engine.inductor.candidates import problem_of, tf32_allowed
@@ -32,7 +34,7 @@ from diode_engine.inductor.decision import (
     known,
 )
 from diode_engine.inductor.options import Options
-from diode_engine.inductor.space import Space, Spaces
+from diode_engine.inductor.space import Space, Spaces, Unlike, listed
 from diode_engine.inductor.stats import Fallback, Stats
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Op, Problem
@@ -206,16 +208,21 @@ class Chooser:
                     f"{op_name} of {kernel_inputs.dtypes()} with sizes {shapes} is no problem "
                     "that Diode knows",
                 )
-            if static and rebuild:
-                space = self._spaces.find(
-                    op_name, kernel_inputs, uids, changes, (problem.M, problem.N, problem.K),
-                    offered,
+            saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
+            decide = partial(self._decide, problem, saved, options)
+            if rebuild:
+                find = partial(
+                    self._spaces.find, op_name, kernel_inputs, uids,
+                    (problem.M, problem.N, problem.K), cache(offered),
                 )  # fmt: skip
+                try:
+                    decision = decide(find(whole=bool(changes)))
+                except Unlike as unlike:
+                    log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
+                    decision = decide(find(whole=True))
             else:
                 choices = list(offered(None))
-                space = self._spaces.of(choices)
-            saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
-            decision = self._decide(problem, space, saved, options)
+                decision = decide(listed(choices))
             # TMA kernels depend on config options as well
             if static and rebuild and not any("tma" in pick.uid for pick in decision.picks):
                 self._memory[key] = decision
@@ -235,11 +242,12 @@ class Chooser:
         return chosen
 
     def _decide(
-        self, problem: Problem, space: Space, saved_us: float, options: Options
+        self, problem: Problem, saved_us: float, options: Options, space: Space
     ) -> Decision:
-        if not space.candidates:
+        candidates = space.candidates
+        if not len(candidates):
             return Decision(problem, (), self.top_k, self.threshold, None, 0.0, False, 0)
-        ranking = self._ranking(problem, space.candidates)
+        ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
             raise Stock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
         confidence = ranking.confidence
@@ -259,25 +267,27 @@ class Chooser:
             keep = 1
         cost = ranking.predicted_us
         if saved_us:
-            cost = cost + np.where([fuses(uid) for uid in space.uids], 0.0, saved_us)
+            fused = np.array([fuses(uid) for uid in candidates.columns.templates])
+            cost = cost + np.where(fused[candidates.columns.template], 0.0, saved_us)
         order = best(cost, keep, threshold)
         picks = tuple(
-            Pick(space.uids[i], space.params[i], space.candidates[i], float(cost[i])) for i in order
+            Pick(candidates[i].template, space.params(i), candidates[i], float(cost[i]))
+            for i in order
         )
         return Decision(
             problem, picks, keep, threshold, confidence,
-            saved_us, bool(order[0] != ranking.order[0]), len(space.candidates),
+            saved_us, bool(order[0] != ranking.order[0]), len(candidates),
         )  # fmt: skip
 
     def _ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
         """Of those that can be launched; what is unknown or impossible is NaN, and not in the
         order."""
-        fit = fits(problem, candidates, self.hardware)
+        table = CandidateTable.of(candidates)
+        fit = fits(problem, table, self.hardware)
         places = np.flatnonzero(fit)
-        out = len(candidates) - len(places)
-        self.stats.count(configs_considered=len(candidates), configs_filtered=out)
-        asked = tuple(candidates[i] for i in places.tolist()) if out else tuple(candidates)
-        if not asked:
+        self.stats.count(configs_considered=len(table), configs_filtered=len(table) - len(places))
+        asked = table.take(fit)
+        if not len(asked):
             return Ranking(places, np.full(len(candidates), np.nan), None)
         rank = getattr(self.predictor, "rank", None)
         if rank is None:

@@ -1,57 +1,146 @@
-"""Kept spaces are what Inductor would have offered."""
+"""The space that is ranked is the one that Inductor would list."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.lowering import lowerings
+from torch._inductor.select_algorithm import NoValidChoicesError
+from torch._inductor.template_heuristics import triton as heuristics
+from torch._inductor.template_heuristics.registry import get_template_heuristic
+from torch._inductor.virtualized import V
 
 import diode_engine
-from diode_engine.inductor.space import Spaces
+from diode_engine.collect.sources import mixed
+from diode_engine.inductor import kernels
+from diode_engine.inductor.space import Spaces, Unlike, listed
 from diode_engine.inductor.without_gpu import lower
+from diode_engine.problem import Problem
+
+CHOSEN = [
+    Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
+    Problem.make("mm", 64, 4096, 1000, "bfloat16", b_layout="col"),
+    Problem.make("mm", 17, 4096, 1001, "float16"),  # no TMA
+    Problem.make("mm", 1, 4096, 4096, "float16"),
+    Problem.make("mm", 32, 96, 4096, "float16"),  # K may be split
+    Problem.make("mm", 8, 64, 8192, "float16"),  # K is split
+    Problem.make("addmm", 100, 304, 96, "float32", allow_tf32=True),
+    Problem.make("addmm", 5, 128, 64, "float32", bias="matrix"),
+    Problem.make("bmm", 33, 100, 100, "float16", B=4),
+    Problem.make("baddbmm", 128, 64, 100, "bfloat16", B=4),
+]
 
 
-def test_a_kept_space_is_what_inductor_offers(
+class Comparing(InductorChoices):
+    """Looks whether what is found is what Inductor lists, and chooses nothing."""
+
+    def __init__(self) -> None:
+        self.spaces = Spaces()
+        self.found = 0
+
+    def _finalize_template_configs(
+        self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+        kwarg_overrides: Any = None,
+    ) -> list[Any]:  # fmt: skip
+        offers = {uid: list(choices) for uid, choices in template_choices.items()}
+        sizes = kernel_inputs.mnk_hinted()
+        found = self.spaces.find(
+            op_name, kernel_inputs, tuple(offers), sizes, offers.__getitem__, whole=False
+        )
+        fresh = listed(choice for choices in offers.values() for choice in choices)
+        assert tuple(found.candidates) == tuple(fresh.candidates)
+        for place in {*range(0, len(found.candidates), 61), *range(len(found.candidates))[-1:]}:
+            assert found.params(place).to_kwargs() == fresh.params(place).to_kwargs()
+        self.found += len(found.candidates)
+        return []
+
+
+def _asked(choices: InductorChoices, problem: Problem, *, tma: bool = False) -> None:
+    lower = lowerings[getattr(torch.ops.aten, str(problem.op)).default]
+    with (
+        kernels.graph_for(problem, torch.device("cuda:0")) as operands,
+        config.patch(kernels.search_space("EXHAUSTIVE", persistent_tma=tma)),
+        V.set_choices_handler(choices),
+        contextlib.suppress(NoValidChoicesError),
+    ):
+        lower(*operands)
+
+
+@pytest.mark.parametrize("tma", [False, True], ids=["", "tma"])
+@pytest.mark.parametrize("problem", CHOSEN + mixed(12, 3), ids=str)
+def test_a_space_is_what_inductor_lists(problem: Problem, tma: bool) -> None:
+    choices = Comparing()
+    _asked(choices, problem, tma=tma)
+    assert choices.found > 2
+
+
+def test_it_follows_options_and_the_list_of_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = Comparing()
+    _asked(choices, CHOSEN[0])
+    with config.patch({"test_configs.max_mm_configs": 7}):
+        found = choices.found
+        _asked(choices, CHOSEN[0])
+        assert choices.found == found + 1 + 7
+    heuristic = get_template_heuristic("triton::mm", "cuda", "mm")
+    monkeypatch.setattr(heuristic, "exhaustive_configs", heuristic.exhaustive_configs[40:45])
+    found = choices.found
+    _asked(choices, CHOSEN[0])
+    assert found + 1 < choices.found <= found + 1 + 5
+
+
+def _leave_out_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a torch to come may do."""
+    kind = heuristics.BaseConfigHeuristic
+    prune = kind._prune_reg_spill_configs
+    monkeypatch.setattr(
+        kind,
+        "_prune_reg_spill_configs",
+        lambda self, configs: [c for c in prune(self, configs) if c.block_n < 256],
+    )
+
+
+def test_what_inductor_does_not_offer_is_unlike(monkeypatch: pytest.MonkeyPatch) -> None:
+    _leave_out_large_tiles(monkeypatch)
+    with pytest.raises(AssertionError):
+        _asked(Comparing(), CHOSEN[0])
+    unlike = 0
+
+    class Asking(Comparing):
+        def _finalize_template_configs(
+            self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+            kwarg_overrides: Any = None,
+        ) -> list[Any]:  # fmt: skip
+            nonlocal unlike
+            found = self.spaces.find(
+                op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
+                template_choices.__getitem__, whole=False,
+            )  # fmt: skip
+            for place, candidate in enumerate(found.candidates):
+                if place % 37 == 0 and candidate.config.get("BLOCK_N") == 256:
+                    with pytest.raises(Unlike):
+                        found.params(place)
+                    unlike += 1
+            return []
+
+    _asked(Asking(), CHOSEN[0])
+    assert unlike > 2
+
+
+def test_then_the_choice_is_among_what_inductor_lists(
     predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find, hits = Spaces.find, 0
+    _leave_out_large_tiles(monkeypatch)  # of which the predictor's best is one
 
-    def compared(
-        self: Any, op: str, inputs: Any, uids: Any, overrides: str, sizes: Any, offered: Any
-    ) -> Any:
-        nonlocal hits
-        asked: list[str] = []
+    def build() -> Any:
+        return torch.mm, tuple(torch.empty(512, 512, device="cuda") for _ in "ab")
 
-        def noted(uid: str) -> Any:
-            asked.append(uid)
-            return offered(uid)
-
-        found = find(self, op, inputs, uids, overrides, sizes, noted)
-        for uid in set(uids) - set(asked):  # its generator was not consumed
-            hits += 1
-            fresh = Spaces().of(offered(uid))
-            places = [place for place, of in enumerate(found.uids) if of == uid]
-            assert fresh.candidates == tuple(found.candidates[place] for place in places)
-            assert [p.to_kwargs() for p in fresh.params] == [
-                found.params[place].to_kwargs() for place in places
-            ]
-        return found
-
-    monkeypatch.setattr(Spaces, "find", compared)
-    rng = np.random.default_rng(0)
-    around = (17, 40, 64, 100, 128, 200, 256, 300, 512, 777, 1024, 4096)
-    for dtype in (torch.bfloat16, torch.float32):
-        for _ in range(14):
-            m, n, k = (int(rng.choice(around)) for _ in "mnk")
-
-            def gemm(m: int = m, n: int = n, k: int = k, dtype: torch.dtype = dtype) -> Any:
-                def empty(*shape: int) -> torch.Tensor:
-                    return torch.empty(shape, dtype=dtype, device="cuda")
-
-                return torch.mm, (empty(m, k), empty(k, n))
-
-            lower(gemm)
-    assert hits > 4
+    [seen] = lower(build).seen
+    assert [c.template for c in seen.candidates] == ["aten::mm"]
+    assert len(predictor.asked) == 2
+    assert predictor.asked[1][1] < predictor.asked[0][1]
     assert diode_engine.get_stats()["fallbacks"] == 0
