@@ -74,7 +74,8 @@ class CandidatePlan:
             offered = [c for c in offered if c in wanted]
         budget = selection.budget
         first = [c for c in offered if c in default or "BLOCK_M" not in c.config]
-        rest = [] if selection.default else [c for c in offered if c not in set(first)]
+        firsts = set(first)
+        rest = [] if selection.default else [c for c in offered if c not in firsts]
         if budget is not None:
             rest = [c for c in rest if plausible(problem, c)]
             rest = list(itertools.compress(rest, fits(problem, rest, hardware)))
@@ -111,30 +112,34 @@ class CandidatePlan:
         del self._first[: len(batch)]
         orders: dict[_Kind, Iterator[int]] = {}  # what is known changes between batches only
         wanted = min(size, self.left) - len(batch)
-        free = self._free() if wanted else self._open
+        at_hand: dict[int, bool] = {}
+
+        def needs_no_compile(i: int) -> bool:
+            if i not in at_hand:
+                at_hand[i] = self._at_hand(self._rest[i])
+            return at_hand[i]
+
         for _ in range(wanted):
             kind = self._kinds.pop()
             if kind not in orders:
                 orders[kind] = iter(np.argsort(self._scores(kind), kind="stable"))
             chosen = next(
-                (i for i in orders[kind] if self._open[i] and (free[i] or self._compiles)), None
+                (
+                    i
+                    for i in orders[kind]
+                    if self._open[i] and (self._compiles != 0 or needs_no_compile(i))
+                ),
+                None,
             )
             if chosen is None:
                 self.left = len(batch)
                 break
-            if self._compiles and not free[chosen]:
+            if self._compiles and not needs_no_compile(chosen):
                 self._compiles -= 1
             self._open[chosen] = False
             batch.append(self._rest[chosen])
         self.left -= len(batch)
         return batch
-
-    def _free(self) -> npt.NDArray[np.bool_]:
-        """[n] for the rest, whether each can be had without a compile that counts."""
-        if self._compiles is None:
-            return np.ones(len(self._rest), dtype=bool)
-        each = zip(self._rest, self._open, strict=True)
-        return np.array([bool(left) and self._at_hand(c) for c, left in each], dtype=bool)
 
     def _scores(self, kind: _Kind) -> npt.NDArray[np.float64]:
         """[n] for the rest: the least is next."""

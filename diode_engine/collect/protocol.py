@@ -2,7 +2,7 @@
 
 worker → run   {"environment": …, "gpu": name} once, when it is ready
 run → worker   {"problem": …}                  what would Inductor offer?
-worker → run   {"offered": […], "default": […]}
+worker → run   {"offered": packed, "default": packed}
 run → worker   {"problem": …, "candidates": […]}
 worker → run   {"begin": i}, {"timing": i, …}  for each; then {"done": true}
                (a direct worker says begin for a single candidate only: it times many at once)
@@ -11,11 +11,13 @@ worker → run   {"refused": sentence}           Inductor has no such problem
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgpack
 
-from diode_engine.problem import Failure, Timing
+from diode_engine.problem import Candidate, Failure, Timing
 
 Message = dict[str, Any]
 
@@ -28,6 +30,17 @@ def pack(message: Message) -> bytes:
 def unpack(data: bytes) -> Message:
     message: Message = msgpack.unpackb(data)
     return message
+
+
+def pack_candidates(candidates: Iterable[Candidate]) -> bytes:
+    packed: bytes = msgpack.packb([c.to_dict() for c in candidates])
+    return packed
+
+
+@lru_cache(maxsize=512)  # the same thousands are offered for many problems
+def unpack_candidates(packed: bytes) -> tuple[Candidate, ...]:
+    """The inverse of `pack_candidates`."""
+    return tuple(Candidate.from_dict(fields) for fields in msgpack.unpackb(packed))
 
 
 def timed(index: int, timing: Timing, reason: str) -> Message:

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,10 @@ from diode_engine.collect.pool import (
     WorkerDied,
 )
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.collect.protocol import timing
+from diode_engine.collect.protocol import timing, unpack_candidates
 from diode_engine.errors import CollectionError
 from diode_engine.hardware import Environment, Hardware
-from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.inductor.kernel_class import KernelClass, shared_class
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.table import TimingTable
@@ -270,16 +271,17 @@ class _Collection:
             return
         adviser = self._adviser_for(environment.hardware)
         farm = self._farm_for(environment)
+        class_for = cache(partial(shared_class, problem))
         plan = CandidatePlan(
             problem,
-            [Candidate.from_dict(c) for c in answer["offered"]],
-            [Candidate.from_dict(c) for c in answer["default"]],
+            unpack_candidates(answer["offered"]),
+            unpack_candidates(answer["default"]),
             environment.hardware,
             selection=entry.selection,
             done=self._store.timed(problem, environment),
             seed=self._seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
-            at_hand=lambda c: farm is not None and farm.has(shared_class(problem, c)),
+            at_hand=lambda c: farm is not None and farm.has(class_for(c)),
         )
         progress.expect(expected, plan.left)
         deaths = 0
@@ -288,7 +290,7 @@ class _Collection:
             size = min(DIRECT_BATCH, max(BATCH, plan.left // BATCHES_A_BUDGET))
         while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
             if farm is not None:
-                yield from self._compiled(problem, batch, farm)
+                yield from self._compiled([class_for(c) for c in batch], farm)
             began = time.monotonic()
             rows, gpu = yield from self._batch(problem, batch)
             run = self._run_for(gpu, began)
@@ -319,10 +321,9 @@ class _Collection:
         return self._farms[environment]
 
     def _compiled(
-        self, problem: Problem, batch: list[Candidate], farm: Farm
+        self, classes: list[KernelClass | None], farm: Farm
     ) -> Generator[Request, Message | WorkerDied, None]:
         """Waits until there are binaries for a batch."""
-        classes = [shared_class(problem, candidate) for candidate in batch]
         order = farm.order([cls for cls in classes if cls is not None])
         while order.pending:
             answer = yield order

@@ -78,13 +78,15 @@ def is_right(
 def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
     """The norm of the largest error that is tolerated, as a tensor on the device."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
-    return tolerance * torch.linalg.vector_norm(reference, dtype=torch.float32)
+    most: torch.Tensor = tolerance * torch.linalg.vector_norm(reference, dtype=torch.float32)
+    return most
 
 
 def within(result: torch.Tensor, reference: torch.Tensor, most_error: torch.Tensor) -> torch.Tensor:
     """What `is_right` says, as a tensor on the device: nothing is waited for."""
-    error: torch.Tensor = torch.linalg.vector_norm(result - reference, dtype=torch.float32)
-    return error <= most_error
+    error = torch.linalg.vector_norm(result - reference, dtype=torch.float32)
+    right: torch.Tensor = error <= most_error
+    return right
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -135,8 +135,8 @@ def serve(connection: Connection, lock: Path, device: torch.device, answers: Ans
                 continue
         if "candidates" not in request:
             answer: dict[str, Any] = {
-                "offered": [c.to_dict() for c in work.choices],
-                "default": [c.to_dict() for c in work.default],
+                "offered": protocol.pack_candidates(work.choices),
+                "default": protocol.pack_candidates(work.default),
             }
             connection.send_bytes(protocol.pack(answer))
             continue

@@ -41,9 +41,12 @@ def main() -> None:
         if request["problem"]["K"] == 13:
             connection.send_bytes(protocol.pack({"refused": "thirteen"}))
         elif "candidates" not in request:
-            offered = script["offered"]
+            offered = [Candidate.from_dict(fields) for fields in script["offered"]]
             default = offered[: script.get("default", 2)]
-            connection.send_bytes(protocol.pack({"offered": offered, "default": default}))
+            answers = (protocol.pack_candidates(each) for each in (offered, default))
+            connection.send_bytes(
+                protocol.pack(dict(zip(("offered", "default"), answers, strict=True)))
+            )
         else:
             answer(connection, request, script, binaries)
 
