@@ -288,7 +288,10 @@ class _Collection:
         size = BATCH
         if farm is not None:
             size = min(DIRECT_BATCH, max(BATCH, plan.left // BATCHES_A_BUDGET))
+        left = plan.left
         while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
+            progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited
+            left = plan.left
             if farm is not None:
                 yield from self._compiled([class_for(c) for c in batch], farm)
             began = time.monotonic()
@@ -304,7 +307,7 @@ class _Collection:
                 plan.record(candidate, timed.time_us)
                 progress.timed(timed.failure, done)
                 deaths += timed.failure in (Failure.CRASH, Failure.TIMEOUT)
-        progress.expect(plan.left, 0)  # where it was left alone
+        progress.expect(left, 0)  # where it was left alone
         progress.problems_done += 1
 
     def _adviser_for(self, hardware: Hardware) -> Adviser | None:

@@ -56,7 +56,9 @@ def script(monkeypatch):
 
 
 def run(store, problems=PROBLEMS, **more):
-    chosen = {name: more.pop(name) for name in ("budget", "whole", "fixed") if name in more}
+    chosen = {
+        name: more.pop(name) for name in ("budget", "whole", "fixed", "compiles") if name in more
+    }
     plan = Plan.of(problems, **chosen)
     usual = {"gpus": [0], "workers_per_gpu": 2, "adviser": lambda _: None, "watch": lambda: None}
     return collect(store, plan, command=COMMAND, **usual | more)
@@ -357,6 +359,14 @@ def test_a_direct_collection_compiles_before_it_asks(tmp_path, script, direct):
         assert set(rows(table).values()) == {1}
         assert len(table) == len(OFFERED) * 3
         assert run(store, direct=direct).timings == 0
+
+
+def test_what_is_not_compiled_is_not_expected_any_more(tmp_path, script, direct):
+    script()
+    with Store.open(tmp_path / "s.db") as store:
+        limits = {"budget": len(OFFERED), "compiles": 3}
+        progress = run(store, PROBLEMS[:1], direct=direct, workers_per_gpu=1, **limits)
+    assert progress.timings == progress.candidates < len(OFFERED)
 
 
 def test_a_kernel_that_ends_a_direct_worker_is_found_among_the_others(tmp_path, script, direct):
