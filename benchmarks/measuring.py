@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import signal
 import statistics
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 import diode_engine
+from diode_engine.collect.farm import Order
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 
@@ -199,6 +201,15 @@ def measure_ways(
         )
     results.add(row)
     return done
+
+
+def done_in(order: Order, seconds: float) -> bool:
+    """Waits for what is compiled, at most so long; whether all of it is. Raises CollectionError
+    where the compilers cannot be started."""
+    if not select.select([order], [], [], max(0.0, seconds))[0]:
+        return False
+    order.result()
+    return True
 
 
 def geomean(ratios: list[float]) -> float:

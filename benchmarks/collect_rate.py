@@ -1,0 +1,226 @@
+"""Timings a second of `collect --direct` on an NVIDIA GPU, beside Inductor's exhaustive search.
+
+    python benchmarks/collect_rate.py [--json FILE] [--problems N] [--each N]
+        [--compile-seconds N] [--direct-seconds N] [--reference-seconds N]
+
+Draws problems log-normally, compiles ATen, the DEFAULT space and a sample of the EXHAUSTIVE one
+for as many as there is time for, and has `collect --direct` time all that is compiled, into a
+fresh store each time, until its seconds are over. Sustained is from the first batch in the store
+to the last: the workers' start is apart, Inductor's listing of the candidates is not.
+
+The reference, on the same problems in the same run, is what max-autotune does by itself in the
+EXHAUSTIVE space: candidates that it benchmarked a second, in a process of its own with cold
+caches, its start and one small compile not counted. It is stopped when its seconds are over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import measuring
+import torch
+
+from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.candidate_plan import plausible
+from diode_engine.collect.farm import Farm
+from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.collect.progress import Progress
+from diode_engine.collect.run import Direct, collect, cores
+from diode_engine.collect.sources import mixed
+from diode_engine.hardware import environment
+from diode_engine.inductor import kernels
+from diode_engine.inductor.binary import Binary
+from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import fits
+from diode_engine.store import Store
+from diode_engine.table import TimingTable
+
+Chosen = list[tuple[Problem, list[Candidate]]]
+TARGET_RATE = 500
+TARGET_RATIO = 100
+EXHAUSTIVE = {**measuring.MAX_AUTOTUNE, "max_autotune_gemm_search_space": "EXHAUSTIVE"}
+
+
+def chosen(problem: Problem, each: int) -> list[Candidate]:
+    """ATen, the DEFAULT space, and a sample of what else is plausible, `each` at most."""
+    with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
+        default = list(kernels.offered(problem.op, operands, space="DEFAULT"))
+        offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
+    usable = [c for c in dict.fromkeys([*default, *offered]) if "BLOCK_M" in c.config]
+    ok = fits(problem, usable, environment().hardware)
+    usable = [c for c, fit in zip(usable, ok, strict=True) if fit and plausible(problem, c)]
+    first = [c for c in usable if c in set(default)]
+    rest = [c for c in usable if c not in set(default)]
+    random.Random(problem.key).shuffle(rest)
+    return [*[c for c in default if c.is_extern], *first, *rest][:each]
+
+
+def compiled(todo: Chosen, binaries: Binaries, seconds: float, workers: int) -> Chosen:
+    """Those that have a binary, or need none, after so many seconds of compiling."""
+    end = time.monotonic() + seconds
+    with Farm(binaries, workers) as farm:
+        orders = [
+            farm.order([cls for c in candidates if (cls := shared_class(p, c)) is not None])
+            for p, candidates in todo
+        ]
+        for order in orders:
+            if not measuring.done_in(order, end - time.monotonic()):
+                break
+    found: Chosen = []
+    for problem, candidates in todo:
+        classes = [(c, shared_class(problem, c)) for c in candidates]
+        ready = [
+            c for c, cls in classes
+            if c.is_extern or (cls is not None and isinstance(binaries.get(cls), Binary))
+        ]  # fmt: skip
+        if any(not c.is_extern for c in ready):
+            found.append((problem, ready))
+    return found
+
+
+class Marked(Store):
+    """A store that remembers when each batch came, and how many timings it had."""
+
+    marks: list[tuple[float, int]]
+
+    def add(self, run: int, table: TimingTable) -> int:
+        added = super().add(run, table)
+        self.marks.append((time.monotonic(), len(table)))
+        return added
+
+
+def direct(todo: Chosen, path: Path, how: Direct) -> tuple[Progress, float]:
+    """How `collect --direct` went into a fresh store, and its sustained timings a second."""
+    plan = Plan(tuple(Entry(p, Selection(fixed=tuple(candidates))) for p, candidates in todo))
+    with Marked.open(path) as store:
+        store.marks = []
+        progress = collect(store, plan, gpus=[0], direct=how, adviser=lambda _: None)
+    (first, before), *rest = store.marks or [(0.0, 0)]
+    took = rest[-1][0] - first if rest else 0.0
+    return progress, sum(count for _, count in rest) / took if took else float("nan")
+
+
+def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any) -> None:
+    """In a process of its own: max-autotune's search on each problem; `counted` is how many
+    candidates it has benchmarked, `done` how many problems it has finished."""
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+    from torch._inductor.utils import fresh_cache
+
+    benchmark_choice = AlgorithmSelectorCache.benchmark_choice
+
+    def counting(*args: Any) -> float:
+        try:
+            return benchmark_choice(*args)
+        finally:  # one that fails has been tried
+            counted.value += 1
+
+    def compile_one(problem: Problem, options: dict[str, Any]) -> None:
+        torch._dynamo.reset()
+        shapes = kernels.operand_shapes(problem).values()
+        operands = [
+            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda").normal_()
+            for size, stride, dtype in shapes
+        ]
+        function = getattr(torch, problem.op)
+        with kernels.tf32(problem.allow_tf32), fresh_cache():
+            torch.compile(function, options=options)(*operands)
+        torch.cuda.synchronize()
+
+    compile_one(Problem.make("mm", 512, 512, 512, "bfloat16"), measuring.MAX_AUTOTUNE)
+    with mock.patch.object(AlgorithmSelectorCache, "benchmark_choice", staticmethod(counting)):
+        began.value = time.monotonic()
+        for problem in problems:
+            try:
+                compile_one(problem, EXHAUSTIVE)
+            except Exception as error:  # noqa: BLE001  # the next one is worth having
+                print(f"{problem}: {error!r}"[:200], file=sys.stderr, flush=True)
+            done.value += 1
+
+
+def searched(problems: Sequence[Problem], seconds: float) -> dict[str, Any]:
+    """What the exhaustive search came to in so many seconds."""
+    spawn = multiprocessing.get_context("spawn")
+    counted, done = spawn.Value("q", 0), spawn.Value("q", 0)
+    began = spawn.Value("d", 0.0)
+    # A search of Inductor's own, whose end this process does not wait for.
+    with mock.patch.dict(os.environ, {"DIODE_DISABLE": "1"}):
+        child = spawn.Process(target=exhaustive, args=(problems, counted, began, done))
+        child.start()
+    start = time.monotonic()
+    while child.is_alive() and time.monotonic() < (began.value or start + 60) + seconds:
+        child.join(0.2)
+    took = time.monotonic() - began.value if began.value else 0.0
+    result = {"problems_done": done.value, "benchmarked": counted.value, "seconds": took}
+    child.kill()
+    child.join()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--problems", type=int, default=40)
+    parser.add_argument("--each", type=int, default=150, help="candidates of a problem")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile-seconds", type=float, default=100)
+    parser.add_argument("--direct-seconds", type=float, default=40)
+    parser.add_argument("--reference-seconds", type=float, default=60)
+    args = parser.parse_args()
+    measuring.need_gpu()
+    results = measuring.Results(args.json, float("inf"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.monotonic()
+        todo = [(p, chosen(p, args.each)) for p in mixed(args.problems, args.seed, ["log-normal"])]
+        listed = time.monotonic()
+        binaries = Binaries(folder / "binaries", environment())
+        todo = compiled(todo, binaries, args.compile_seconds, cores())
+        pairs = sum(len(candidates) for _, candidates in todo)
+        if not todo:
+            sys.exit("Nothing was compiled in that time; give more --compile-seconds.")
+        row = {
+            "problems": len(todo), "pairs": pairs, "binaries": len(binaries.keys()),
+            "list_seconds": listed - began, "compile_seconds": time.monotonic() - listed,
+        }  # fmt: skip
+        results.add({"compiled": row})
+        print(f"compiled: {row['binaries']} kernels in {row['compile_seconds']:.0f} s, for {pairs} "
+              f"pairs of {len(todo)} problems", flush=True)  # fmt: skip
+        how = Direct(folder / "binaries", compilers=1)
+        rates = []
+        end = time.monotonic() + args.direct_seconds
+        while not rates or time.monotonic() < end:
+            progress, sustained = direct(todo, folder / f"{len(rates)}.db", how)
+            rates.append(sustained)
+            results.add({"direct": progress.to_dict(), "sustained": sustained})
+            print(f"collect --direct: {progress.timings} timings in {progress.seconds:.1f} s, "
+                  f"sustained {sustained:.0f} a second; {sum(progress.failures.values())} failed, "
+                  f"{progress.problems_refused} problems refused", flush=True)  # fmt: skip
+    rate = statistics.median(rates)
+    print(f"sustained, median of {len(rates)}: {rate:.0f} timings a second "
+          f"({rate / TARGET_RATE:.2f} × the target of {TARGET_RATE})", flush=True)  # fmt: skip
+    found = searched([problem for problem, _ in todo], args.reference_seconds)
+    results.add({"exhaustive": found})
+    # Where it has benchmarked none yet, one is the most that its rate can be told by.
+    reference = max(1, found["benchmarked"]) / found["seconds"] if found["seconds"] else 0.0
+    print(f"EXHAUSTIVE max-autotune: {found['benchmarked']} candidates of "
+          f"{found['problems_done']} finished problems and the next in {found['seconds']:.0f} s: "
+          f"{reference:.2f} a second")  # fmt: skip
+    ratio = rate / reference if reference else float("nan")
+    results.add({"rate": rate, "reference": reference, "ratio": ratio})
+    print(f"ratio: {ratio:.0f} (at least {TARGET_RATIO})")
+
+
+if __name__ == "__main__":
+    main()
