@@ -107,7 +107,7 @@ def direct(todo: Chosen, path: Path, how: Direct) -> tuple[Progress, float]:
     with Marked.open(path) as store:
         store.marks = []
         progress = collect(store, plan, gpus=[0], direct=how, adviser=lambda _: None)
-    (first, before), *rest = store.marks or [(0.0, 0)]
+    (first, _), *rest = store.marks or [(0.0, 0)]
     took = rest[-1][0] - first if rest else 0.0
     return progress, sum(count for _, count in rest) / took if took else float("nan")
 

@@ -129,8 +129,9 @@ def main() -> None:
     print(f"ratio {ratio:.2f} (kernels a second a core, shared / reference)")
     if options.whole is not None:
         took = row["start_seconds"] + row["seconds"]
+        print("" if row["complete"] else "cut short: ", end="")
         print(
-            f"{'' if row['complete'] else 'cut short: '}{row['kernels']} of {len(shared)} kernels on {options.workers} cores: {took:.0f} s, "
+            f"{row['kernels']} of {len(shared)} kernels on {options.workers} cores: {took:.0f} s, "
             f"{row['kernels_a_second']:.1f} a second; {took / LIMIT_SECONDS:.2f} of the limit of "
             f"{LIMIT_SECONDS} s, which is for {SPACE_LAYOUTS} layouts on 64 cores"
         )

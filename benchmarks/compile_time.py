@@ -1,36 +1,39 @@
 """What choosing costs at compile time on an NVIDIA GPU: Diode against stock Inductor.
 
-    python benchmarks/compile_time.py [--json FILE] [--seconds N] [--exhaustive-seconds N]
+    python benchmarks/compile_time.py [--json FILE] [--seconds N] [--default-seconds N]
+        [--exhaustive-seconds N]
 
 Each row compiles one program with cold caches, in one process, after one compile a way that is
 not counted (imports, the compile workers' start). `default` is plain torch.compile (ATen),
-`fixed` has stock Inductor take the model's kernel out of a lookup table (the floor: what is left
-is compiling it), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches, `fast` is the option
-fast_autotune. Ratios are printed at the end; EXHAUSTIVE is stopped at its time limit, and its
-ratio is then a lower bound.
+`fixed` has stock Inductor take Diode's kernels out of a lookup table (the floor: what is left is
+compiling them), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches, `fast` is the option
+fast_autotune. Ratios are printed at the end; the searches are stopped at their time limits, and
+the ratio is then a lower bound.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import measuring
+import numpy as np
 import torch
 from measuring import MAX_AUTOTUNE, Measured, Way, diode, geomean, stock
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
 import diode_engine
-from diode_engine.hardware import detect
+from diode_engine.inductor.decision import Microseconds
 from diode_engine.inductor.lookup_table import lookup_entries
-from diode_engine.problem import Problem
-from diode_engine.registry import load_predictor
+from diode_engine.problem import Candidate, Problem
 
 WIDTHS = [512 + 64 * (5 * i % 17) for i in range(17)]
+
+QUICK = ("default", "Diode", "fixed", "fast")
 
 
 def gemm(n: int, dtype: torch.dtype) -> measuring.Program:
@@ -52,22 +55,32 @@ def layers() -> tuple[Any, tuple[torch.Tensor, ...]]:
     return net, (torch.randn(256, WIDTHS[0], device="cuda", dtype=torch.bfloat16),)
 
 
-def square(n: int, dtype: str) -> Problem:
-    return Problem.make("mm", n, n, n, dtype)
-
-
-PROGRAMS: dict[str, tuple[measuring.Program, list[Problem]]] = {
-    "mm 4096³ bf16": (gemm(4096, torch.bfloat16), [square(4096, "bfloat16")]),
-    "mm 1024³ fp16": (gemm(1024, torch.float16), [square(1024, "float16")]),
-    "16 linear+GELU, M=256": (
-        layers,
-        [
-            Problem.make(op, 256, n, k, "bfloat16", b_layout="col")
-            for op in ("mm", "addmm")  # Inductor takes the bias to the GELU where that fuses
-            for n, k in zip(WIDTHS[1:], WIDTHS, strict=False)
-        ],
-    ),
+PROGRAMS: dict[str, measuring.Program] = {
+    "mm 4096³ bf16": gemm(4096, torch.bfloat16),
+    "mm 1024³ fp16": gemm(1024, torch.float16),
+    "16 linear+GELU, M=256": layers,
 }
+
+
+class Chosen:
+    """Predicts that what was chosen is the fastest."""
+
+    identity = "chosen"
+
+    def __init__(self, chosen: Candidate) -> None:
+        self._chosen = chosen
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Microseconds:
+        return np.array([1.0 if c == self._chosen else np.nan for c in candidates])
+
+
+@contextlib.contextmanager
+def noted(table: dict[str, Any]) -> Iterator[None]:
+    """Diode's choice; the kernels that it takes are put into the lookup table."""
+    with diode(top_k_configs=1)(), diode_engine.profile_predictions() as profile:
+        yield
+    for choice in profile.selections:
+        table |= lookup_entries(choice.problem, Chosen(choice.candidates[0]))
 
 
 @contextlib.contextmanager
@@ -77,18 +90,14 @@ def lookup() -> Iterator[None]:
         yield
 
 
-def ways(problems: list[Problem]) -> dict[str, Way]:
-    """The ways to compile a program that has these GEMMs."""
-    predictor = load_predictor(detect())
-    assert predictor is not None
+def ways() -> dict[str, Way]:
+    """The ways to compile a program; `Diode` must have been gone before `fixed` is."""
     table: dict[str, Any] = {}
-    for problem in problems:
-        table |= lookup_entries(problem, predictor)
     exhaustive = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     return {
         "default": Way({}, stock),
+        "Diode": Way(MAX_AUTOTUNE, lambda: noted(table)),
         "fixed": Way({**MAX_AUTOTUNE, "lookup_table.table": table}, lookup),
-        "Diode": Way(MAX_AUTOTUNE, diode(top_k_configs=1)),
         "fast": Way({"fast_autotune": True}, diode(top_k_configs=1)),
         "DEFAULT": Way(MAX_AUTOTUNE, stock),
         "EXHAUSTIVE": Way({**MAX_AUTOTUNE, **exhaustive}, stock),
@@ -99,45 +108,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--default-seconds", type=float, default=300)
     parser.add_argument("--exhaustive-seconds", type=float, default=120)
     args = parser.parse_args()
     measuring.need_gpu()
     results = measuring.Results(args.json, args.seconds)
-    warm = square(512, "bfloat16")
-    for name, way in ways([warm]).items():  # not counted
-        if name != "EXHAUSTIVE":
-            measuring.measure(gemm(512, torch.bfloat16), way)
-    done: list[dict[str, Measured]] = []
-    last: list[Way] = []
-    for name, (program, problems) in PROGRAMS.items():
-        if results.late:
-            break
-        quick = ways(problems)
-        last.append(quick.pop("EXHAUSTIVE"))
-        done.append(measuring.measure_ways(name, program, quick, results))
-    # at the end, for the compilers go on with what is left of it when its time is over
-    limits = {"EXHAUSTIVE": args.exhaustive_seconds}
-    for (name, (program, _)), found, way in zip(PROGRAMS.items(), done, last, strict=False):
-        if not results.late:
-            exhaustive = {"EXHAUSTIVE": way}
-            found |= measuring.measure_ways(name, program, exhaustive, results, limits=limits)
+    warm = ways()
+    measuring.warm_up(way for name, way in warm.items() if name != "EXHAUSTIVE")
+    of_program = {name: ways() for name in PROGRAMS}
+    done: dict[str, dict[str, Measured]] = {name: {} for name in PROGRAMS}
+    limits = {"DEFAULT": args.default_seconds, "EXHAUSTIVE": args.exhaustive_seconds}
+    # The searches come last: when its time is over the compilers go on with what is left of one.
+    with measuring.always(lambda: summary(done, results)):
+        for these in (QUICK, ("DEFAULT",), ("EXHAUSTIVE",)):
+            for name, program in PROGRAMS.items():
+                if results.late:
+                    break
+                some = {way: of_program[name][way] for way in these}
+                done[name] |= measuring.measure_ways(name, program, some, results, limits=limits)
+    measuring.leave()
+
+
+def summary(done: dict[str, dict[str, Measured]], results: measuring.Results) -> None:
     ratios: list[tuple[str, str, str, Callable[[Measured], float]]] = [
         ("Diode / fixed, compile (at most 1.15)", "Diode", "fixed", lambda m: m.compile_s),
         ("DEFAULT / Diode, compile (at least 5)", "DEFAULT", "Diode", lambda m: m.compile_s),
-        ("EXHAUSTIVE / Diode, compile", "EXHAUSTIVE", "Diode", lambda m: m.compile_s),
+        ("EXHAUSTIVE / Diode, compile (at least 100)", "EXHAUSTIVE", "Diode",
+         lambda m: m.compile_s),
         ("fast / default, compile", "fast", "default", lambda m: m.compile_s),
         ("Diode / DEFAULT, run (at most 1)", "Diode", "DEFAULT", lambda m: m.run_us),
         ("Diode / DEFAULT, peak memory (at most 1)", "Diode", "DEFAULT", lambda m: m.peak_bytes),
-    ]
+    ]  # fmt: skip
+    for found in done.values():
+        if "fixed" in found and found["fixed"].benchmarked:  # not what it is to be
+            print(f"fixed left out: {found.pop('fixed').benchmarked} were not in its table")
     for title, above, below, of in ratios:
-        both = [(of(d[above]), of(d[below])) for d in done if above in d and below in d]
-        print(f"{title:44s} {geomean([a / b for a, b in both if a > 0 and b > 0]):8.3f}")
-    ours_of = dict(zip(PROGRAMS, done, strict=False))
+        both = [(of(d[above]), of(d[below])) for d in done.values() if above in d and below in d]
+        print(f"{title:44s} {geomean([a / b for a, b in both if a > 0 and b > 0]):8.3f}"
+              f"  of {len(both)}")  # fmt: skip
     for row in results.rows:
-        over = row.get("EXHAUSTIVE", {}).get("compile_s_over")
-        if over and (measured := ours_of[row["program"]].get("Diode")):
-            ours = measured.compile_s
-            print(f"EXHAUSTIVE / Diode, {row['program']}: more than {over / ours:.0f}")
+        for way in ("DEFAULT", "EXHAUSTIVE"):
+            over = row.get(way, {}).get("compile_s_over")
+            if over and (measured := done[row["program"]].get("Diode")):
+                print(f"{way} / Diode, {row['program']}: more than "
+                      f"{over / measured.compile_s:.0f}")  # fmt: skip
 
 
 if __name__ == "__main__":

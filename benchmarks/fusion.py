@@ -3,9 +3,10 @@
     python benchmarks/fusion.py [--json FILE] [--seconds N]
 
 Step times of GEMM+bias+GELU, +ReLU and +residual with Diode's rule (docs/integration.md) and
-without it, of plain torch.compile (ATen) and of max-autotune's DEFAULT search; the ratios are
-to the last. The operands are matrices: before torch 2.13 Inductor fuses nothing behind a view
-that splits a dimension.
+without it, both with the option fast_autotune, and of plain torch.compile (ATen): on all of them,
+and where the rule decided. If there is time left, max-autotune's DEFAULT search follows. The
+operands are matrices: before torch 2.13 Inductor fuses nothing behind a view that splits a
+dimension.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ SIZES = [  # M, N, K
     (2048, 3072, 768), (4096, 4096, 512), (4096, 11008, 4096), (8192, 1024, 1024),
     (8192, 3072, 768), (16384, 2048, 512),
 ]  # fmt: skip
-WAYS = {
+FAST: dict[str, Any] = {"fast_autotune": True}
+QUICK = {
     "ATen": Way({}, stock),
-    "DEFAULT": Way(MAX_AUTOTUNE, stock),
-    "rule off": Way({**MAX_AUTOTUNE, "diode_fusion_aware": False}, diode(top_k_configs=1)),
-    "rule on": Way({**MAX_AUTOTUNE, "diode_fusion_aware": True}, diode(top_k_configs=1)),
+    "rule off": Way({**FAST, "diode_fusion_aware": False}, diode(top_k_configs=1)),
+    "rule on": Way({**FAST, "diode_fusion_aware": True}, diode(top_k_configs=1)),
 }
+SEARCH = {"DEFAULT": Way(MAX_AUTOTUNE, stock)}
 
 
 def program(net: Callable[..., torch.Tensor], m: int, n: int, k: int) -> measuring.Program:
@@ -55,21 +57,41 @@ def main() -> None:
     args = parser.parse_args()
     measuring.need_gpu()
     results = measuring.Results(args.json, args.seconds)
-    done: list[dict[str, Measured]] = []
-    for size in SIZES:
-        for name, net in NETS.items():
-            if results.late:
-                break
-            title = f"{name} {'×'.join(map(str, size))}"
-            done.append(measuring.measure_ways(title, program(net, *size), WAYS, results))
-    for way in WAYS:
-        both = [d for d in done if way in d and "DEFAULT" in d]
-        gain = geomean([d[way].run_us / d["DEFAULT"].run_us for d in both])
-        print(f"{way:10s} / DEFAULT, step time, geomean of {len(both)}: {gain:.3f}")
-    both = [d for d in done if {"rule on", "rule off"} <= set(d)]
-    ratios = [d["rule on"].run_us / d["rule off"].run_us for d in both]
-    print(f"rule on / rule off: {geomean(ratios):.3f}, worst {max(ratios, default=1):.3f}, "
-          f"best {min(ratios, default=1):.3f}")  # fmt: skip
+    done: dict[str, dict[str, Measured]] = {}
+    programs = {
+        f"{name} {'×'.join(map(str, size))}": program(net, *size)
+        for size in SIZES
+        for name, net in NETS.items()
+    }
+    measuring.warm_up(QUICK.values())
+    with measuring.always(lambda: summary(done, results)):
+        for ways in (QUICK, SEARCH):
+            for title, made in programs.items():
+                if results.late:
+                    break
+                found = measuring.measure_ways(title, made, ways, results)
+                done[title] = done.get(title, {}) | found
+
+
+def summary(done: dict[str, dict[str, Measured]], results: measuring.Results) -> None:
+    decided = {
+        row["program"]
+        for row in results.rows
+        if row.get("rule on", {}).get("stats", {}).get("fusion_decided")
+    }
+    for above, below in (("rule on", "rule off"), ("rule on", "ATen"), ("rule off", "ATen"),
+                         ("rule on", "DEFAULT"), ("ATen", "DEFAULT")):  # fmt: skip
+        for where in ("all", "where it decided", *NETS):
+            ratios = [
+                d[above].run_us / d[below].run_us
+                for title, d in done.items()
+                if {above, below} <= set(d)
+                and (where == "all" or (title in decided if where not in NETS else
+                                        title.rpartition(" ")[0] == where))
+            ]  # fmt: skip
+            if ratios:
+                print(f"{above:8s} / {below:8s} {where:20s} step time {geomean(ratios):.3f}, worst "
+                      f"{max(ratios):.3f}, best {min(ratios):.3f}, of {len(ratios)}")  # fmt: skip
 
 
 if __name__ == "__main__":

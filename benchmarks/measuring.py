@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import select
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from diode_engine.collect.farm import Order
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 
+GRAPH_US = 500.0
 MAX_AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}  # the mode's options
 
 
@@ -37,11 +40,13 @@ class _Late(BaseException):
 @dataclass(frozen=True)
 class Measured:
     """Seconds of the first call (both passes where it trains), median microseconds of a run,
-    and bytes of GPU memory that the compile needed at most beyond what was there before."""
+    bytes of GPU memory that the compile needed at most beyond what was there before, and how many
+    GEMMs Inductor benchmarked choices of."""
 
     compile_s: float
     run_us: float
     peak_bytes: int
+    benchmarked: int
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,11 @@ def measure(
     program: Program, way: Way, *, train: bool = False, limit_s: float | None = None
 ) -> tuple[Measured, dict[str, Any]] | None:
     """What it measured, and Diode's statistics; None where compiling took over `limit_s`."""
+    from torch._dynamo.utils import counters
     from torch._inductor.utils import fresh_cache
 
     torch._dynamo.reset()
+    counters.clear()
     function, args = program()
     with way.installed(), fresh_cache(), contextlib.nullcontext() if train else torch.no_grad():
         compiled = torch.compile(function, options=way.options or None)
@@ -103,7 +110,41 @@ def measure(
         torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         peak = torch.cuda.max_memory_allocated() - before
-        return Measured(seconds, run_us(run, graph=not train), peak), diode_engine.get_stats()
+        benchmarked = counters["inductor"]["select_algorithm_autotune"]
+        us = run_us(run, graph=not train)
+        return Measured(seconds, us, peak, benchmarked), diode_engine.get_stats()
+
+
+def warm_up(ways: Iterable[Way]) -> None:
+    """A small compile each way that is not counted: imports, and the compile workers' start."""
+
+    def small() -> tuple[Any, tuple[torch.Tensor, ...]]:
+        a, b = (torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in "ab")
+        return (lambda a, b: torch.relu(torch.mm(a, b))), (a, b)
+
+    for way in ways:
+        measure(small, way)
+
+
+@contextlib.contextmanager
+def always(summary: Callable[[], None]) -> Iterator[None]:
+    """Prints the summary at the end, and where the process is told to end before."""
+
+    def told(*_: Any) -> None:
+        raise SystemExit(1)  # not an Exception, since autotuning passes over those
+
+    signal.signal(signal.SIGTERM, told)
+    try:
+        yield
+    finally:
+        summary()
+
+
+def leave() -> None:
+    """Ends the process now: compiles that were cut off would be waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextlib.contextmanager
@@ -125,16 +166,28 @@ def _alarm(seconds: float | None) -> Iterator[None]:
 
 
 def run_us(run: Callable[[], Any], *, graph: bool = True, repeats: int = 30) -> float:
-    """Median microseconds of a run."""
+    """Median microseconds of a run. A captured graph holds as many as take GRAPH_US, since an
+    event is some tenths of a microsecond off; what a run reads may then be in the cache."""
     for _ in range(3):
         run()
     torch.cuda.synchronize()
-    once = run
-    if graph:
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
+    if not graph:
+        return _median_us(run, repeats)
+    alone = _captured(run, 1)
+    count = math.ceil(GRAPH_US / max(1.0, _median_us(alone, 3)))
+    return _median_us(_captured(run, count) if count > 1 else alone, repeats) / count
+
+
+def _captured(run: Callable[[], Any], count: int) -> Callable[[], None]:
+    """Replays so many runs."""
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        for _ in range(count):
             run()
-        once = captured.replay
+    return captured.replay
+
+
+def _median_us(once: Callable[[], Any], repeats: int) -> float:
     times = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in "be")

@@ -1,11 +1,12 @@
 """Compile and step time of models with random weights, each way that torch.compile can go.
 
-    python benchmarks/models.py [--json FILE] [--seconds N] [--layers N] [MODEL …]
+    python benchmarks/models.py [--json FILE] [--seconds N] [--layers N] [--written] [MODEL …]
 
-The models are written out here, in plain torch and in the shapes of the published ones, so that
-nothing has to be installed: a Llama-3-8B decoder block at prefill and at decode, BERT-base,
-ViT-B/16, a GPT-2 training step, a mixture-of-experts block, an MLP of odd sizes. Of BERT, ViT
-and GPT-2 there are --layers layers (2: the others would compile the same kernels again).
+A Llama-3-8B decoder block at prefill and at decode, BERT-base, ViT-B/16, a GPT-2 training step, a
+mixture-of-experts block, an MLP of odd sizes. The first five are those of transformers and timm
+where both are installed (`library_models.py`); without them, or with --written, they are the ones
+written out here, in plain torch and in the same shapes. Of BERT, ViT and GPT-2 there are --layers
+layers (2: the others would compile the same kernels again).
 Ratios at the end: step time against DEFAULT max-autotune and against plain torch.compile,
 compile time and peak memory against DEFAULT.
 """
@@ -13,6 +14,7 @@ compile time and peak memory against DEFAULT.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -162,7 +164,10 @@ def inputs(*shape: int) -> Callable[[], torch.Tensor]:
     return lambda: torch.randn(*shape, dtype=torch.bfloat16)
 
 
-def models(layers: int) -> dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]]:
+Recipe = tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]
+
+
+def models(layers: int) -> dict[str, Recipe]:
     """By name what makes the module and its input, on the device that is the default."""
     return {
         "llama prefill": (lambda: LlamaBlock(4096, 32, 8, 14336, 0, 1), inputs(1, 2048, 4096)),
@@ -175,6 +180,14 @@ def models(layers: int) -> dict[str, tuple[Callable[[], nn.Module], Callable[[],
         "experts": (Experts, inputs(4096, 1024)),
         "odd mlp": (OddMlp, inputs(333, 1000)),
     }  # fmt: skip
+
+
+def of_libraries(known: dict[str, Recipe], layers: int) -> dict[str, Recipe]:
+    """With the libraries' modules in place of those that are written out here."""
+    import library_models
+
+    theirs = library_models.models(layers)
+    return {name: (theirs.get(name, make), given) for name, (make, given) in known.items()}
 
 
 def program(
@@ -194,20 +207,29 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=2400)
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--written", action="store_true", help="no library's models")
     parser.add_argument("models", nargs="*", metavar="MODEL")
     args = parser.parse_args()
     known = models(args.layers)
     if unknown := set(args.models) - set(known):
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
     measuring.need_gpu()
+    if not args.written and all(map(importlib.util.find_spec, ("transformers", "timm"))):
+        known = of_libraries(known, args.layers)
+        print("Llama, BERT, ViT and GPT-2 are those of transformers and timm.", flush=True)
     results = measuring.Results(args.json, args.seconds)
     done: list[dict[str, Measured]] = []
-    for name in args.models or known:
-        if results.late:
-            break
-        train = "training" in name
-        net = program(*known[name], train=train)
-        done.append(measuring.measure_ways(name, net, WAYS, results, train=train))
+    measuring.warm_up(WAYS.values())
+    with measuring.always(lambda: summary(done)):
+        for name in args.models or known:
+            if results.late:
+                break
+            train = "training" in name
+            net = program(*known[name], train=train)
+            done.append(measuring.measure_ways(name, net, WAYS, results, train=train))
+
+
+def summary(done: list[dict[str, Measured]]) -> None:
     for way in WAYS:
         both = [d for d in done if {way, "DEFAULT", "default"} <= set(d)]
         step = [d[way].run_us / d["DEFAULT"].run_us for d in both]
@@ -217,7 +239,7 @@ def main() -> None:
         print(
             f"{way:12s} step / DEFAULT {geomean(step):.3f}  step / default worst "
             f"{max(plain, default=float('nan')):.3f}  DEFAULT / compile {geomean(compiling):.2f}  "
-            f"peak / DEFAULT {geomean([m for m in memory if m > 0]):.2f}"
+            f"peak / DEFAULT {geomean([m for m in memory if m > 0]):.2f}  of {len(both)} models"
         )
 
 

@@ -1,11 +1,14 @@
 """PyTorch's own tests of autotuning, with Diode installed and without: which pass.
 
-    python benchmarks/pytorch_tests.py FILE … [--json FILE] [--seconds N]
+    python benchmarks/pytorch_tests.py FILE … [-k EXPRESSION] [--workers N] [--seconds N]
+        [--json FILE]
 
 The files are test/inductor/test_max_autotune.py and test_select_algorithm.py of the installed
-torch's release (git tag v<version>), which are not part of Diode. Each is run by pytest, in a
-process of its own without Diode and then with it (`-p diode_engine`); a run that reaches the time
-limit counts as far as it came. Exits with 1 where a test passes only without Diode.
+torch's release (git tag v<version>), which are not part of Diode. Each is run by pytest twice at a
+time, in processes and caches of their own, without Diode and with it (`-p diode_engine`), by
+`--workers` each (with pytest-xdist; 1: without). A run that reaches the time limit counts as far as
+it came, and what only one of them reached is not compared. Exits with 1 where a test passes only
+without Diode.
 """
 
 from __future__ import annotations
@@ -14,46 +17,77 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-_LINE = re.compile(r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
+_HOW = "(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
+_ALONE = re.compile(rf"^(?P<test>\S+::\S+) (?P<how>{_HOW})\b")
+_SHARED = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?(?P<how>{_HOW}) (?P<test>\S+::\S+)")
+_WHY = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+::\S+) - (?P<why>.*)")
 
 
-def outcomes(file: Path, *, diode: bool, seconds: float) -> dict[str, str]:
-    """By test how it ended, as far as they came in that time."""
-    plugin = ["-p", "diode_engine"] if diode else []
-    command = [sys.executable, "-u", "-m", "pytest", "-v", "--tb=no", "-p", "no:cacheprovider",
-               *plugin, str(file)]  # fmt: skip
-    environment = {**os.environ, "DIODE_DISABLE": "0" if diode else "1", "COLUMNS": "500"}
+def outcomes(
+    file: Path, *, diode: bool, select: str, workers: int, seconds: float
+) -> tuple[dict[str, str], dict[str, str]]:
+    """By test how it ended, as far as they came in that time; and why, of those that failed in
+    a run that came to its end."""
+    command = [
+        sys.executable, "-u", "-m", "pytest", "-v", "--tb=no", "-rfE", "-p", "no:cacheprovider",
+        "-c", os.devnull, "--rootdir", str(file.parent), "-k", select,
+        *(["-n", str(workers)] if workers > 1 else []),
+        *(["-p", "diode_engine"] if diode else []), str(file),
+    ]  # fmt: skip
     found: dict[str, str] = {}
-    with subprocess.Popen(
-        command, cwd=file.parent, env=environment, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
-        timer = threading.Timer(seconds, process.kill)
-        timer.start()
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if match := _LINE.match(line):
-                    found[match[1].partition("::")[2]] = match[2]
-        finally:
-            timer.cancel()
-            process.kill()
-    return found
+    why: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as caches:
+        environment = {
+            **os.environ, "DIODE_DISABLE": "0" if diode else "1", "COLUMNS": "500",
+            "TORCHINDUCTOR_CACHE_DIR": caches, "TRITON_CACHE_DIR": f"{caches}/triton",
+        }  # fmt: skip
+        with subprocess.Popen(
+            command, cwd=file.parent, env=environment, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        ) as process:  # fmt: skip
+            timer = threading.Timer(seconds, _end, [process])
+            timer.start()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if match := _ALONE.match(line) or _SHARED.match(line):
+                        found[_name(match["test"])] = match["how"]
+                    elif match := _WHY.match(line):
+                        why[_name(match["test"])] = match["why"][:200]
+            finally:
+                timer.cancel()
+                _end(process)
+    return found, why
+
+
+def _name(test: str) -> str:
+    return test.partition("::")[2]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its workers as well
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("-k", dest="select", default="", help="these tests only, as for pytest")
+    parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--seconds", type=float, default=3600, help="of each run")
+    parser.add_argument("--seconds", type=float, default=3600, help="of each file")
     args = parser.parse_args()
     if not args.files:
         print("Name PyTorch's test files; see --help.", file=sys.stderr)
@@ -62,19 +96,34 @@ def main() -> None:
     lost_any = False
     for file in args.files:
         start = time.monotonic()
-        without = outcomes(file.resolve(), diode=False, seconds=args.seconds)
-        with_diode = outcomes(file.resolve(), diode=True, seconds=args.seconds)
-        passed = {test for test, how in without.items() if how == "PASSED"}
-        lost = sorted(t for t in passed if with_diode.get(t, "not reached") != "PASSED")
-        gained = sum(how == "PASSED" for t, how in with_diode.items() if t not in passed)
+
+        def run(diode: bool, file: Path = file) -> tuple[dict[str, str], dict[str, str]]:
+            return outcomes(
+                file.resolve(), diode=diode, select=args.select, workers=args.workers,
+                seconds=args.seconds,
+            )  # fmt: skip
+
+        with ThreadPoolExecutor() as pool:
+            (without, _), (ours, why) = pool.map(run, (False, True))
+        both = without.keys() & ours.keys()
+        passed = {test for test in both if without[test] == "PASSED"}
+        lost = sorted(test for test in passed if ours[test] != "PASSED")
+        gained = sorted(t for t in both if ours[t] == "PASSED" and t not in passed)
         lost_any |= bool(lost)
-        ours = sum(how == "PASSED" for how in with_diode.values())
-        print(f"{file.name}: {len(passed)} of {len(without)} pass without Diode, {ours} of "
-              f"{len(with_diode)} with it ({time.monotonic() - start:.0f} s)")  # fmt: skip
+        skipped = sum(without[test] == "SKIPPED" for test in both)
+        print(
+            f"{file.name}: of {len(both)} tests that both reached ({len(without)} without Diode, "
+            f"{len(ours)} with it) {len(passed)} pass without, "
+            f"{len(passed) - len(lost) + len(gained)} with; {skipped} skipped "
+            f"({time.monotonic() - start:.0f} s)"
+        )
         for test in lost:
-            print(f"  only without Diode: {test} ({with_diode.get(test, 'not reached')})")
-        document[file.name] = {"without": without, "with": with_diode, "lost": lost,
-                               "gained": gained}  # fmt: skip
+            print(f"  only without Diode: {test} ({ours[test]}) {why.get(test, '')}")
+        for test in gained:
+            print(f"  only with Diode: {test}")
+        sys.stdout.flush()
+        document[file.name] = {"without": without, "with": ours, "lost": lost, "gained": gained,
+                               "why": why}  # fmt: skip
         if args.json is not None:
             args.json.write_text(json.dumps(document, indent=1))
     sys.exit(int(lost_any))
