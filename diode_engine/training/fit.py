@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.errors import TrainingError
@@ -44,7 +46,8 @@ Report = Callable[[str, Progress], None]  # is told the member that is being fit
 @dataclass(frozen=True)
 class Settings:
     """How each kind of member is fitted; the seeds in here are set by the training's. A
-    distilled network's lessons are on `lessons` problems."""
+    distilled network's lessons are on `lessons` problems, and of each problem `rows` timings are
+    learned at most."""
 
     trees: TreesSettings = field(default_factory=TreesSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
@@ -54,6 +57,7 @@ class Settings:
         )
     )
     lessons: int = 2500
+    rows: int = 240
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
@@ -112,6 +116,26 @@ def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, T
     return fitted, watched
 
 
+def thinned(table: TimingTable, most: int, *, seed: int = 0) -> TimingTable:
+    """At most `most` of the rows of each problem, which must have succeeded: the fastest third
+    of so many, and of the others drawn ones. A problem with thousands of timings says little
+    more than one with hundreds, and would weigh as much as ten of them."""
+    drawn = np.random.default_rng(seed).random(len(table))
+    fastest = _rank(table.problem, table.time_us) < most // 3
+    order = np.where(fastest, -1.0, drawn)
+    return table.take(_rank(table.problem, order) < most)
+
+
+def _rank(group: npt.NDArray[Any], key: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """[n] each row's place, from 0, among its group's rows by this key."""
+    order = np.lexsort((key, group))
+    sorted_groups = group[order]
+    first = np.searchsorted(sorted_groups, sorted_groups, side="left")
+    rank = np.empty(len(group), np.intp)
+    rank[order] = np.arange(len(group)) - first
+    return rank
+
+
 def fit(
     table: TimingTable,
     family: str,
@@ -131,10 +155,11 @@ def fit(
     if family not in FAMILIES:
         raise TrainingError(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
     fitted, watched = fitted_and_watched(table, seed=seed)
+    settings = settings or Settings()
+    fitted, watched = (thinned(part, settings.rows, seed=seed) for part in (fitted, watched))
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
     train, held_out = Examples.of(fitted, hardware), Examples.of(watched, hardware)
-    settings = settings or Settings()
     data = dataset_key(table) if checkpoints is not None else ""
     members: list[TimingModel] = []
     for place, member in enumerate(FAMILIES[family]):

@@ -25,7 +25,13 @@ from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.table import FAILURES, TimingTable
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import FAMILIES, Settings, learnable, one_environment
+from diode_engine.training.fit import (
+    FAMILIES,
+    Settings,
+    learnable,
+    one_environment,
+    thinned,
+)
 from diode_engine.training.run import Request, train_from_store
 from diode_engine.training.splits import split
 from diode_engine.training.train import train
@@ -303,3 +309,18 @@ def test_a_training_that_was_cut_short_goes_on_where_it_was(
     run = store.runs()[-1]
     assert store.curves(run.id)["network-0, fold 2 of 3/objective"][0].tolist() == [1, 2, 3]
     assert not store.path.with_name(f"{store.path.name}-checkpoints").exists()
+
+
+def test_a_problem_with_many_timings_teaches_with_its_fastest_and_some_others(
+    timings: TimingTable,
+) -> None:
+    ok = learnable(timings)
+    few = thinned(ok, 3, seed=1)
+    counts = np.bincount(few.problem, minlength=len(few.problems))
+    assert np.array_equal(counts, np.minimum(np.bincount(ok.problem, minlength=len(counts)), 3))
+    for problem in np.unique(ok.problem):
+        assert ok.time_us[ok.problem == problem].min() in few.time_us[few.problem == problem]
+    others = thinned(ok, 3, seed=2)
+    assert not np.array_equal(few.time_us, others.time_us)
+    assert np.array_equal(few.time_us, thinned(ok, 3, seed=1).time_us)
+    assert len(thinned(ok, 100)) == len(ok)
