@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -120,6 +121,7 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
+        start = time.perf_counter()
         stock = functools.partial(
             super()._finalize_template_configs,
             kernel_inputs=kernel_inputs,
@@ -127,7 +129,8 @@ class DiodeInductorChoices(InductorChoices):
             op_name=op_name,
             kwarg_overrides=kwarg_overrides,
         )
-        if not self._diode.asked(op_name, kernel_inputs, templates):
+        diode = self._diode
+        if not diode.asked(op_name, kernel_inputs, templates):
             return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
@@ -135,15 +138,18 @@ class DiodeInductorChoices(InductorChoices):
             with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
                 return stock(template_choices) if uid is None else list(template_choices[uid])
 
-        chosen = self._diode.choose(
-            op_name,
-            kernel_inputs,
-            templates,
-            kwarg_overrides,
-            template_choices,
-            offered,
-            rebuild=type(self) is DiodeInductorChoices and _is_stock(),
-        )
+        try:
+            chosen = diode.choose(
+                op_name,
+                kernel_inputs,
+                templates,
+                kwarg_overrides,
+                template_choices,
+                offered,
+                rebuild=type(self) is DiodeInductorChoices and _is_stock(),
+            )
+        finally:
+            diode.stats.called(time.perf_counter() - start)
         if chosen is not None:
             add_final_choice()
             return chosen

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from inspect import getgeneratorlocals, isgenerator
+from inspect import isgenerator
 from typing import Any, Protocol
 
 import numpy as np
-import sympy
 import torch
 import triton
 from torch._inductor import choices as inductor_choices
@@ -22,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from diode_engine.encoding import CandidateTable
 from diode_engine.hardware import Hardware, detect
 from diode_engine.inductor import fusion
-from diode_engine.inductor.candidates import problem_of, tf32_allowed
+from diode_engine.inductor.candidates import problem_of
 from diode_engine.inductor.decision import (
     ANNOTATION,
     Decision,
@@ -33,6 +31,7 @@ from diode_engine.inductor.decision import (
     fuses,
     known,
 )
+from diode_engine.inductor.memory import key_of
 from diode_engine.inductor.options import Options
 from diode_engine.inductor.space import Space, Spaces, Unlike, listed
 from diode_engine.inductor.stats import Fallback, Stats
@@ -43,8 +42,12 @@ from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
 
-_OPTIONS = "_diode_options"  # an attribute of Inductor's graph
+_OF_GRAPH = "_diode"  # an attribute of Inductor's graph
 _OPS = frozenset(str(op) for op in Op)
+
+
+_Remembered = tuple[Decision, list[Prediction]]
+_OfGraph = tuple["Chooser", Options, dict[Any, _Remembered]]
 
 
 class Predictor(Protocol):
@@ -101,8 +104,8 @@ class Chooser:
             f"triton {triton.__version__}"
         )
         self.least_us: dict[Problem, float] = {}  # what padding has asked
-        self._memory: dict[Any, Decision] = {}
-        self._spaces = Spaces()
+        self._memory: dict[Options, dict[Any, _Remembered]] = {}
+        self.spaces = Spaces()
 
     def asked(self, op_name: str, kernel_inputs: Any, templates: Sequence[Any]) -> bool:
         """Whether this is a GEMM of Diode's for which there is more than ATen to choose."""
@@ -132,8 +135,6 @@ class Chooser:
         with None all of them. Where `rebuild` allows it, choices are made anew from what is
         remembered instead.
         """
-        start = time.perf_counter()
-        self.stats.count(total_calls=1)
         try:
             return self._choose(
                 op_name, kernel_inputs, templates, overrides, offers, offered, rebuild
@@ -145,8 +146,6 @@ class Chooser:
                 raise
             log.debug("The choice of a kernel failed.", exc_info=True)
             self.fall_back(Fallback.ERROR, f"the choice failed, {type(error).__name__}: {error}")
-        finally:
-            self.stats.spent(time.perf_counter() - start)
         return None
 
     def fall_back(self, reason: Fallback, why: str) -> None:
@@ -173,73 +172,76 @@ class Chooser:
         offered: Callable[[str | None], Iterable[Any]],
         rebuild: bool,
     ) -> list[Any]:
-        options = _options()
-        shapes = tuple(map(tuple, kernel_inputs.shapes_symbolic()))
-        strides = tuple(map(tuple, kernel_inputs.strides_symbolic()))
-        sizes = [x for each in shapes + strides for x in each]
-        static = all(type(x) is int or isinstance(x, sympy.Integer) for x in sizes)
-        if not static and free_unbacked_symbols(sizes):
-            raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
         device = kernel_inputs.device()
-        if detect(device.index) != self.hardware:
+        here = detect(device.index)
+        if here is not self.hardware and here != self.hardware:
             raise Stock(
                 Fallback.OTHER_DEVICE,
                 f"the model was loaded for {self.hardware.name}, this is for {device}",
             )
+        options, memory = self._of_graph()
         epilogue = fusion.current_epilogue() if options.fusion else None
-        uids = tuple(template.uid for template in templates)
-        changes = repr(overrides) if overrides else ""
-        # What a kernel is given follows from these alone only while sizes are static.
-        dtypes = tuple(kernel_inputs.dtypes())
-        key = (
-            op_name, shapes, strides, dtypes, kernel_inputs.out_dtype(),
-            torch.float32 in dtypes and tf32_allowed(), uids, changes, options, epilogue,
-        )  # fmt: skip
-        remembered = self._memory.get(key) if static and rebuild and options.cache else None
+        uids = tuple(offers)
+        key = key_of(op_name, kernel_inputs, uids, overrides, epilogue) if rebuild else None
+        remembered = memory.get(key) if key is not None and options.cache else None
         choices: Sequence[Any] = ()
         if remembered is not None:
-            decision = remembered
-            self.stats.count(cache_hits=1)
+            decision, predictions = remembered
+            self.stats.count("cache_hits")
         else:
+            sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
+            if key is None and free_unbacked_symbols([x for each in sizes for x in each]):
+                raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
             problem = problem_of(kernel_inputs, op_name)
             if problem is None:
                 raise Stock(
                     Fallback.UNSUPPORTED,
-                    f"{op_name} of {kernel_inputs.dtypes()} with sizes {shapes} is no problem "
-                    "that Diode knows",
+                    f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
+                    "problem that Diode knows",
                 )
             saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
             decide = partial(self._decide, problem, saved, options)
             if rebuild:
                 find = partial(
-                    self._spaces.find, op_name, kernel_inputs, uids,
+                    self.spaces.find, op_name, kernel_inputs, uids,
                     (problem.M, problem.N, problem.K), cache(offered),
                 )  # fmt: skip
                 try:
-                    decision = decide(find(whole=bool(changes)))
+                    decision = decide(find(whole=bool(overrides)))
                 except Unlike as unlike:
                     log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
                     decision = decide(find(whole=True))
             else:
                 choices = list(offered(None))
                 decision = decide(listed(choices))
+            predictions = [Prediction(pick, decision, self, False) for pick in decision.picks]
             # TMA kernels depend on config options as well
-            if static and rebuild and not any("tma" in pick.uid for pick in decision.picks):
-                self._memory[key] = decision
+            if key is not None and not any("tma" in pick.uid for pick in decision.picks):
+                again = [Prediction(pick, decision, self, True) for pick in decision.picks]
+                memory[key] = decision, again
         if choices:
             by_params = {id(choice.params): choice for choice in choices}
             chosen = [by_params[id(pick.params)] for pick in decision.picks]
         else:
-            found = {template.uid: template for template in templates}
+            found = dict(zip(uids, templates, strict=True))
             chosen = [
                 _rebuilt(pick, found[pick.uid], kernel_inputs, op_name, offers.get(pick.uid))
                 for pick in decision.picks
             ]
-        for choice, pick in zip(chosen, decision.picks, strict=True):
-            choice.annotations[ANNOTATION] = Prediction(
-                pick, decision, self, remembered is not None
-            )
+        for choice, prediction in zip(chosen, predictions, strict=True):
+            choice.annotations[ANNOTATION] = prediction
         return chosen
+
+    def _of_graph(self) -> tuple[Options, dict[Any, _Remembered]]:
+        """The options of the graph that is being lowered, read once (a read takes a microsecond),
+        and what is remembered of choices under them."""
+        graph: Any = V.graph
+        known: _OfGraph | None = getattr(graph, _OF_GRAPH, None)
+        if known is None or known[0] is not self:
+            options = Options.current()
+            known = self, options, self._memory.setdefault(options, {})
+            setattr(graph, _OF_GRAPH, known)
+        return known[1:]
 
     def _decide(
         self, problem: Problem, saved_us: float, options: Options, space: Space
@@ -285,7 +287,8 @@ class Chooser:
         table = CandidateTable.of(candidates)
         fit = fits(problem, table, self.hardware)
         places = np.flatnonzero(fit)
-        self.stats.count(configs_considered=len(table), configs_filtered=len(table) - len(places))
+        self.stats.count("configs_considered", len(table))
+        self.stats.count("configs_filtered", len(table) - len(places))
         asked = table.take(fit)
         if not len(asked):
             return Ranking(places, np.full(len(candidates), np.nan), None)
@@ -301,32 +304,22 @@ class Chooser:
         return Ranking(order[known(us[order])], us, ranking.reaches)
 
 
-def _options() -> Options:
-    """Those of the graph that is being lowered, read once: a read takes a microsecond."""
-    graph = V.graph
-    options: Options | None = getattr(graph, _OPTIONS, None)
-    if options is None:
-        options = Options.current()
-        setattr(graph, _OPTIONS, options)
-    return options
-
-
 def _rebuilt(pick: Pick, template: Any, kernel_inputs: Any, op_name: str, offer: Any) -> Any:
     """What the generator `offer` of InductorChoices.get_ktc would yield for the pick, without
     all the others. What it was made with took Inductor most of the time, and is taken over."""
-    given = getgeneratorlocals(offer) if isgenerator(offer) else {}
-    if not {"extra_kwargs", "layout", "inputs"} <= given.keys():
+    given = offer.gi_frame.f_locals if isgenerator(offer) and offer.gi_frame else {}
+    try:
+        made_with = given["extra_kwargs"], given["layout"], given["inputs"]
+    except KeyError:
         heuristic = inductor_choices.get_template_heuristic(  # type: ignore[attr-defined]
             template.uid, kernel_inputs.device_type, op_name
         )
-        given = {
-            "extra_kwargs": heuristic.get_extra_kwargs(kernel_inputs, op_name),
-            "layout": kernel_inputs.output_layout(),
-            "inputs": heuristic.adjust_kernel_inputs(kernel_inputs, op_name),
-        }
-    return KernelTemplateChoice(
-        template, pick.params, given["extra_kwargs"], given["layout"], given["inputs"]
-    )
+        made_with = (
+            heuristic.get_extra_kwargs(kernel_inputs, op_name),
+            kernel_inputs.output_layout(),
+            heuristic.adjust_kernel_inputs(kernel_inputs, op_name),
+        )
+    return KernelTemplateChoice(template, pick.params, *made_with)
 
 
 def current() -> Chooser | None:

@@ -103,11 +103,11 @@ def final_choice(choices: list[Any]) -> list[Any]:
     # An op that has asked several times is judged by the time that it offered most.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     cost = np.array([p.pick.cost_us for p in seen])
-    order = best(cost, decision.keep, decision.threshold)
+    order = best(cost, decision.keep, decision.threshold) if len(seen) > 1 else [0]
     if decision.saved_us:
         alone = cost - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
         swayed = decision.swayed or alone.argmin() != order[0]
-        chooser.stats.count(fusion_decided=int(swayed))
+        chooser.stats.count("fusion_decided", int(swayed))
     chooser.stats.selected(
         Selection(
             decision.problem,

@@ -144,14 +144,27 @@ def offered(
     """Every candidate of the space with its KernelTemplateChoice, as Inductor's lowering of
     the op offers them. Call it inside `graph_for`."""
     collector = _Collector()
+    ask(collector, op, operands, space=space, persistent_tma=persistent_tma)
+    return {candidate_of(choice): choice for choice in collector.offered}
+
+
+def ask(
+    choices: InductorChoices,
+    op: Op,
+    operands: Sequence[ir.TensorBox],
+    *,
+    space: str = "EXHAUSTIVE",
+    persistent_tma: bool,
+) -> None:
+    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none.
+    Call it inside `graph_for`."""
     lower = lowerings[getattr(torch.ops.aten, str(op)).default]
     with (
         config.patch(search_space(space, persistent_tma=persistent_tma)),
-        V.set_choices_handler(collector),
+        V.set_choices_handler(choices),
         contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
     ):
         lower(*operands)
-    return {candidate_of(choice): choice for choice in collector.offered}
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ torch 2.11 does not fill in.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,6 @@ import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.lookup_table.choices import LookupTableChoices
-from torch._inductor.lowering import lowerings
-from torch._inductor.select_algorithm import NoValidChoicesError
-from torch._inductor.virtualized import V
 
 from diode_engine.hardware import detect
 from diode_engine.inductor import kernels
@@ -77,14 +73,8 @@ def lookup_entries(
     """
     recorder = _Recorder()
     tma = bool(config.triton.enable_persistent_tma_matmul)
-    lower = lowerings[getattr(torch.ops.aten, str(problem.op)).default]
-    with (
-        kernels.graph_for(problem, torch.device("cuda", 0)) as operands,
-        config.patch(kernels.search_space("EXHAUSTIVE", persistent_tma=tma)),
-        V.set_choices_handler(recorder),
-        contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
-    ):
-        lower(*operands)
+    with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
+        kernels.ask(recorder, problem.op, operands, persistent_tma=tma)
     table: dict[str, list[Entry]] = {}
     for asked in recorder.asked:
         best = _best(problem, asked.offered, predictor, top)

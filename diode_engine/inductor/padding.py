@@ -21,11 +21,14 @@ from typing import Any
 
 import torch
 from torch._inductor import config
+from torch._inductor.choices import InductorChoices
 
+from diode_engine.encoding import CandidateTable
 from diode_engine.inductor import kernels
 from diode_engine.inductor.candidates import problem_from
 from diode_engine.inductor.chooser import Chooser, current
 from diode_engine.inductor.fusion import LAUNCH_US
+from diode_engine.inductor.space import Spaces
 from diode_engine.inductor.stats import Fallback
 from diode_engine.problem import Problem
 
@@ -80,7 +83,7 @@ def _answer(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None
         answer = None
     if answer is None:
         return None if tuning else False  # fast_autotune benchmarks nothing
-    chooser.stats.count(padding_decided=1)
+    chooser.stats.count("padding_decided")
     return answer
 
 
@@ -134,10 +137,35 @@ def _least_us(chooser: Chooser, problem: Problem, device: torch.device) -> float
     known = chooser.least_us.get(problem)
     if known is None:
         tma = bool(config.triton.enable_persistent_tma_matmul)
+        asked = _Asked(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
-            offered = kernels.offered(problem.op, operands, persistent_tma=tma)
-        known = chooser.least_us[problem] = chooser.best_us(problem, tuple(offered))
+            kernels.ask(asked, problem.op, operands, persistent_tma=tma)
+        offered = CandidateTable.joined(asked.tables)
+        known = chooser.least_us[problem] = chooser.best_us(problem, offered)
     return known
+
+
+class _Asked(InductorChoices):
+    """Notes what is offered, and chooses nothing."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        self.tables: list[CandidateTable] = []
+        self._spaces = spaces
+
+    def _finalize_template_configs(
+        self,
+        template_choices: dict[str, Any],
+        kernel_inputs: Any,
+        templates: Any,
+        op_name: str,
+        kwarg_overrides: Any = None,
+    ) -> list[Any]:
+        space = self._spaces.find(
+            op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
+            template_choices.__getitem__, whole=False,
+        )  # fmt: skip
+        self.tables.append(space.candidates)
+        return []
 
 
 def _hint(size: Any) -> Any:

@@ -63,12 +63,14 @@ class Stats:
         self._seconds = 0.0
         self._confidence = 0.0  # the sum over those that are known
 
-    def count(self, **amounts: int) -> None:
+    def count(self, name: str, amount: int = 1) -> None:
         with self._lock:
-            self._counts.update(amounts)
+            self._counts[name] += amount
 
-    def spent(self, seconds: float) -> None:
+    def called(self, seconds: float) -> None:
+        """Counts a call of the hook for one of Diode's ops, that took so long."""
         with self._lock:
+            self._counts["total_calls"] += 1
             self._seconds += seconds
             for profile in _profiles:
                 profile.seconds += seconds

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.lowering import lowerings
-from torch._inductor.select_algorithm import NoValidChoicesError
 from torch._inductor.template_heuristics import triton as heuristics
 from torch._inductor.template_heuristics.registry import get_template_heuristic
-from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine.collect.sources import mixed
@@ -61,14 +57,8 @@ class Comparing(InductorChoices):
 
 
 def _asked(choices: InductorChoices, problem: Problem, *, tma: bool = False) -> None:
-    lower = lowerings[getattr(torch.ops.aten, str(problem.op)).default]
-    with (
-        kernels.graph_for(problem, torch.device("cuda:0")) as operands,
-        config.patch(kernels.search_space("EXHAUSTIVE", persistent_tma=tma)),
-        V.set_choices_handler(choices),
-        contextlib.suppress(NoValidChoicesError),
-    ):
-        lower(*operands)
+    with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
+        kernels.ask(choices, problem.op, operands, persistent_tma=tma)
 
 
 @pytest.mark.parametrize("tma", [False, True], ids=["", "tma"])

@@ -1,0 +1,36 @@
+"""What a choice follows from, told in a few microseconds: most GEMMs of a model were met before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from diode_engine.inductor.candidates import tf32_allowed
+from diode_engine.inductor.fusion import Epilogue
+
+
+def key_of(
+    op_name: str,
+    kernel_inputs: Any,
+    uids: tuple[str, ...],
+    overrides: dict[str, dict[str, Any]] | None,
+    epilogue: Epilogue | None,
+) -> Hashable | None:
+    """What all that Inductor gives a kernel follows from, besides the options; None where a size
+    or a stride is dynamic, of which a kernel may be told more than its hint."""
+    out_dtype = kernel_inputs.out_dtype()
+    key = [op_name, uids, repr(overrides) if overrides else "", epilogue, out_dtype]
+    try:
+        for node in kernel_inputs.nodes():
+            dtype = node.get_dtype()
+            key.append(dtype)
+            if dtype is torch.float32:
+                key.append(tf32_allowed())
+            # sympy's integers are hashed in Python, theirs not
+            key += [x if type(x) is int else x.p for x in node.get_size()]
+            key += [x if type(x) is int else x.p for x in node.get_stride()]
+    except AttributeError:  # an expression
+        return None
+    return tuple(key)
