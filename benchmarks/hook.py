@@ -3,19 +3,25 @@
     python benchmarks/hook.py [MODEL]
 
 Milliseconds in the hook by the model that is taken for an H200, or the one named: of the first
-problem of a kind of space (see diode_engine/inductor/space.py), of another new problem, and of
-one that was met before, in another graph or in the same one. The reference in the same run is what
-stock max-autotune's DEFAULT space costs to render, which Diode saves.
+problem of the process, the first of another op, element type or size class (whose space is made
+then, see diode_engine/inductor/space.py), of another new problem, and of one that was met before:
+in another graph, in the same one, and asked for again and again, when all it needs is in the
+processor's caches. The reference in the same run is what stock max-autotune's DEFAULT space costs
+to render, which Diode saves.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import sys
 import tempfile
 import time
+import timeit
+from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="diode-benchmark-")
 
@@ -26,24 +32,57 @@ from torch._inductor.choices import InductorChoices
 import diode_engine
 from diode_engine.hardware import H200
 from diode_engine.inductor import without_gpu
+from diode_engine.inductor.choices import DiodeInductorChoices
 
 SIZES = [(128 * m, 128 * n, 256 * k) for m in (3, 5, 9) for n in (3, 7, 11) for k in (1, 3, 5)]
 
 
-def gemm(m: int, n: int, k: int) -> Any:
+def gemm(m: int, n: int, k: int, op: str = "mm", dtype: torch.dtype = torch.bfloat16) -> Any:
     def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+        return torch.empty(shape, dtype=dtype, device="cuda")
 
-    return lambda: (torch.mm, (empty(m, k), empty(k, n)))
+    def build() -> Any:
+        batch = (4,) if op == "bmm" else ()
+        a, b = empty(*batch, m, k), empty(*batch, k, n)
+        return getattr(torch, op), (empty(n), a, b) if op == "addmm" else (a, b)
+
+    return build
 
 
-def hook_ms(sizes: list[tuple[int, int, int]]) -> list[float]:
+# Each the first of its kind: in this order none has a space or a decision of those before.
+FIRSTS = {
+    "the first problem of the process": gemm(640, 640, 512),
+    "the first of another op (addmm)": gemm(640, 640, 512, "addmm"),
+    "the first of another op (bmm)": gemm(640, 640, 512, "bmm"),
+    "the first of another type (float16)": gemm(768, 640, 512, dtype=torch.float16),
+    "the first of another size class (M=64)": gemm(64, 640, 512),
+}
+
+
+def hook_ms(builds: Iterable[Any]) -> list[float]:
     out = []
-    for size in sizes:
+    for build in builds:
         with diode_engine.profile_predictions() as profile:
-            without_gpu.lower(gemm(*size))
+            without_gpu.lower(build)
         out.append(1e3 * profile.seconds)
     return out
+
+
+def once_more_ms() -> float:
+    """The hook called again and again on one product."""
+    hook = DiodeInductorChoices._finalize_template_configs
+    took: list[float] = []
+
+    def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not took:
+            ask = functools.partial(hook, self, *args, **kwargs)
+            ask()
+            took.extend(timeit.repeat(ask, number=1000, repeat=5))
+        return hook(self, *args, **kwargs)
+
+    with mock.patch.object(DiodeInductorChoices, "_finalize_template_configs", timed):
+        without_gpu.lower(gemm(*SIZES[0]))
+    return statistics.median(took)  # seconds of a thousand
 
 
 def repeated_ms() -> float:
@@ -79,11 +118,10 @@ def stock_ms() -> float:
         finally:
             took.append(1e3 * (time.perf_counter() - start))
 
-    InductorChoices.get_template_configs = timed  # type: ignore[method-assign]
     diode_engine.uninstall_diode_choices()
-    for size in SIZES[:9]:
-        without_gpu.lower(gemm(*size), benchmark=lambda _: 1.0)
-    InductorChoices.get_template_configs = original  # type: ignore[method-assign]
+    with mock.patch.object(InductorChoices, "get_template_configs", timed):
+        for size in SIZES[:9]:
+            without_gpu.lower(gemm(*size), benchmark=lambda _: 1.0)
     return statistics.median(took)
 
 
@@ -94,14 +132,16 @@ def main() -> None:
     model = sys.argv[1] if len(sys.argv) > 1 else None
     if not diode_engine.install_diode_choices(model, top_k_configs=1):
         sys.exit(1)
-    first, *new = hook_ms(SIZES)
-    again = hook_ms(SIZES)
+    firsts = dict(zip(FIRSTS, hook_ms(FIRSTS.values()), strict=True))
+    new = hook_ms(gemm(*size) for size in SIZES)
+    again = hook_ms(gemm(*size) for size in SIZES)
     print(f"{'stock, rendering DEFAULT (reference)':40s}{reference:10.3f} ms{1:10.4f}")
     for what, ms in (
-        ("the first problem of a space", first),
+        *firsts.items(),
         ("a new problem, median", statistics.median(new)),
         ("one of an earlier graph, median", statistics.median(again)),
         ("one of the same graph", repeated_ms()),
+        ("the same one, again and again", once_more_ms()),
     ):
         print(f"{what:40s}{ms:10.3f} ms{ms / reference:10.4f}")
 

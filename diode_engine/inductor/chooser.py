@@ -182,6 +182,7 @@ class Chooser:
         options, memory = self._of_graph()
         epilogue = fusion.current_epilogue() if options.fusion else None
         uids = tuple(offers)
+        overrides = {uid: given for uid, given in (overrides or {}).items() if given}
         key = key_of(op_name, kernel_inputs, uids, overrides, epilogue) if rebuild else None
         remembered = memory.get(key) if key is not None and options.cache else None
         choices: Sequence[Any] = ()
@@ -207,10 +208,10 @@ class Chooser:
                     (problem.M, problem.N, problem.K), cache(offered),
                 )  # fmt: skip
                 try:
-                    decision = decide(find(whole=bool(overrides)))
+                    decision = decide(find(list_from=overrides))
                 except Unlike as unlike:
                     log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
-                    decision = decide(find(whole=True))
+                    decision = decide(find(list_from=uids))
             else:
                 choices = list(offered(None))
                 decision = decide(listed(choices))

@@ -15,7 +15,7 @@ def key_of(
     op_name: str,
     kernel_inputs: Any,
     uids: tuple[str, ...],
-    overrides: dict[str, dict[str, Any]] | None,
+    overrides: dict[str, dict[str, Any]],
     epilogue: Epilogue | None,
 ) -> Hashable | None:
     """What all that Inductor gives a kernel follows from, besides the options; None where a size

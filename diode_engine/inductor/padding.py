@@ -162,7 +162,7 @@ class _Asked(InductorChoices):
     ) -> list[Any]:
         space = self._spaces.find(
             op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
-            template_choices.__getitem__, whole=False,
+            template_choices.__getitem__,
         )  # fmt: skip
         self.tables.append(space.candidates)
         return []

@@ -12,7 +12,7 @@ space is the one that Inductor lists.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from itertools import chain
@@ -62,14 +62,16 @@ class Spaces:
         sizes: tuple[int, int, int],
         offered: Callable[[str], Iterable[Any]],
         *,
-        whole: bool,
+        list_from: Container[str] = (),
     ) -> Space:
         """What is offered for a problem of these sizes M, N and K; `offered` makes the
-        KernelTemplateChoices of one template. With `whole` Inductor is asked for all."""
+        KernelTemplateChoices of one template, as it must for those of `list_from`."""
         tables: list[CandidateTable] = []
         makers: list[Callable[[int], Any]] = []
         for uid in uids:
-            configs = None if whole else self._configs(uid, op_name, kernel_inputs.device_type)
+            configs = None
+            if uid not in list_from:
+                configs = self._configs(uid, op_name, kernel_inputs.device_type)
             if configs is None:
                 part = listed(offered(uid))
                 table, make = part.candidates, part.params

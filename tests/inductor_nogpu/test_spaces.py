@@ -16,7 +16,7 @@ from diode_engine.collect.sources import mixed
 from diode_engine.inductor import kernels
 from diode_engine.inductor.space import Spaces, Unlike, listed
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Problem
+from diode_engine.problem import Op, Problem
 
 CHOSEN = [
     Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
@@ -38,6 +38,7 @@ class Comparing(InductorChoices):
     def __init__(self) -> None:
         self.spaces = Spaces()
         self.found = 0
+        self.listed: set[str] = set()
 
     def _finalize_template_configs(
         self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
@@ -45,9 +46,14 @@ class Comparing(InductorChoices):
     ) -> list[Any]:  # fmt: skip
         offers = {uid: list(choices) for uid, choices in template_choices.items()}
         sizes = kernel_inputs.mnk_hinted()
-        found = self.spaces.find(
-            op_name, kernel_inputs, tuple(offers), sizes, offers.__getitem__, whole=False
-        )
+        asked: list[str] = []
+
+        def offered(uid: str) -> list[Any]:
+            asked.append(uid)
+            return offers[uid]
+
+        found = self.spaces.find(op_name, kernel_inputs, tuple(offers), sizes, offered)
+        self.listed |= set(asked)
         fresh = listed(choice for choices in offers.values() for choice in choices)
         assert tuple(found.candidates) == tuple(fresh.candidates)
         for place in {*range(0, len(found.candidates), 61), *range(len(found.candidates))[-1:]}:
@@ -67,6 +73,7 @@ def test_a_space_is_what_inductor_lists(problem: Problem, tma: bool) -> None:
     choices = Comparing()
     _asked(choices, problem, tma=tma)
     assert choices.found > 2
+    assert not any("triton" in uid for uid in choices.listed)
 
 
 def test_it_follows_options_and_the_list_of_configs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +115,7 @@ def test_what_inductor_does_not_offer_is_unlike(monkeypatch: pytest.MonkeyPatch)
             nonlocal unlike
             found = self.spaces.find(
                 op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
-                template_choices.__getitem__, whole=False,
+                template_choices.__getitem__,
             )  # fmt: skip
             for place, candidate in enumerate(found.candidates):
                 if place % 37 == 0 and candidate.config.get("BLOCK_N") == 256:
@@ -134,3 +141,30 @@ def test_then_the_choice_is_among_what_inductor_lists(
     assert len(predictor.asked) == 2
     assert predictor.asked[1][1] < predictor.asked[0][1]
     assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("op", Op)
+def test_a_choice_needs_no_list(predictor: Any, monkeypatch: pytest.MonkeyPatch, op: Op) -> None:
+    problem = Problem.make(op, 256, 512, 512, "float16", B=2 if op.batched else 1)
+    made: list[Any] = []
+    make = heuristics.MMTemplateConfigMixin._convert_config_to_template_kwargs
+
+    def noted(self: Any, *args: Any) -> Any:
+        made.append(args)
+        return make(self, *args)
+
+    monkeypatch.setattr(
+        heuristics.MMTemplateConfigMixin, "_convert_config_to_template_kwargs", noted
+    )
+
+    def build() -> Any:
+        operands = [
+            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
+            for size, stride, dtype in kernels.operand_shapes(problem).values()
+        ]
+        return getattr(torch, op), operands
+
+    [seen] = lower(build).seen
+    assert [c.template for c in seen.candidates] == ["triton::bmm" if op.batched else "triton::mm"]
+    assert len(made) == 1
+    assert sum(n for _, n in predictor.asked) > 700  # that fit
