@@ -178,7 +178,7 @@ class _Configs:
         places = np.flatnonzero(-(-area // (32 * warps)) <= _MOST_ACCUMULATORS)
         np.minimum(warps, area // 256, out=warps)  # a warp computes at least 16×16
         tiles = tiles[:, places]
-        names = np.ravel_multi_index(tuple(tiles), tuple(tiles.max(axis=1) + 1))
+        names = np.ravel_multi_index(tuple(tiles), tuple(tiles.max(axis=1, initial=0) + 1))
         first = np.sort(np.unique(names, return_index=True)[1])
         table = CandidateTable.tiled(self._uid, np.ascontiguousarray(tiles[:, first]))
         return table, places[first].tolist()

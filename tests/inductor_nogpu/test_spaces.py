@@ -84,10 +84,17 @@ def test_it_follows_options_and_the_list_of_configs(monkeypatch: pytest.MonkeyPa
         _asked(choices, CHOSEN[0])
         assert choices.found == found + 1 + 7
     heuristic = get_template_heuristic("triton::mm", "cuda", "mm")
-    monkeypatch.setattr(heuristic, "exhaustive_configs", heuristic.exhaustive_configs[40:45])
+    every = heuristic.exhaustive_configs
+    monkeypatch.setattr(heuristic, "exhaustive_configs", every[40:45])
     found = choices.found
     _asked(choices, CHOSEN[0])
     assert found + 1 < choices.found <= found + 1 + 5
+    spilling = [c for c in every if c.block_m * c.block_n == 256 * 256 and c.num_warps == 2]
+    assert spilling
+    monkeypatch.setattr(heuristic, "exhaustive_configs", spilling)
+    found = choices.found
+    _asked(choices, CHOSEN[0])
+    assert choices.found == found + 1
 
 
 def _leave_out_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
