@@ -191,9 +191,26 @@ def library_call(choice: Any) -> Callable[..., Any] | None:
     if choice.template.uid.startswith("aten::"):
         caller = choice.choice
         if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
-            call: Callable[..., Any] = caller.to_callable()
-            return call
+            return _as_compiled(caller)
     return None
+
+
+def _as_compiled(caller: ExternKernelCaller) -> Callable[..., Any]:
+    """The call as a compiled program makes it. Before torch 2.13 that gives aten::addmm the
+    bias as a whole matrix, for which cuBLAS is slower than for the vector itself."""
+    call: Callable[..., Any] = caller.to_callable()
+    sizes = [tuple(map(int, node.get_size())) for node in caller.input_nodes]
+
+    def with_sizes(*operands: torch.Tensor, **out: torch.Tensor) -> Any:
+        return call(
+            *(
+                x if x.shape == size else x.expand(size)
+                for x, size in zip(operands, sizes, strict=True)
+            ),
+            **out,
+        )
+
+    return with_sizes
 
 
 def launchable(
@@ -209,9 +226,10 @@ def launchable(
     if caller is None:
         raise LookupError(f"Inductor's {choice.template.uid} declines this config.")
     if isinstance(caller, ExternKernelCaller):
+        call = _as_compiled(caller)
         if caller.has_out_variant:
-            return functools.partial(caller.to_callable(), *operands, out=out)
-        return functools.partial(caller.to_callable(), *operands)
+            return functools.partial(call, *operands, out=out)
+        return functools.partial(call, *operands)
     if isinstance(caller, TritonTemplateCaller):
         with torch.cuda.device(out.device):
             caller.bmreq.precompile()
