@@ -36,10 +36,9 @@ HOPELESS = 5.0
 # A launch after another kernel's finds the instruction caches cold; faster kernels than this
 # (microseconds) have one that is not timed at the start of a visit.
 WARM_BELOW_US = 50.0
-# A single launch is not trusted to be better than this: code is loaded with the first, and a
-# library's call keeps the host busy for longer than the device.
+# So much over that, and one launch suffices to say so; or one more, if it is less. Not of a
+# library's call: with the first of a kind its code is loaded, which takes tens of milliseconds.
 FIRST_LAUNCH_US = 10_000.0
-# Beyond so much over what is hopeless, one more launch confirms it.
 SUSPECT_US = 300.0
 # Launches behind one wait, three commands each; the driver takes about a thousand.
 CHUNK = 96
@@ -53,6 +52,7 @@ class Contender:
     """One kernel, and the times (microseconds) of its launches so far."""
 
     launch: Launching
+    library: bool = False
     times: list[float] = field(default_factory=list)
     hopeless: bool = False
 
@@ -117,7 +117,7 @@ class DirectTimer:
         best = best if best_us is None else min(best, best_us)
         hopeful = []
         for contender in contenders:
-            if contender.best > HOPELESS * best + FIRST_LAUNCH_US:
+            if contender.best > HOPELESS * best + FIRST_LAUNCH_US and not contender.library:
                 contender.hopeless = True
             else:
                 hopeful.append(contender)
@@ -126,7 +126,10 @@ class DirectTimer:
             contender.times = []
         suspect = HOPELESS * best + SUSPECT_US
         self._round(
-            [(c, 1 if before[id(c)] > suspect else FIRST_VISIT, before[id(c)]) for c in hopeful],
+            [
+                (c, 1 if before[id(c)] > suspect and not c.library else FIRST_VISIT, before[id(c)])
+                for c in hopeful
+            ],
             operands,
         )
         best = min((c.best for c in hopeful), default=0.0)

@@ -149,7 +149,9 @@ class Bench:
             if one is None:
                 continue
             try:
-                contenders[index] = Contender(self._launching(one, arena))
+                contenders[index] = Contender(
+                    self._launching(one, arena), library=not isinstance(one, _Kernel)
+                )
             except DriverError as error:
                 if error.sticky:
                     raise

@@ -114,8 +114,14 @@ def _bias(shape: Sequence[int], stride: Sequence[int], m: int, n: int) -> Bias:
 
 
 def candidate_of(choice: Any) -> Candidate:
-    """The candidate behind a KernelTemplateChoice: its template and tunable kwargs."""
-    return candidate_from(choice.template.uid, choice.params)
+    """The candidate behind a KernelTemplateChoice: its template and tunable kwargs.
+
+    From torch 2.13 on aten::addmm is given a bias that is a vector as it is, and not as a matrix,
+    for which cuBLAS is slower. That is the call aten::bias_addmm makes before, and called so."""
+    uid = choice.template.uid
+    if uid == "aten::addmm" and len(choice.inputs.nodes()[0].get_size()) == 1:
+        uid = "aten::bias_addmm"
+    return candidate_from(uid, choice.params)
 
 
 def candidate_from(uid: str, params: Any) -> Candidate:

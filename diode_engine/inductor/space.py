@@ -41,10 +41,12 @@ class Unlike(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """What templates are offered. `params` makes what a KernelTemplateChoice of the candidate at
-    a place is made from; it raises Unlike where Inductor does not offer that candidate."""
+    """What templates are offered. `uid` is the name of the template of the candidate at a place,
+    and `params` makes what its KernelTemplateChoice is made from; it raises Unlike where Inductor
+    does not offer that candidate."""
 
     candidates: CandidateTable
+    uid: Callable[[int], str]
     params: Callable[[int], Any]
 
 
@@ -67,7 +69,7 @@ class Spaces:
         """What is offered for a problem of these sizes M, N and K; `offered` makes the
         KernelTemplateChoices of one template, as it must for those of `list_from`."""
         tables: list[CandidateTable] = []
-        makers: list[Callable[[int], Any]] = []
+        makers: list[tuple[str, Callable[[int], Any]]] = []
         for uid in uids:
             configs = None
             if uid not in list_from:
@@ -80,14 +82,17 @@ class Spaces:
                 make = partial(configs.params, kernel_inputs, op_name, table, places)
             if len(table):
                 tables.append(table)
-                makers.append(make)
+                makers.append((uid, make))
         starts = np.cumsum([0, *map(len, tables)])
 
-        def params(place: int) -> Any:
-            part = int(np.searchsorted(starts, place, "right")) - 1
-            return makers[part](place - int(starts[part]))
+        def part_of(place: int) -> int:
+            return int(np.searchsorted(starts, place, "right")) - 1
 
-        return Space(_joined(tuple(tables)), params)
+        def params(place: int) -> Any:
+            part = part_of(place)
+            return makers[part][1](place - int(starts[part]))
+
+        return Space(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
 
     def _configs(self, uid: str, op_name: str, device_type: str) -> _Configs | None:
         """Those of a template that is offered a list of configs and nothing else."""
@@ -106,7 +111,11 @@ class Spaces:
 def listed(choices: Iterable[Any]) -> Space:
     """That of KernelTemplateChoices which Inductor has made."""
     offered = list(choices)
-    return Space(_table(tuple(map(candidate_of, offered))), lambda place: offered[place].params)
+    return Space(
+        _table(tuple(map(candidate_of, offered))),
+        lambda place: offered[place].template.uid,
+        lambda place: offered[place].params,
+    )
 
 
 _table = lru_cache(_KEPT)(CandidateTable.of)

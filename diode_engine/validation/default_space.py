@@ -37,8 +37,9 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     version = re.match(r"(\d+)\.(\d+)", torch)
     newest = version is None or (int(version[1]), int(version[2])) >= (2, 13)
     aten: tuple[Candidate, ...] = (Candidate(f"aten::{problem.op}"),)
-    if not newest and problem.op is Op.ADDMM and problem.bias in (Bias.VECTOR, Bias.SCALAR):
-        aten += (Candidate("aten::bias_addmm"),)  # later it is offered an expanded bias only
+    if problem.op is Op.ADDMM and problem.bias in (Bias.VECTOR, Bias.SCALAR):
+        # the call with the bias as it is (see inductor.candidates.candidate_of)
+        aten = (*(() if newest else aten), Candidate("aten::bias_addmm"))
     splits: tuple[Candidate, ...] = ()
     times = problem.K / max(problem.M, problem.N)
     if problem.op is Op.MM and times >= _SPLIT_FROM:

@@ -16,6 +16,7 @@ import triton
 from diode_engine.collect import direct_worker, operands
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.compile_worker import build_all
+from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.direct_worker import Bench
 from diode_engine.collect.driver import Driver
 from diode_engine.collect.worker import ProblemAtWork
@@ -323,6 +324,26 @@ def test_a_hopeless_kernel_is_cut_short(bench, monkeypatch):
     assert results[1]["min_us"] > 50_000
     assert results[0]["repeats"] > 6
     assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 1
+
+
+def test_a_library_call_is_not_judged_by_its_first_launch(on_the_cpu):
+    def contender(first, later, **more):
+        times = itertools.chain([first], itertools.repeat(later))
+
+        def launch(place, stream):
+            Event.now += next(times)
+
+        return Contender(launch, **more)
+
+    fast, library = contender(10, 10), contender(50_000, 12, library=True)
+    kernel = contender(50_000, 12)
+    timer = DirectTimer(torch.device("cpu"), 1000, 1024)
+    for each in (fast, library, kernel):
+        timer.once(each, None)()
+    operands = SimpleNamespace(rotates=True, next=lambda: None)
+    timer.compete([fast, library, kernel], operands)
+    assert (library.best, library.timing().repeats) == (13, 24)
+    assert kernel.times == [50_001]
 
 
 def test_launches_are_spent_on_those_near_the_fastest(bench):
