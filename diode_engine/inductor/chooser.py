@@ -274,8 +274,7 @@ class Chooser:
             cost = cost + np.where(fused[candidates.columns.template], 0.0, saved_us)
         order = best(cost, keep, threshold)
         picks = tuple(
-            Pick(space.uid(i), space.params(i), candidates[i], float(cost[i]))
-            for i in order
+            Pick(space.uid(i), space.params(i), candidates[i], float(cost[i])) for i in order
         )
         return Decision(
             problem, picks, keep, threshold, confidence,

@@ -6,9 +6,13 @@ with what follows it. The difference is the traffic of the product's own output,
 kernel keeps in registers:
 
     saved_us = (bytes written + bytes read) / memory bandwidth + a launch
+               - instructions / the device's rate - bytes of other operands / memory bandwidth
 
-at the bandwidth of the data sheet. The chooser adds it to the predicted time of every candidate
-that cannot fuse.
+at the rates of the data sheet. The chooser adds it to the predicted time of every candidate
+that cannot fuse. What is taken off is what a kernel of its own hides behind its loads and
+stores, and a product's kernel, whose tiles end together, does not: functions such as erf, and
+waiting for a residual. (On an H200 a million elements of GELU made fused kernels 1.1 to 3.6
+microseconds slower than ReLU, of SiLU 0.3 to 2.0; docs/benchmarks.md.)
 
 It is counted only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the
 reductions' inlining decide it): pointwise ops of the product's own number of elements, that end
@@ -35,6 +39,12 @@ from diode_engine.problem import Problem
 
 aten = torch.ops.aten
 
+# Instructions of the functions that take many, about.
+_INSTRUCTIONS = {
+    aten.erf: 50, aten.gelu: 50, aten.exp: 25, aten.expm1: 25, aten.log: 25, aten.log1p: 25,
+    aten.sigmoid: 25, aten.silu: 25, aten.tanh: 25, aten.pow: 25, aten.sin: 25, aten.cos: 25,
+}  # fmt: skip
+_LANES = 128  # instructions a multiprocessor begins in a clock
 # A kernel more in a stream that is busy: the gap before it and its ramp.
 LAUNCH_US = 1.0
 _REGROUPS = torch.__version__ >= "2.13"
@@ -64,18 +74,25 @@ _READERS = frozenset(
 @dataclass(frozen=True)
 class Epilogue:
     """The pointwise ops that Inductor will fuse into a product that is a Triton template.
-    `reads` and `writes` are the times that the product's output is moved less for it."""
+    `reads` and `writes` are the times that the product's output is moved less for it;
+    `instructions` are those of its functions, an element, and `operands` how many other tensors of
+    the output's size it reads."""
 
     writes: int
     reads: int
+    instructions: int = 0
+    operands: int = 0
 
     def saved_us(self, problem: Problem, hardware: Hardware) -> float:
-        """Microseconds that fusing it saves; 0 where the device's bandwidth is not known."""
-        if not hardware.memory_gb_s:
+        """Microseconds that fusing it saves, less than 0 where it costs some; 0 where the device's
+        rates are not known."""
+        rate = hardware.multiprocessors * _LANES * hardware.clock_mhz  # a microsecond
+        if not hardware.memory_gb_s or not rate:
             return 0.0
-        output = problem.B * problem.M * problem.N * problem.out_dtype.itemsize
-        moved = output * (self.writes + self.reads)
-        return moved / (hardware.memory_gb_s * 1e3) + LAUNCH_US
+        elements = problem.B * problem.M * problem.N
+        moved = elements * problem.out_dtype.itemsize * (self.writes + self.reads - self.operands)
+        computed_us = elements * self.instructions / rate
+        return moved / (hardware.memory_gb_s * 1e3) + LAUNCH_US - computed_us
 
 
 def saved_us(problem: Problem, hardware: Hardware) -> float:
@@ -118,13 +135,31 @@ def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
                 members.add(user)
             elif not pointwise:
                 kept = True
-            elif user.op == "output" or getattr(target, "overloadpacket", None) in _READERS:
+            elif user.op == "output" or _packet(user) in _READERS:
                 written = True
             else:  # a reduction, or something that may compute the chain anew
                 return None
             if len(members) > _FURTHEST:
                 return None
-    return Epilogue(writes=0 if kept else 1, reads=1) if written else None
+    if not written:
+        return None
+    functions = [node for node in members if _is_pointwise(node)]
+    operands = {
+        operand
+        for node in functions
+        for operand in node.all_input_nodes
+        if operand not in members and _size(operand) == size
+    }
+    return Epilogue(
+        writes=0 if kept else 1,
+        reads=1,
+        instructions=sum(_INSTRUCTIONS.get(_packet(node), 0) for node in functions),
+        operands=len(operands),
+    )
+
+
+def _packet(node: torch.fx.Node) -> Any:
+    return getattr(node.target, "overloadpacket", None)
 
 
 def _is_pointwise(node: torch.fx.Node) -> bool:

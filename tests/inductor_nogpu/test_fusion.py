@@ -82,14 +82,31 @@ APART: dict[str, tuple[Net, tuple[tuple[int, ...], ...]]] = {
 def test_what_is_fused_decides_a_close_choice(name: str) -> None:
     net, more = FUSED[name]
     grouped = {} if torch.__version__ >= (2, 13) else {"loop_ordering_after_fusion": False}
-    done = lowered(net, *more, **grouped)
+    done = lowered(net, *more, aten=100.5, **grouped)
     assert takes_triton(done)
     # Inductor has in fact fused: no kernel of its own follows
     first = done.sources[0].split("@triton_heuristics.pointwise")
     assert len(first) == 1
     assert diode_engine.get_stats()["fusion_decided"] >= 1
-    assert not takes_triton(lowered(net, *more, diode_fusion_aware=False))
+    assert not takes_triton(lowered(net, *more, aten=100.5, diode_fusion_aware=False))
     assert diode_engine.get_stats()["fusion_decided"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "epilogue"),
+    [
+        ("bias and gelu", Epilogue(writes=1, reads=1, instructions=50)),
+        ("residual", Epilogue(writes=1, reads=1, operands=1)),
+    ],
+)
+def test_what_a_fused_kernel_cannot_hide_is_taken_off(name: str, epilogue: Epilogue) -> None:
+    net, more = FUSED[name]
+    op = "addmm" if name == "bias and gelu" else "mm"
+    problem = Problem.make(op, M, N, K, "bfloat16")
+    saved = epilogue.saved_us(problem, H200)
+    assert saved < Epilogue(writes=1, reads=1).saved_us(problem, H200)
+    assert takes_triton(lowered(net, *more, aten=101.01 - saved))
+    assert not takes_triton(lowered(net, *more, aten=100.99 - saved))
 
 
 @pytest.mark.skipif(torch.__version__ >= (2, 13), reason="torch 2.13 fuses what is behind a view")
