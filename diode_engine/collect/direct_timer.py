@@ -36,9 +36,8 @@ HOPELESS = 5.0
 # A launch after another kernel's finds the instruction caches cold; faster kernels than this
 # (microseconds) have one that is not timed at the start of a visit.
 WARM_BELOW_US = 50.0
-# So much over that, and one launch suffices to say so; or one more, if it is less. Not of a
-# library's call: with the first of a kind its code is loaded, which takes tens of milliseconds.
-FIRST_LAUNCH_US = 10_000.0
+# The launch by which a kernel is checked is timed while the host may be late, or a library loads
+# its code. If it was so much over what is hopeless (microseconds), one more confirms it.
 SUSPECT_US = 300.0
 # Launches behind one wait, three commands each; the driver takes about a thousand.
 CHUNK = 96
@@ -52,9 +51,7 @@ class Contender:
     """One kernel, and the times (microseconds) of its launches so far."""
 
     launch: Launching
-    library: bool = False
     times: list[float] = field(default_factory=list)
-    hopeless: bool = False
 
     @property
     def best(self) -> float:
@@ -112,38 +109,24 @@ class DirectTimer:
         self, contenders: Sequence[Contender], operands: Operands, best_us: float | None = None
     ) -> None:
         """Fills in the times of all. Each comes with the time of one cold launch, which is
-        replaced unless it is hopeless. `best_us` is the best of earlier ones."""
+        replaced. `best_us` is the best of earlier ones."""
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
-        hopeful = []
-        for contender in contenders:
-            if contender.best > HOPELESS * best + FIRST_LAUNCH_US and not contender.library:
-                contender.hopeless = True
-            else:
-                hopeful.append(contender)
-        before = {id(c): c.best for c in hopeful}
-        for contender in hopeful:
-            contender.times = []
         suspect = HOPELESS * best + SUSPECT_US
-        self._round(
-            [
-                (c, 1 if before[id(c)] > suspect and not c.library else FIRST_VISIT, before[id(c)])
-                for c in hopeful
-            ],
-            operands,
-        )
-        best = min((c.best for c in hopeful), default=0.0)
+        visit = [(c, 1 if c.best > suspect else FIRST_VISIT, c.best) for c in contenders]
+        for contender in contenders:
+            contender.times = []
+        self._round(visit, operands)
+        best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
-        for contender in hopeful:
-            contender.hopeless = contender.best > HOPELESS * best
         near = [
             (c, _as_many(c.best, LEAST_REPEATS, MOST_REPEATS, BUDGET_US) - FIRST_VISIT)
-            for c in hopeful
+            for c in contenders
             if c.best <= BEATEN * best
         ]
         beaten = [
             (c, _as_many(c.best, 1, BEATEN_REPEATS, BEATEN_BUDGET_US), c.best)
-            for c in hopeful
+            for c in contenders
             if BEATEN * best < c.best <= HOPELESS * best
         ]
         visit = [(c, -(-count // (VISITS - 1)), c.best) for c, count in near]

@@ -149,9 +149,7 @@ class Bench:
             if one is None:
                 continue
             try:
-                contenders[index] = Contender(
-                    self._launching(one, arena), library=not isinstance(one, _Kernel)
-                )
+                contenders[index] = Contender(self._launching(one, arena))
             except DriverError as error:
                 if error.sticky:
                     raise
