@@ -56,7 +56,7 @@ class Settings:
             hidden=(128, 64), epochs=20, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
         )
     )
-    lessons: int = 2500
+    lessons: int = 6000
     rows: int = 240
 
 
