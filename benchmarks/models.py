@@ -241,10 +241,12 @@ def summary(done: list[dict[str, Measured]]) -> None:
         plain = [d[way].run_us / d["default"].run_us for d in done if {way, "default"} <= set(d)]
         compiling = [d["DEFAULT"].compile_s / d[way].compile_s for d in both]
         memory = [d[way].peak_bytes / max(d["DEFAULT"].peak_bytes, 1) for d in both]
+        peak = geomean([m for m in memory if m > 0])
         print(
             f"{way:12s} step / DEFAULT {geomean(step):.3f}  step / default {geomean(plain):.3f}, "
             f"worst {max(plain, default=float('nan')):.3f}  "
-            f"DEFAULT / compile {geomean(compiling):.2f}  peak / DEFAULT {geomean([m for m in memory if m > 0]):.2f}  of {len(both)} models"
+            f"DEFAULT / compile {geomean(compiling):.2f}  peak / DEFAULT {peak:.2f}  "
+            f"of {len(both)} models"
         )
 
 
