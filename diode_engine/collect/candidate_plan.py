@@ -73,9 +73,10 @@ class CandidatePlan:
             wanted = set(selection.fixed)
             offered = [c for c in offered if c in wanted]
         budget = selection.budget
-        first = [c for c in offered if c in default or "BLOCK_M" not in c.config]
-        firsts = set(first)
-        rest = [] if selection.default else [c for c in offered if c not in firsts]
+        usual = set(default)
+        first = [c for c in offered if c in usual or "BLOCK_M" not in c.config]
+        usual.update(first)
+        rest = [] if selection.default else [c for c in offered if c not in usual]
         if budget is not None:
             rest = [c for c in rest if plausible(problem, c)]
             rest = list(itertools.compress(rest, fits(problem, rest, hardware)))
