@@ -17,7 +17,7 @@ from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import KernelClass
 from diode_engine.problem import Failure, content_key
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

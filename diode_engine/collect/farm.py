@@ -148,9 +148,10 @@ class Farm:
             order.finish(CollectionError("The compilers were ended."))
         self._scratch.close()
 
-    def has(self, cls: KernelClass | None) -> bool:
-        """Whether nothing has to be compiled for this; None stands for what needs no binary."""
-        return cls is None or cls.key in self._compiled or cls.key in self._underway
+    def has(self, key: str | None) -> bool:
+        """Whether nothing has to be compiled for the class of this key; None stands for what
+        needs no binary."""
+        return key is None or key in self._compiled or key in self._underway
 
     def order(self, classes: Sequence[KernelClass]) -> Order:
         """Has those compiled that were not yet; what is under way is not begun again."""

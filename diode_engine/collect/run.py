@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import timing, unpack_candidates
 from diode_engine.errors import CollectionError
 from diode_engine.hardware import Environment, Hardware
-from diode_engine.inductor.kernel_class import KernelClass, shared_class
+from diode_engine.inductor.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.table import TimingTable
@@ -271,7 +270,7 @@ class _Collection:
             return
         adviser = self._adviser_for(environment.hardware)
         farm = self._farm_for(environment)
-        class_for = cache(partial(shared_class, problem))
+        keys = SharedKeys(problem)
         plan = CandidatePlan(
             problem,
             unpack_candidates(answer["offered"]),
@@ -281,7 +280,7 @@ class _Collection:
             done=self._store.timed(problem, environment),
             seed=self._seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
-            at_hand=lambda c: farm is not None and farm.has(class_for(c)),
+            at_hand=lambda c: farm is not None and farm.has(keys(c)),
         )
         progress.expect(expected, plan.left)
         deaths = 0
@@ -293,7 +292,7 @@ class _Collection:
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited
             left = plan.left
             if farm is not None:
-                yield from self._compiled([class_for(c) for c in batch], farm)
+                yield from self._compiled([shared_class(problem, c) for c in batch], farm)
             began = time.monotonic()
             rows, gpu = yield from self._batch(problem, batch)
             run = self._run_for(gpu, began)

@@ -130,7 +130,12 @@ class KernelClass:
     @cached_property
     def key(self) -> str:
         """Content key: 32 hex digits."""
-        return content_key("kernel-class", self.to_dict())
+        return _key(self.candidate, self.variant)
+
+    @cached_property
+    def variant(self) -> str:
+        """Content key of all but the candidate."""
+        return content_key("kernel-variant", {**self.to_dict(), "candidate": None})
 
     @cached_property
     def family(self) -> str:
@@ -202,6 +207,36 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
     elif iterations <= SHORT_LOOP:
         fixed = "K"
     return class_of(problem, candidate, fixed=fixed)
+
+
+class SharedKeys:
+    """The key of `shared_class` for each candidate of a problem, without making the class: of
+    thousands that are asked for, few are compiled."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._variants: dict[tuple[Any, ...], str | None] = {}
+
+    def __call__(self, candidate: Candidate) -> str | None:
+        """None where there is no such class."""
+        p, config = self._problem, candidate.config
+        block_m, block_n, block_k = (config.get(f"BLOCK_{dim}") for dim in "MNK")
+        # all that a class takes of its candidate, besides the candidate itself
+        asked = (
+            candidate.template,
+            block_k,
+            isinstance(block_m, int) and block_m <= p.M,
+            isinstance(block_n, int) and block_n <= p.N,
+        )
+        if asked not in self._variants:
+            cls = shared_class(p, candidate)
+            self._variants[asked] = None if cls is None else cls.variant
+        variant = self._variants[asked]
+        return None if variant is None else _key(candidate, variant)
+
+
+def _key(candidate: Candidate, variant: str) -> str:
+    return content_key("kernel-class", {"candidate": candidate.key, "variant": variant})
 
 
 def serves(cls: KernelClass, problem: Problem) -> bool:

@@ -53,7 +53,7 @@ def farm(binaries, workers=2, **more):
 def test_each_class_is_compiled_once(binaries, script):
     log = script()
     with farm(binaries) as compilers:
-        assert not compilers.has(CLASSES[0])
+        assert not compilers.has(CLASSES[0].key)
         first, second = compilers.order(CLASSES), compilers.order(CLASSES[:3])
         first.result()
         second.result()
@@ -61,7 +61,7 @@ def test_each_class_is_compiled_once(binaries, script):
     assert [binaries.get(cls) for cls in CLASSES] == [binary(cls) for cls in CLASSES]
     assert len(log.read_text().splitlines()) == len(CLASSES)
     with farm(binaries) as compilers:  # the next run finds them
-        assert all(compilers.has(cls) for cls in CLASSES)
+        assert all(compilers.has(cls.key) for cls in CLASSES)
         compilers.order(CLASSES).result()
     assert len(log.read_text().splitlines()) == len(CLASSES)
 

@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_engine.collect.sources import mixed
 from diode_engine.inductor.kernel_class import (
     ALL_FIXED,
     Extent,
     KernelClass,
+    SharedKeys,
     class_of,
     grid,
     serves,
     shared_class,
 )
 from diode_engine.problem import Candidate, Problem
+from diode_engine.validation.exhaustive_space import exhaustive_space
 
 
 def config(m=128, n=128, k=64, template="triton::mm"):
@@ -141,3 +144,20 @@ def test_a_class_serves_the_problem_that_it_was_made_for(op, size, layouts, alig
         assert extent.holds(getattr(problem, dim))
     again = KernelClass.from_dict(json.loads(json.dumps(cls.to_dict())))
     assert (again, again.key, again.family) == (cls, cls.key, cls.family)
+
+
+def test_keys_are_told_without_making_classes():
+    problems = [
+        *mixed(40, 5),
+        *mixed(20, 5, ["odd"]),
+        Problem.make("mm", 1, 4096, 64, "bfloat16"),
+        Problem.make("bmm", 64, 64, 64, "float16", B=70_000),
+    ]
+    seen = set()
+    for problem in problems:
+        keys = SharedKeys(problem)
+        for candidate in exhaustive_space(problem, "2.11.0")[::7]:
+            cls = shared_class(problem, candidate)
+            assert keys(candidate) == (None if cls is None else cls.key)
+            seen.add(keys(candidate))
+    assert len(seen) > 2000
