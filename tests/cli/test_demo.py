@@ -43,7 +43,8 @@ def candidates(problem: Problem) -> list[Candidate]:
     template = "triton::bmm" if problem.op.batched else "triton::mm"
     tiles = itertools.product((16, 64, 128), (32, 64, 128), (32, 64), ((2, 4), (3, 8)))
     return [
-        Candidate.make(f"aten::{problem.op}"),
+        # the call with the bias as it is, which torch 2.13 offers alone
+        Candidate.make("aten::bias_addmm" if problem.op == "addmm" else f"aten::{problem.op}"),
         *(
             Candidate.make(
                 template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,9 +153,8 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     from diode_engine.models.fit_trees import TreesSettings
     from diode_engine.training import fit
 
-    monkeypatch.setattr(
-        fit, "Settings", lambda: SimpleNamespace(trees=TreesSettings(rounds=3, threads=1))
-    )
+    settings = fit.Settings(trees=TreesSettings(rounds=3, threads=1))
+    monkeypatch.setattr(fit, "Settings", lambda: settings)
 
 
 @pytest.mark.usefixtures("quick_fits")
