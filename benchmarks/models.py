@@ -179,9 +179,9 @@ def models(layers: int) -> dict[str, Recipe]:
             lambda: Encoder(768, 12, layers, before=False, causal=False), inputs(16, 384, 768),
         ),
         "vit": (lambda: Vit(layers), inputs(32, 3, 224, 224)),
-        "gpt2 training": (lambda: Gpt2(layers), lambda: torch.randint(0, 50257, (8, 1024))),
         "experts": (Experts, inputs(4096, 1024)),
         "odd mlp": (OddMlp, inputs(333, 1000)),
+        "gpt2 training": (lambda: Gpt2(layers), lambda: torch.randint(0, 50257, (8, 1024))),
     }  # fmt: skip
 
 
