@@ -1,6 +1,7 @@
 """Compile and step time of models with random weights, each way that torch.compile can go.
 
-    python benchmarks/models.py [--json FILE] [--seconds N] [--layers N] [--written] [MODEL …]
+    python benchmarks/models.py [--json FILE] [--seconds N] [--way-seconds N] [--layers N] [--written]
+        [MODEL …]
 
 A Llama-3-8B decoder block at prefill and at decode, BERT-base, ViT-B/16, a GPT-2 training step, a
 mixture-of-experts block, an MLP of odd sizes. The first five are those of transformers and timm
@@ -209,6 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=2400)
+    parser.add_argument("--way-seconds", type=float, default=120, help="a compile, at most")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--written", action="store_true", help="no library's models")
     parser.add_argument("models", nargs="*", metavar="MODEL")
@@ -230,7 +232,8 @@ def main() -> None:
                     break
                 train = "training" in name
                 net = program(*known[name], train=train)
-                found = measuring.measure_ways(name, net, ways, results, train=train)
+                limits = dict.fromkeys(ways, args.way_seconds)
+                found = measuring.measure_ways(name, net, ways, results, train=train, limits=limits)
                 done[name] = done.get(name, {}) | found
 
 
