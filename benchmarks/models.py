@@ -1,7 +1,7 @@
 """Compile and step time of models with random weights, each way that torch.compile can go.
 
-    python benchmarks/models.py [--json FILE] [--seconds N] [--way-seconds N] [--layers N] [--written]
-        [MODEL …]
+    python benchmarks/models.py [--json FILE] [--seconds N] [--way-seconds N] [--layers N]
+        [--written] [MODEL …]
 
 A Llama-3-8B decoder block at prefill and at decode, BERT-base, ViT-B/16, a GPT-2 training step, a
 mixture-of-experts block, an MLP of odd sizes. The first five are those of transformers and timm
