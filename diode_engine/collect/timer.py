@@ -82,10 +82,11 @@ def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> to
     return most
 
 
-def within(result: torch.Tensor, reference: torch.Tensor, most_error: torch.Tensor) -> torch.Tensor:
-    """What `is_right` says, as a tensor on the device: nothing is waited for."""
+def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
+    """Whether the error is at most `most` (see `most_error`), as a tensor on the device: nothing
+    is waited for."""
     error = torch.linalg.vector_norm(result - reference, dtype=torch.float32)
-    right: torch.Tensor = error <= most_error
+    right: torch.Tensor = error <= most
     return right
 
 

@@ -11,8 +11,9 @@ kernel keeps in registers:
 at the rates of the data sheet. The chooser adds it to the predicted time of every candidate
 that cannot fuse. What is taken off is what a kernel of its own hides behind its loads and
 stores, and a product's kernel, whose tiles end together, does not: functions such as erf, and
-waiting for a residual. (On an H200 a million elements of GELU made fused kernels 1.1 to 3.6
-microseconds slower than ReLU, of SiLU 0.3 to 2.0; docs/benchmarks.md.)
+waiting for a residual. (On an H200, from 0.8 million elements on, a million of GELU made fused
+kernels 1.1 to 3.4 microseconds slower than ReLU, and of SiLU 0.3 to 2.0 slower than ReLU and a
+residual; docs/benchmarks.md.)
 
 It is counted only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the
 reductions' inlining decide it): pointwise ops of the product's own number of elements, that end

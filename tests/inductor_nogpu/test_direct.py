@@ -22,6 +22,7 @@ from diode_engine.collect.driver import Driver
 from diode_engine.collect.worker import ProblemAtWork
 from diode_engine.errors import IntegrationError
 from diode_engine.hardware import H200, Environment
+from diode_engine.inductor import kernels
 from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import ALL_FIXED, class_of, grid, shared_class
 from diode_engine.inductor.symbolic import family
@@ -324,6 +325,28 @@ def test_a_hopeless_kernel_is_cut_short(bench, monkeypatch):
     assert results[1]["min_us"] > 50_000
     assert results[0]["repeats"] > 6
     assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 2
+
+
+def test_a_library_is_called_as_a_compiled_program_calls_it(monkeypatch):
+    """By the sizes of the choice's inputs: before torch 2.13 aten::addmm's bias is a matrix."""
+    problem = Problem.make("addmm", 64, 48, 32, "float32", bias="vector")
+    bias, a, b, out = (torch.zeros(shape) for shape in ((48,), (64, 32), (32, 48), (64, 48)))
+    given = []
+    monkeypatch.setattr(
+        kernels.ExternKernelCaller,
+        "to_callable",
+        lambda caller: lambda *operands, out: given.append([x.shape for x in operands]),
+    )
+    with kernels.graph_for(problem, DEVICE) as operands:
+        offered = kernels.offered(problem.op, operands, space="DEFAULT")
+        [choice] = [c for candidate, c in offered.items() if candidate.is_extern][:1]
+        sizes = (48,), (64, 32), (32, 48)
+        nodes = [SimpleNamespace(get_size=lambda size=size: size) for size in sizes]
+        monkeypatch.setattr(choice.choice, "input_nodes", nodes)
+        kernels.library_call(choice)(bias, a, b, out=out)
+        nodes[0] = SimpleNamespace(get_size=lambda: (64, 48))
+        kernels.launchable(choice, [bias, a, b], out)()
+    assert given == [[(48,), (64, 32), (32, 48)], [(64, 48), (64, 32), (32, 48)]]
 
 
 def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
