@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,14 @@ def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("DIODE_STORE", "DIODE_DEBUG", "DIODE_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+def pytest_configure() -> None:
+    """A run that was started in the background or under nohup ignores these signals, and so would
+    every process that a test starts, and sends them to."""
+    for ignored, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(ignored) is signal.SIG_IGN:
+            signal.signal(ignored, usual)
