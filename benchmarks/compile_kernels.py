@@ -1,7 +1,7 @@
 """How fast kernel classes are compiled, for a GPU that need not be here.
 
     python benchmarks/compile_kernels.py [--kernels N | --whole [LAYOUTS]] [--workers N]
-        [--seconds N] [--json FILE]
+        [--reference N] [--seconds N] [--json FILE]
 
 Compiles a sample of the exhaustive space for bf16 matrix products in the three common layouts,
 with the compilers that `diode-engine collect --direct` uses, into a folder of its own, for the
@@ -95,12 +95,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kernels", type=int, default=60)
     parser.add_argument("--whole", type=int, nargs="?", const=SPACE_LAYOUTS, metavar="LAYOUTS")
-    parser.add_argument("--reference", type=int, default=20)
+    parser.add_argument("--reference", type=int, help="kernels; two a worker, if not said")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=900, help="of the compiling")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
+    if options.reference is None:  # fewer than workers would leave some of them idle
+        options.reference = max(20, 2 * options.workers)
     environment = Environment(H200, "", str(torch.__version__), triton.__version__)
     pairs = list(itertools.product(problems()[: options.whole], candidates()))
     random.Random(0).shuffle(pairs)

@@ -97,7 +97,7 @@ def made_up_models(folder: Path, candidates: tuple[Candidate, ...]) -> dict[str,
     network = made_up_network((256, 256, 128))
     members: dict[str, tuple[TimingModel, ...]] = {
         "an ensemble": (trees, network, network, network),
-        "a distilled network": (quantized(made_up_network((128, 64), 4), x),),
+        "a distilled network": (quantized(made_up_network((256, 128), 4), x),),
     }
     for name, of_one in members.items():
         manifest = Manifest("made-up", "", H200, COVERAGE, Data())
@@ -145,6 +145,7 @@ def answers(folder: Path) -> str:
     digest = hashlib.sha256()
     for problem in new_problems(10, 2):
         digest.update(predictor.predict_us(problem, candidates).tobytes())
+        digest.update(predictor.rank(problem, candidates).order.tobytes())
     return digest.hexdigest()
 
 
@@ -189,8 +190,8 @@ def main() -> None:
             folders = made_up_models(Path(made), candidates)
         for name, folder in folders.items():
             predictor = Predictor.load(folder)
-            asked = median_ms(lambda p, it=predictor: it.predict_us(p, candidates), problems)
-            line(f"features and {name}", asked)
+            asked = median_ms(lambda p, it=predictor: it.rank(p, candidates), problems)
+            line(f"a problem ranked by {name}", asked)
             imported, loaded = load_ms(folder)
             print(f"{f'loading {name}':46s}{loaded:8.3f} ms, after imports of {imported:.0f} ms")
             different = different_answers(folder)

@@ -6,9 +6,9 @@
 The files are test/inductor/test_max_autotune.py and test_select_algorithm.py of the installed
 torch's release (git tag v<version>), which are not part of Diode. Each is run by pytest twice at a
 time, in processes and caches of their own, without Diode and with it (`-p diode_engine`), by
-`--workers` each (with pytest-xdist; 1: without). A run that reaches the time limit counts as far as
-it came, and what only one of them reached is not compared. Exits with 1 where a test passes only
-without Diode.
+`--workers` each (with pytest-xdist; 1: without). They need the package expecttest. A
+run that reaches the time limit counts as far as it came, and what only one of them reached is not
+compared. Exits with 1 where a test passes only without Diode.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -39,15 +40,16 @@ def outcomes(
     file: Path, *, diode: bool, select: str, workers: int, seconds: float
 ) -> tuple[dict[str, str], dict[str, str]]:
     """By test how it ended, as far as they came in that time; and why, of those that failed in
-    a run that came to its end."""
+    a run that came to its end. Exits where pytest ends without a test."""
     command = [
-        sys.executable, "-u", "-m", "pytest", "-v", "--tb=no", "-rfE", "-p", "no:cacheprovider",
+        sys.executable, "-u", "-m", "pytest", "-v", "--tb=line", "-rfE", "-p", "no:cacheprovider",
         "-c", os.devnull, "--rootdir", str(file.parent), "-k", select,
         *(["-n", str(workers)] if workers > 1 else []),
         *(["-p", "diode_engine"] if diode else []), str(file),
     ]  # fmt: skip
     found: dict[str, str] = {}
     why: dict[str, str] = {}
+    said: deque[str] = deque(maxlen=6)
     with tempfile.TemporaryDirectory() as caches:
         environment = {
             **os.environ, "DIODE_DISABLE": "0" if diode else "1", "COLUMNS": "500",
@@ -55,7 +57,7 @@ def outcomes(
         }  # fmt: skip
         with subprocess.Popen(
             command, cwd=file.parent, env=environment, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, start_new_session=True,
+            stderr=subprocess.STDOUT, start_new_session=True,
         ) as process:  # fmt: skip
             timer = threading.Timer(seconds, _end, [process])
             timer.start()
@@ -66,9 +68,14 @@ def outcomes(
                         found[_name(match["test"])] = match["how"]
                     elif match := _WHY.match(line):
                         why[_name(match["test"])] = match["why"][:200]
+                    elif line.strip("=!\n "):
+                        said.append(line[:300])
             finally:
+                in_time = timer.is_alive()
                 timer.cancel()
                 _end(process)
+    if in_time and not found:
+        sys.exit(f"{file.name}: pytest ended without a test:\n{''.join(said)}")
     return found, why
 
 

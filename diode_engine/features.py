@@ -38,7 +38,7 @@ from diode_engine.resources import (
     wgmma_type,
 )
 
-VERSION = 1
+VERSION = 2
 
 _PROBLEM = (
     "log2_B", "log2_M", "log2_N", "log2_K",
@@ -58,8 +58,10 @@ _CANDIDATE = (
 _CROSS_LOG2 = (
     "log2_tiles_m", "log2_tiles_n", "log2_tiles", "log2_waves", "log2_waves_resident",
     "log2_k_iterations", "log2_shared", "log2_accumulator", "log2_registers", "log2_in_flight",
+    "log2_loads_a", "log2_loads_b",
     "log2_over_m", "log2_over_n", "log2_tile_intensity",
-    "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_extra_us",
+    "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_issue_us",
+    "log2_extra_us",
     "log2_base_us",
 )  # fmt: skip
 _CROSS = (
@@ -90,13 +92,20 @@ _THREADS_MULTIPROCESSOR = 2048.0
 _BLOCKS_MULTIPROCESSOR = 32.0
 _SHARED_RESERVED = 1024.0  # bytes a thread block that the driver takes
 _REGISTERS_THREAD = 255.0
-_OTHER_REGISTERS = 40.0  # addresses, masks, counters
+# Registers a thread, fitted to 4,000 compiled kernels (benchmarks/registers.py): an accumulator
+# takes more than its values, a load that is copied asynchronously its address and mask, another
+# one its values as well, each at least a register wide.
+_OTHER_REGISTERS = 25.0
+_REGISTERS_ACCUMULATOR = 1.25
+_REGISTERS_COPY = 1.5
+_REGISTERS_LOAD = 0.75
+_LOAD_BYTES = np.float32(4)  # of a thread that a multiprocessor moves in one cycle
 _HUGE = 1e30  # where no device's memory reaches, float32 must not overflow
 
 # Per-problem values that the cross columns need, in this order.
 _FACTS = (
-    "B", "M", "N", "K", "itemsize", "typed", "copy", "peak", "operand_bytes",
-    "unique_bytes", "small_m", "small_n",
+    "B", "M", "N", "K", "itemsize", "typed", "copy_a", "copy_b", "along_k_a", "along_k_b", "peak",
+    "operand_bytes", "unique_bytes", "small_m", "small_n",
 )  # fmt: skip
 
 
@@ -158,6 +167,16 @@ class Space:
     problem: npt.NDArray[np.float32]
     rest: npt.NDArray[np.float32]
 
+    @property
+    def base(self) -> npt.NDArray[np.float32]:
+        """[n] the binary logarithm of the base time in microseconds."""
+        base: npt.NDArray[np.float32] = self.rest[BASE - OF_PROBLEM]
+        return base
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Space:
+        """Of these candidates only."""
+        return Space(self.problem, self.rest.take(np.flatnonzero(which), axis=1))
+
 
 def space(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Space:
     """The same numbers as `matrix`, bit for bit, in half the time."""
@@ -184,7 +203,7 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
     peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32) / 1e6, 1.0)
     bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
     compute_us, dram_us = problem.flops / peak, unique / bandwidth
-    low, high = _COPY_BYTES
+    high = _COPY_BYTES[1]
     copy_a = min(high, size * problem.a.align)
     copy_b = min(high, size * problem.b.align)
     sms = max(hardware.multiprocessors, 1)
@@ -211,7 +230,8 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
     ]  # fmt: skip
     facts = [
         B, M, N, K, size, wgmma_type(problem, hardware),
-        min(copy_a, copy_b) >= low, peak, a_bytes + b_bytes, unique,
+        copy_a, copy_b, problem.a.layout is Layout.ROW, problem.b.layout is Layout.COL,
+        peak, a_bytes + b_bytes, unique,
         max(16, 1 << (M - 1).bit_length()), max(16, 1 << (N - 1).bit_length()),
     ]  # fmt: skip
     return row, facts
@@ -251,11 +271,25 @@ def _knobs(c: CandidateColumns) -> Array:
     )  # fmt: skip
 
 
+def _divisor(sizes: Array) -> Array:
+    """The greatest of 8, 4, 2 and 1 that divides each of these whole numbers."""
+    found = np.where(np.fmod(sizes, np.float32(2)) == 0, np.float32(2), np.float32(1))
+    found = np.where(np.fmod(sizes, np.float32(4)) == 0, np.float32(4), found)
+    return np.where(np.fmod(sizes, np.float32(8)) == 0, np.float32(8), found)
+
+
+def _waiting(loads: Array, moves: Array, copied: Array) -> Array:
+    """Registers a thread in which loads of an operand wait for their turn."""
+    return np.where(
+        copied, np.float32(_REGISTERS_COPY) * loads, np.float32(_REGISTERS_LOAD) * (loads + moves)
+    )
+
+
 def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     """Fills `out`, [len(_CROSS_LOG2) + len(_CROSS), n]. All arithmetic is float32, on whole
     numbers up to 2²⁴ exact."""
-    B, M, N, K, itemsize, typed, copies, peak = facts[:8]
-    operand_bytes, unique_bytes, small_m, small_n = facts[8:]
+    B, M, N, K, itemsize, typed, copy_a, copy_b, along_k_a, along_k_b, peak = facts[:11]
+    operand_bytes, unique_bytes, small_m, small_n = facts[11:]
     block_m, block_n, block_k, stages, warps, group_m, k_split, tiled, persistent = knobs
     sms = np.float32(max(hardware.multiprocessors, 1))
     bandwidth = np.float32(max(hardware.memory_gb_s * 1e3, 1.0))  # bytes a microsecond
@@ -286,17 +320,36 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     tiles = tiles * spread
     iterations = ceil(iterations / spread)
 
+    # Load instructions of a thread for its share of a tile. A part of a split K starts where
+    # the parts before it end: an operand that is contiguous along K may be less aligned there.
+    threads = 32 * warps
+    width_a, width_b = copy_a, copy_b
+    split = k_split > 1
+    if split.any():
+        apart = np.where(split, itemsize * _divisor(depth_k), np.float32(_COPY_BYTES[1]))
+        width_a = np.where(along_k_a > 0, minimum(copy_a, apart), copy_a)
+        width_b = np.where(along_k_b > 0, minimum(copy_b, apart), copy_b)
+    thread_bytes = itemsize * block_k / threads
+    loads_a, loads_b = block_m * thread_bytes / width_a, block_n * thread_bytes / width_b
+    moves_a = loads_a * maximum(width_a / _LOAD_BYTES, one)
+    moves_b = loads_b * maximum(width_b / _LOAD_BYTES, one)
+    copied_a, copied_b = width_a >= _COPY_BYTES[0], width_b >= _COPY_BYTES[0]
+    copies = copied_a & copied_b
+
     # What a thread block needs, and how many of them a multiprocessor holds.
     wgmma = uses_wgmma(typed, block_m, warps)
     shared = tile_shared_bytes(itemsize, block_m, block_n, block_k, stages, wgmma, persistent > 0)
     accumulator = accumulator_registers(block_m, block_n, warps)
-    threads = 32 * warps
     # mma.sync reads a slice of 16 (8 in TF32) of K from registers, 32 bytes of each row.
     operands = np.where(wgmma, np.float32(0), (block_m + block_n) * np.float32(8) / threads)
-    # Loads that cannot be copied past the registers wait in them for their turn.
-    waiting = np.where(copies > 0, np.float32(0), itemsize * (block_m + block_n) * block_k
-                       / (4 * threads))  # fmt: skip
-    registers = accumulator + operands + waiting + np.float32(_OTHER_REGISTERS)
+    staged = stages > 1
+    waiting = _waiting(loads_a, moves_a, copied_a & staged)
+    waiting += _waiting(loads_b, moves_b, copied_b & staged)
+    waiting = np.where(persistent > 0, np.float32(0), waiting)
+    registers = (
+        np.float32(_REGISTERS_ACCUMULATOR) * accumulator
+        + operands + waiting + np.float32(_OTHER_REGISTERS)
+    )  # fmt: skip
     spilled = maximum(registers - np.float32(_REGISTERS_THREAD), np.float32(0))
     held = minimum(registers, np.float32(_REGISTERS_THREAD))
     blocks = minimum(
@@ -317,7 +370,7 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     active = minimum(blocks, waves)  # blocks that share the busiest multiprocessor
 
     # How far ahead loads run.
-    depth = np.where(copies > 0, minimum(stages, iterations), one)
+    depth = np.where(copies, minimum(stages, iterations), one)
     step_bytes = itemsize * (block_m + block_n) * block_k
     hidden = maximum(depth - one, np.float32(0.5))  # loads that one step's wait is spread over
     in_flight = active * hidden * step_bytes
@@ -332,6 +385,10 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     l2_time = minimum(tiles * iterations * step_bytes, np.float32(_HUGE)) / l2_bandwidth
     step_latency = np.float32(_ISSUE_US) + np.float32(_ITERATION_US) / hidden
     latency = steps * step_latency / active
+    # Load instructions, and the stores of what they brought.
+    moves = moves_a * np.where(copied_a, one, np.float32(2))
+    moves += moves_b * np.where(copied_b, one, np.float32(2))
+    issue = steps * moves * warps / np.float32(max(hardware.clock_mhz, 1))
 
     # From DRAM once each, or again for each wave that L2 cannot serve. A wave covers
     # group_m rows of tiles and as many columns as that leaves.
@@ -342,15 +399,15 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     wave_bytes = (rows_together * block_m + columns_together * block_n) * K * itemsize
     reloaded = ceil(tiles_mn / together) * wave_bytes * B
     operands_dram = np.where(operand_bytes <= l2, operand_bytes, maximum(reloaded, operand_bytes))
-    partial = np.where(k_split > 1, 2 * 4 * k_split * B * M * N, np.float32(0))
+    partial = np.where(split, 2 * 4 * k_split * B * M * N, np.float32(0))
     dram = minimum(unique_bytes - operand_bytes + operands_dram, np.float32(_HUGE)) / bandwidth
     extra = (
         partial / bandwidth
-        + np.float32(_LAUNCH_US) * (one + (k_split > 1))
+        + np.float32(_LAUNCH_US) * (one + split)
         + (spilled * threads * 8 * tiles * iterations / l2_bandwidth)
     )
 
-    work = maximum(maximum(compute, dram), maximum(l2_time, latency))
+    work = maximum(maximum(maximum(compute, dram), maximum(l2_time, latency)), issue)
     base = minimum(work + extra, np.float32(_HUGE))
 
     out[0] = tiles_m
@@ -363,15 +420,18 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     out[7] = accumulator
     out[8] = registers
     out[9] = in_flight
-    out[10] = maximum(block_m / M, one)
-    out[11] = maximum(block_n / N, one)
-    out[12] = block_m * block_n / (block_m + block_n)
-    out[13] = compute
-    out[14] = dram
-    out[15] = l2_time
-    out[16] = latency
-    out[17] = extra
-    out[18] = base
+    out[10] = loads_a
+    out[11] = loads_b
+    out[12] = maximum(block_m / M, one)
+    out[13] = maximum(block_n / N, one)
+    out[14] = block_m * block_n / (block_m + block_n)
+    out[15] = compute
+    out[16] = dram
+    out[17] = l2_time
+    out[18] = latency
+    out[19] = issue
+    out[20] = extra
+    out[21] = base
     logs = out[: len(_CROSS_LOG2)]
     np.log2(minimum(logs, np.float32(_HUGE)), out=logs)
     rest = out[len(_CROSS_LOG2) :]

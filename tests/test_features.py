@@ -64,8 +64,8 @@ def test_the_features_are_those_of_their_version() -> None:
     x = features.matrix(PROBLEMS, CANDIDATES, p, c, H200)
     weights = np.linspace(1, 2, x.size).reshape(x.shape)
     total = float(np.sum(x.astype(np.float64) * weights))
-    assert (features.VERSION, features.NAMES_HASH) == (1, "c342dc2e3700ffb1")
-    assert total == pytest.approx(12535.657636420709, rel=1e-7)
+    assert (features.VERSION, features.NAMES_HASH) == (2, "b40f270557019d2b")
+    assert total == pytest.approx(15682.15539566036, rel=1e-7)
 
 
 def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
@@ -120,6 +120,40 @@ def test_loads_of_odd_strides_are_not_pipelined() -> None:
     assert value(odd, candidate, "depth") == 1
     # Four bytes are enough for an asynchronous copy: one float32.
     assert value(Problem.make("mm", 512, 512, 511, "float32"), candidate, "depth") == 4
+
+
+def test_loads_of_a_thread() -> None:
+    """16 bytes an instruction where the stride allows it, one element where it is odd."""
+    candidate = triton(64, 32, 64, warps=4)
+    aligned = Problem.make("mm", 512, 512, 512, "bfloat16")
+    odd = Problem.make("mm", 512, 512, 511, "bfloat16")  # the rows of a, not those of b
+    assert 2 ** value(aligned, candidate, "log2_loads_a") == 64 * 64 * 2 / 16 / 128
+    assert 2 ** value(odd, candidate, "log2_loads_a") == 64 * 64 / 128
+    assert value(odd, candidate, "log2_loads_b") == value(aligned, candidate, "log2_loads_b")
+    assert value(odd, candidate, "log2_issue_us") > value(aligned, candidate, "log2_issue_us")
+
+
+def test_loads_that_wait_in_registers_spill_them() -> None:
+    """128 accumulators a thread beside 256 loads of one element each; loads of 16 bytes are
+    copied past the registers."""
+    candidate = triton(128, 128, 128, 3, 4)
+    odd = Problem.make("mm", 3018, 1927, 3887, "float16", b_layout="col")
+    aligned = Problem.make("mm", 3072, 1920, 3840, "float16", b_layout="col")
+    assert value(odd, candidate, "spilled") > 0
+    assert value(aligned, candidate, "spilled") == 0
+
+
+@pytest.mark.parametrize(("k_split", "width"), [(1, 4), (2, 2), (3, 4), (6, 2)])
+def test_a_part_of_k_is_as_aligned_as_where_it_starts(k_split: int, width: int) -> None:
+    """30,522 elements a row: parts of 15,261 and 5,087 start at odd elements."""
+    problem = Problem.make("mm", 512, 768, 30522, "float16")
+    whole = Candidate.make("aten::mm")
+    part = whole if k_split == 1 else Candidate.make("decompose_k", k_split=k_split)
+    widest = Problem.make("mm", 512, 768, 30528, "float16")
+    of_16 = 2 ** value(widest, whole, "log2_loads_a")
+    assert 2 ** value(problem, part, "log2_loads_a") == of_16 * 16 / width
+    # Rows of b start at multiples of N, whatever part of K they are in.
+    assert value(problem, part, "log2_loads_b") == value(widest, whole, "log2_loads_b")
 
 
 def test_the_base_time_follows_the_size() -> None:

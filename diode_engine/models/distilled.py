@@ -102,7 +102,7 @@ class DistilledNetwork:
             sums = weight @ self._levels(rest, slice(features.OF_PROBLEM, None))
             sums += common
             answers = self._after_first(sums)
-            answers += rest[features.BASE - features.OF_PROBLEM] * _LN2
+            answers += space.base[start : start + _BLOCK] * _LN2
             out[:, start : start + _BLOCK] = answers
         return out
 

@@ -82,7 +82,8 @@ def resources(problem: Problem, candidate: Candidate, hardware: Hardware) -> Res
         (says, 2.0 ** of[f"log2_{name}_us"])
         for name, says in (
             ("compute", "arithmetic"), ("dram", "memory"), ("l2", "L2 cache"),
-            ("latency", "waiting for loads"), ("extra", "launch and reductions"),
+            ("latency", "waiting for loads"), ("issue", "load instructions"),
+            ("extra", "launch and reductions"),
         )
     ]  # fmt: skip
     return Resources(

@@ -35,14 +35,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "log2_group_m", "log2_tiles_m", "log2_tiles_n", "log2_tiles", "log2_waves",
         "log2_waves_resident", "fill", "fill_resident",
     ),
-    "pipeline": ("stages", "log2_k_iterations", "log2_in_flight", "pipelined", "depth"),
+    "pipeline": (
+        "stages", "log2_k_iterations", "log2_in_flight", "pipelined", "depth", "log2_loads_a",
+        "log2_loads_b",
+    ),
     "warps and memory on chip": (
         "log2_warps", "log2_shared", "log2_accumulator", "log2_registers",
         "blocks_per_multiprocessor", "threads_share", "shared_share", "wgmma", "spilled",
     ),
     "roofline": (
-        "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_extra_us",
-        "log2_base_us", "compute_share", "dram_share", "l2_share", "latency_share",
+        "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_issue_us",
+        "log2_extra_us", "log2_base_us", "compute_share", "dram_share", "l2_share", "latency_share",
     ),
 }  # fmt: skip
 

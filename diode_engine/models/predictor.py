@@ -12,6 +12,7 @@ from diode_engine import features
 from diode_engine.encoding import Family, encode
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
+from diode_engine.models.blas import one_thread
 from diode_engine.models.distilled import DistilledNetwork
 from diode_engine.models.members import Ensemble, answers_of
 from diode_engine.models.protocol import Matrix
@@ -21,6 +22,9 @@ from diode_engine.table import TimingTable
 
 Times = npt.NDArray[np.float64]
 _ROWS = 1 << 17  # of a table at once, so that a large one does not need its features whole
+# Of a problem's candidates so many are ranked: those with the least base time, which the best is
+# among (benchmarks/shortlist.py), and the library's. The others cost time and are never taken.
+SHORTLIST = 320
 
 
 class Predictor:
@@ -47,8 +51,10 @@ class Predictor:
         return self._one(problem, candidates)[0]
 
     def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-        """The candidates by `predict_us`, equal ones in their order, and how sure that is."""
-        predicted, members = self._one(problem, candidates)
+        """The candidates by `predict_us`, equal ones in their order, and how sure that is; of
+        many, the SHORTLIST that by the features' own estimate may be the best."""
+        with one_thread():
+            predicted, members = self._one(problem, candidates, SHORTLIST)
         known = np.flatnonzero(~np.isnan(predicted))
         order = known[np.argsort(predicted[known], kind="stable")]
         reaches = None
@@ -81,8 +87,11 @@ class Predictor:
         of what the model was not trained on."""
         return Ensemble.mean(list(answers_of(self._members, x))).astype(np.float64)
 
-    def _one(self, problem: Problem, candidates: Sequence[Candidate]) -> tuple[Times, Times]:
-        """[n] as `predict_us`, and [members, known] log times of those that are not NaN."""
+    def _one(
+        self, problem: Problem, candidates: Sequence[Candidate], most: int | None = None
+    ) -> tuple[Times, Times]:
+        """[n] as `predict_us`, and [members, known] log times of those that are not NaN: with
+        `most` those of a shortlist of so many and the library's."""
         n = len(candidates)
         predicted = np.full(n, np.nan)
         index = np.zeros(n, np.intp), np.arange(n)
@@ -92,11 +101,12 @@ class Predictor:
         first = self._members[0]
         if len(self._members) == 1 and isinstance(first, DistilledNetwork):
             space = features.space(problem, candidates, self.hardware)
-            answers = first.space_answers(space)[:, known]
+            known &= _shortlist(space.base, known, candidates, most)
+            answers = first.space_answers(space if known.all() else space.take(known))
         else:
-            p, c = index[0][known], index[1][known]
-            x = features.matrix((problem,), candidates, p, c, self.hardware)
-            answers = answers_of(self._members, x)
+            x = features.matrix((problem,), candidates, *index, self.hardware)
+            known &= _shortlist(x[:, features.BASE], known, candidates, most)
+            answers = answers_of(self._members, x[known])
         predicted[known] = np.exp(Ensemble.mean(list(answers)).astype(np.float64))
         return predicted, answers.astype(np.float64)
 
@@ -140,3 +150,15 @@ class Predictor:
             & np.array(typed, np.bool_)[problem]
         )
         return known
+
+
+def _shortlist(
+    base: Matrix, known: npt.NDArray[np.bool_], candidates: Sequence[Candidate], most: int | None
+) -> npt.NDArray[np.bool_]:
+    """[n] whether a candidate's base time is among the `most` least of those known, or it is the
+    library's; equal ones are all in."""
+    if most is None or np.count_nonzero(known) <= most:
+        return np.ones(len(base), np.bool_)
+    limit = np.partition(base[known], most - 1)[most - 1]
+    short: npt.NDArray[np.bool_] = (base <= limit) | ~encode(candidates).tiled
+    return short

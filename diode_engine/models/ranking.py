@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """`order` has the places of the candidates that the model can say something about, the
-    fastest first; `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the
+    """`order` has the places of the candidates that the model has judged, the fastest first;
+    `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the
     probability that the fastest of the first k takes at most 5 % longer than the fastest of
     all, None of a model that does not know how sure it is."""
 

@@ -53,10 +53,10 @@ class Settings:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     distilled: NetworkSettings = field(
         default_factory=lambda: NetworkSettings(
-            hidden=(128, 64), epochs=20, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
+            hidden=(256, 128), epochs=40, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
         )
     )
-    lessons: int = 6000
+    lessons: int = 10000
     rows: int = 240
 
 

@@ -19,7 +19,7 @@ from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantized
 from diode_engine.models.network import Network
-from diode_engine.models.predictor import Predictor
+from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problem import Candidate, Problem
 from diode_engine.table import TimingTable
 
@@ -86,6 +86,42 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
         answers = distilled.space_answers(space)
         assert np.array_equal(answers, distilled.answers(rows))
         assert np.array_equal(answers.mean(axis=0), distilled.predict(rows))
+
+
+@pytest.mark.parametrize("kind", ["distilled", "network"])
+def test_of_many_candidates_the_likely_ones_are_ranked(
+    kind: str,
+    network: Callable[..., Network],
+    distilled: DistilledNetwork,
+    save: Callable[..., Artifact],
+    tmp_path: Path,
+) -> None:
+    tiles = [
+        Candidate.make(
+            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
+        )
+        for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
+        for s in range(1, 6)
+        for w in (2, 4)
+    ]
+    offered = [*tiles, Candidate.make("aten::mm")]
+    member = distilled if kind == "distilled" else network(1)
+    predictor = Predictor(save(tmp_path / "model", (member,)))
+    problem = Problem.make("mm", 5, 300, 700, "float16")
+    ranking = predictor.rank(problem, offered)
+    every = predictor.predict_us(problem, offered)
+    assert not np.isnan(every).any()
+    short = ~np.isnan(ranking.predicted_us)
+    assert SHORTLIST <= short.sum() < len(offered)
+    assert short[-1]  # the library's, whatever its base time
+    # A network's last bits follow the rows that it is asked together with.
+    np.testing.assert_allclose(ranking.predicted_us[short], every[short], rtol=1e-5)
+    order = np.argsort(ranking.predicted_us, kind="stable")[: short.sum()]
+    assert ranking.order.tolist() == order.tolist()
+    base = features.space(problem, offered, H200).base
+    assert base[short].max() <= base[~short].min() or base[short].argmax() == short.sum() - 1
+    few = predictor.rank(problem, offered[-SHORTLIST:])
+    assert len(few.order) == SHORTLIST
 
 
 def test_the_file_is_read_as_it_was_written(x: np.ndarray, distilled: DistilledNetwork) -> None:

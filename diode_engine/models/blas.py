@@ -1,0 +1,30 @@
+"""BLAS on one thread.
+
+A problem is ranked in less than a millisecond, and while Inductor's compilers keep the cores busy:
+to wait for BLAS's other threads then takes tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np  # noqa: F401  # whose BLAS must be loaded before it is looked for
+from threadpoolctl import ThreadpoolController
+
+# The number of threads is the process's: two that change it at a time would restore the wrong one.
+_LOCK = threading.Lock()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Has every thread of the process call BLAS without helpers; costs some 15 µs."""
+    with _LOCK, _controller().limit(limits=1):
+        yield
