@@ -213,7 +213,8 @@ async def test_fields_come_and_go_with_the_family(make_app, filled):
         form.field("fine_tune").value = "gemm@1"
         await settled(pilot)
         assert "family" not in form.values
-        assert form.field("epochs").query_one(Input).placeholder == "20"  # a distilled network's
+        rate = form.field("learning_rate").query_one(Input)
+        assert rate.placeholder == "0.003"  # a distilled network's
         form.go_to("learning_rate")
         await pilot.press(*"-1")
         await settled(pilot)
