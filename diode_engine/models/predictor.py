@@ -22,8 +22,9 @@ from diode_engine.table import TimingTable
 
 Times = npt.NDArray[np.float64]
 _ROWS = 1 << 17  # of a table at once, so that a large one does not need its features whole
-# Of a problem's candidates so many are ranked: those with the least base time, which the best is
-# among (benchmarks/shortlist.py), and the library's. The others cost time and are never taken.
+# Of a problem's candidates so many are ranked: those with the least base time, which nearly
+# always have the best among them (benchmarks/shortlist.py), and the library's. To ask about the
+# others costs time.
 SHORTLIST = 320
 
 
