@@ -6,9 +6,9 @@
 Each row compiles one program with cold caches, in one process, after one compile a way that is
 not counted (imports, the compile workers' start). `default` is plain torch.compile (ATen),
 `fixed` has stock Inductor take Diode's kernels out of a lookup table (the floor: what is left is
-compiling them), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches, `fast` is the option
-fast_autotune. Ratios are printed at the end; the searches are stopped at their time limits, and
-the ratio is then a lower bound.
+compiling them), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches of GEMM kernels, `fast` is
+the option fast_autotune. All but the searches go three rounds. Ratios are printed at the end; the
+searches are stopped at their time limits, and the ratio is then a lower bound.
 """
 
 from __future__ import annotations

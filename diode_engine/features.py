@@ -92,7 +92,7 @@ _THREADS_MULTIPROCESSOR = 2048.0
 _BLOCKS_MULTIPROCESSOR = 32.0
 _SHARED_RESERVED = 1024.0  # bytes a thread block that the driver takes
 _REGISTERS_THREAD = 255.0
-# Registers a thread, fitted to 4,000 compiled kernels (benchmarks/registers.py): an accumulator
+# Registers a thread, fitted to 2,600 compiled kernels (benchmarks/registers.py): an accumulator
 # takes more than its values, a load that is copied asynchronously its address and mask, another
 # one its values as well, each at least a register wide.
 _OTHER_REGISTERS = 25.0

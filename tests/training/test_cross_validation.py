@@ -19,7 +19,7 @@ from diode_engine.training.fit import Settings, fit, learnable
 from diode_engine.training.splits import folds
 from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
 
-SMALL = Settings(trees=TreesSettings(rounds=40, learning_rate=0.2, max_depth=4, threads=1))
+SMALL = Settings(trees=TreesSettings(rounds=80, learning_rate=0.2, max_depth=4, threads=1))
 
 
 def keys(table: TimingTable) -> set[str]:
@@ -60,11 +60,10 @@ def test_each_part_is_judged_by_a_model_that_has_not_seen_it(
     parts = [(p.problems, p.efficiency) for p in found.parts.values()]
     mean = sum(n * np.log(e) for n, e in parts) / sum(n for n, _ in parts)
     assert together.geomean == pytest.approx(np.exp(mean))
-    for other in (ATEN, ROOFLINE):
+    for other in (ATEN, ROOFLINE, NEIGHBOUR):
         summary = found.of_other(other)
         assert summary is not None
         assert summary.geomean < together.geomean
-    assert found.of_other(NEIGHBOUR) is not None
     names = dict.fromkeys(step.partition(", ")[2] for step in steps)
     assert list(names) == list(found.parts)
 
