@@ -211,15 +211,16 @@ class AskScreen(DiodeScreen):
         self.query_one("#ask-says", Static).update(headline(found))
         self.table.set_columns(_columns(found.question.other is not None))
         self.table.hold(found.rows)
-        self._explain(0)
+        self._explain_pointed(self.table.pointed)
 
     # Why
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        if self._answer is not None:
-            keys = [row.key for row in self._answer.rows]
-            if event.key in keys:
-                self._explain(keys.index(event.key))
+        self._explain_pointed(event.key)
+
+    def _explain_pointed(self, key: str | None) -> None:
+        keys = [] if self._answer is None else [row.key for row in self._answer.rows]
+        self._explain(keys.index(key) if key in keys else 0)
 
     def _explain(self, place: int) -> None:
         found = self._answer

@@ -119,7 +119,8 @@ class PagedTable(Actions, Vertical):
 
     def on_mount(self) -> None:
         self._make_columns()
-        self.app.theme_changed_signal.subscribe(self, lambda _: self.set_columns(self._columns))
+        # Colours are in the cells.
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._lay_out())
 
     @property
     def grid(self) -> DataTable[Text]:
@@ -129,11 +130,15 @@ class PagedTable(Actions, Vertical):
         self.grid.focus()
 
     def set_columns(self, columns: Sequence[Column]) -> None:
-        if tuple(columns) == self._columns:
-            return
-        self._columns = tuple(columns)
+        if tuple(columns) != self._columns:
+            self._columns = tuple(columns)
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        at, scroll = self.pointed, self.grid.scroll_y
         self._make_columns()
         self._fill(self.page)
+        self._point_at(at, scroll)
 
     def _make_columns(self) -> None:
         self.grid.clear(columns=True)
@@ -205,9 +210,7 @@ class PagedTable(Actions, Vertical):
             grid.clear()
             for key, shown in zip(keys, cells, strict=True):
                 grid.add_row(*shown, key=key)
-            if at in keys:
-                grid.move_cursor(row=keys.index(at), scroll=False)
-                grid.scroll_to(y=scroll, animate=False)
+            self._point_at(at, scroll)
         # The grid measures only when it is idle, and goes on showing lines of before that.
         for place, measured in enumerate(grid.ordered_columns):
             widest = max((shown[place].cell_len for shown in cells), default=0)
@@ -232,6 +235,12 @@ class PagedTable(Actions, Vertical):
             return grid.coordinate_to_cell_key(grid.cursor_coordinate).row_key.value
         except CellDoesNotExist:
             return None
+
+    def _point_at(self, key: str | None, scroll: float) -> None:
+        keys = [row.value for row in self.grid.rows]
+        if key in keys:
+            self.grid.move_cursor(row=keys.index(key), scroll=False)
+            self.grid.scroll_to(y=scroll, animate=False)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         event.stop()

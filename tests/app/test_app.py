@@ -316,6 +316,25 @@ async def test_themes_go_round(make_app, store):
         assert app.theme == "diode-dark"
 
 
+async def test_a_theme_colours_the_states_in_a_table(make_app, store):
+    store.finish_run(store.start_run("train", {}), RunState.FAILED, "There is too little data.")
+    app = make_app(theme="okabe-ito-light")
+
+    def colours():
+        return {str(cell.style) for cell in app.screen.query_one(DataTable).get_row_at(0)}
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert app.theme_variables["error"] in colours()
+        before = app.theme_variables["error"]
+        await pilot.press("comma")
+        await settled(pilot)
+        assert app.theme_variables["error"] != before
+        assert app.theme_variables["error"] in colours()
+
+
 # Runs
 
 

@@ -234,6 +234,25 @@ async def test_a_model_beside_another(make_app, tmp_path, model):
 
 
 @pytest.mark.asyncio
+async def test_the_cursor_stays_where_it_is_when_the_columns_change(make_app, tmp_path, model):
+    register_model(tmp_path, "stages", stage=0.5)
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        screen = await _asked(pilot)
+        await _type(pilot, "op", "mm")
+        await pilot.press("down", "down")
+        await settled(pilot)
+        third, explained = screen.table.pointed, screen.query_one("#ask-why-words").content
+        assert third == screen._answer.rows[2].key
+        other = screen.query_one("#ask-other", Select)
+        other.value = next(m for m in screen._models if m.reference == "stages@1").folder.as_posix()
+        await settled(pilot)
+        assert "2: µs" in text_of(app)
+        assert screen.table.pointed == third
+        assert screen.query_one("#ask-why-words").content == explained
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
     app = make_app()

@@ -41,6 +41,7 @@ async def test_pages(pictures: SnapshotAssertion, size):
         await look("ask")
         other = app.screen.query_one("#ask-other")
         other.value = next(value for name, value in other._options if name == "stages@1")
+        await settled(pilot)
         await look("ask-two", "down")
         await look("why", "i")
         await look("pick", "p")
