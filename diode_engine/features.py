@@ -31,8 +31,10 @@ from diode_engine.encoding import CandidateColumns, Family, encode
 from diode_engine.hardware import Hardware
 from diode_engine.problem import Bias, Candidate, DType, Layout, Op, Problem
 from diode_engine.resources import (
+    WIDEST_LOAD,
     Array,
     accumulator_registers,
+    tile_loads,
     tile_shared_bytes,
     uses_wgmma,
     wgmma_type,
@@ -81,7 +83,7 @@ DTYPES = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32)
 
 # An asynchronous copy moves at most 16 bytes and at least 4: below, the loads of a tile go
 # through registers and the loop is not pipelined, whatever num_stages says.
-_COPY_BYTES = (4.0, 16.0)
+_COPY_BYTES = (4.0, float(WIDEST_LOAD))
 _LAUNCH_US = 2.0  # an empty kernel, between two events
 _ITERATION_US = 0.6  # from a load of a tile to its use, when it comes from DRAM
 _ISSUE_US = 0.04  # the same when it was asked for in time: barriers and addresses
@@ -329,8 +331,8 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
         apart = np.where(split, itemsize * _divisor(depth_k), np.float32(_COPY_BYTES[1]))
         width_a = np.where(along_k_a > 0, minimum(copy_a, apart), copy_a)
         width_b = np.where(along_k_b > 0, minimum(copy_b, apart), copy_b)
-    thread_bytes = itemsize * block_k / threads
-    loads_a, loads_b = block_m * thread_bytes / width_a, block_n * thread_bytes / width_b
+    loads_a = tile_loads(itemsize, block_m, block_k, warps, width_a)
+    loads_b = tile_loads(itemsize, block_n, block_k, warps, width_b)
     moves_a = loads_a * maximum(width_a / _LOAD_BYTES, one)
     moves_b = loads_b * maximum(width_b / _LOAD_BYTES, one)
     copied_a, copied_b = width_a >= _COPY_BYTES[0], width_b >= _COPY_BYTES[0]

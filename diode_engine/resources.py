@@ -5,7 +5,7 @@ sm_90 device (47, no false alarm). Of the shipped timings it names all 6,618 tha
 resources, and 1,066 others, most of them of odd strides, where nothing is pipelined. From Triton
 3.7.1 on such a kernel is built with less pipelining instead.
 
-The first three functions take whatever numpy can broadcast: features ask about rows of many
+Functions of tiles take whatever numpy can broadcast: features ask about rows of many
 problems, `fits` about the candidates of one.
 """
 
@@ -22,6 +22,7 @@ from diode_engine.hardware import Hardware
 from diode_engine.problem import Candidate, Problem
 
 MAX_THREADS_BLOCK = 1024
+WIDEST_LOAD = 16  # bytes that one thread loads at once
 _WARPGROUP = 4  # warps that issue one wgmma together
 # The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
 # itself drops the candidates above.
@@ -31,13 +32,17 @@ Array = npt.NDArray[Any]
 
 
 def wgmma_type(problem: Problem, hardware: Hardware) -> bool:
-    """Whether the device has warpgroup matrix instructions (Hopper only) for these operands:
-    16-bit, 8-bit or TF32."""
+    """Whether the device has warpgroup matrix instructions (Hopper only) for these operands."""
     hopper = hardware.backend == "cuda" and hardware.arch.startswith("9.")
-    return hopper and (problem.dtype.itemsize <= 2 or problem.allow_tf32)
+    return hopper and wgmma_operands(problem)
 
 
-def uses_wgmma(typed: Any, block_m: Array, warps: Array) -> Array:
+def wgmma_operands(problem: Problem) -> bool:
+    """Whether the operands are what warpgroup matrix instructions take: 16-bit, 8-bit or TF32."""
+    return problem.dtype.itemsize <= 2 or problem.allow_tf32
+
+
+def uses_wgmma(typed: Any, block_m: Any, warps: Any) -> Array:
     """bool, whether Triton compiles tl.dot to wgmma: `typed` is wgmma_type's answer, the tile
     has 64 rows or more and the warps make whole warpgroups."""
     used: Array = np.logical_and(typed, (block_m >= 64) & (np.fmod(warps, _WARPGROUP) == 0))
@@ -48,6 +53,12 @@ def accumulator_registers(block_m: Array, block_n: Array, warps: Array) -> Array
     """32-bit registers a thread that hold the accumulator."""
     registers: Array = block_m * block_n / (32 * warps)
     return registers
+
+
+def tile_loads(itemsize: Any, block: Any, block_k: Any, warps: Any, width: Any) -> Any:
+    """Load instructions of a thread for its share of a tile of BLOCK_K by `block` elements, each
+    `width` bytes wide."""
+    return block * (itemsize * block_k / (32 * warps)) / width
 
 
 def tile_shared_bytes(

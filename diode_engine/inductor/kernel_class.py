@@ -25,16 +25,20 @@ from diode_engine.problem import (
     Problem,
     content_key,
 )
+from diode_engine.resources import WIDEST_LOAD, tile_loads, uses_wgmma, wgmma_operands
 
 DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
 # Inductor's templates that are rendered with symbols. The others (ATen, decompose_k) are not
 # one kernel.
-TEMPLATES = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})
+TMA = "triton::mm_persistent_tma"
+TEMPLATES = frozenset({"triton::mm", "triton::bmm", TMA})
 
 MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 MOST_ERRATIC_ALIGN = 2  # elements
 SHORT_LOOP = 2  # iterations
+MOST_LOADS = 24  # instructions of a thread for its share of both tiles, in a pipelined loop
+MOST_LOADS_AT_ONCE = 4  # the same where nothing is pipelined
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
 MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
@@ -179,7 +183,7 @@ def class_of(
         dim: Extent(getattr(p, dim), True) if dim in constants else Extent(multiples[dim])
         for dim in DIMS
     }
-    tma = candidate.template == "triton::mm_persistent_tma"
+    tma = candidate.template == TMA
     return KernelClass(
         candidate, p.op, p.dtype, p.out_dtype, p.allow_tf32, p.bias, p.a, p.b, **extents,
         whole_m=tma or block_m <= p.M, whole_n=tma or block_n <= p.N,
@@ -192,21 +196,49 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
     still runs as the problem's own would. None as in `class_of`.
 
     Compiled for sm_90 with torch 2.11 (150 pairs), shared and own binaries have the same shared
-    memory and the same counts of wgmma, mma, cp.async, loads and stores throughout. Where a
-    leading stride is divisible by 2 at most, though, a third of them differ in the registers
-    that decide how many blocks a multiprocessor holds, so these are compiled for each problem.
-    So are the shortest loops over K for each K, which are unrolled when their length is known
-    (docs/calibration.md: for longer ones it makes no difference beyond the noise).
+    memory and the same counts of wgmma, mma, cp.async, loads and stores throughout. Three kinds
+    run otherwise all the same (docs/calibration.md). Where a leading stride is divisible by 2 at
+    most, a third of them differ in the registers that decide how many blocks a multiprocessor
+    holds, and where a thread's many loads have their addresses in registers, in how these are
+    computed: both are compiled for each problem. The shortest loops over K are unrolled when
+    their length is known, and are compiled for each K.
     """
     if "BLOCK_K" not in candidate.config:
         return None
     fixed: Collection[str] = ()
     iterations = -(-problem.K // _block(candidate, "BLOCK_K"))
-    if min(problem.a.align, problem.b.align) <= MOST_ERRATIC_ALIGN:
+    aligned = min(problem.a.align, problem.b.align) > MOST_ERRATIC_ALIGN
+    if not aligned or addresses_erratic(problem, candidate):
         fixed = ALL_FIXED
     elif iterations <= SHORT_LOOP:
         fixed = "K"
     return class_of(problem, candidate, fixed=fixed)
+
+
+def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
+    """Whether the kernel's speed hangs on what ptxas makes of the addresses in its loop, which
+    is another thing with other constants: a tiled kernel without wgmma whose threads have many
+    loads each."""
+    config = candidate.config
+    if candidate.template == TMA or "BLOCK_K" not in config:
+        return False
+    block_m, warps = _block(candidate, "BLOCK_M"), _block(candidate, "num_warps")
+    if uses_wgmma(wgmma_operands(problem), block_m, warps):
+        return False
+    most = MOST_LOADS if _block(candidate, "num_stages") > 1 else MOST_LOADS_AT_ONCE
+    return loads_a_thread(problem, candidate) > most
+
+
+def loads_a_thread(problem: Problem, candidate: Candidate) -> float:
+    """Load instructions of a thread of a tiled kernel for its share of both operands' tiles."""
+    p, itemsize = problem, problem.dtype.itemsize
+    warps = _block(candidate, "num_warps")
+    loads = 0.0
+    for dim, operand in (("BLOCK_M", p.a), ("BLOCK_N", p.b)):
+        width = min(WIDEST_LOAD, itemsize * operand.align)
+        tile = _block(candidate, dim), _block(candidate, "BLOCK_K")
+        loads += tile_loads(itemsize, *tile, warps, width)
+    return loads
 
 
 class SharedKeys:
@@ -227,6 +259,7 @@ class SharedKeys:
             block_k,
             isinstance(block_m, int) and block_m <= p.M,
             isinstance(block_n, int) and block_n <= p.N,
+            addresses_erratic(p, candidate),
         )
         if asked not in self._variants:
             cls = shared_class(p, candidate)
@@ -251,7 +284,7 @@ def grid(cls: KernelClass, problem: Problem, multiprocessors: int) -> tuple[int,
         -(-size // _block(cls.candidate, name))
         for size, name in ((problem.M, "BLOCK_M"), (problem.N, "BLOCK_N"))
     )
-    if cls.candidate.template == "triton::mm_persistent_tma":
+    if cls.candidate.template == TMA:
         tiles = min(tiles, multiprocessors)
     return tiles, problem.B, 1
 

@@ -26,7 +26,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor import kernels
 from diode_engine.inductor.binary import Binary, binary_of
-from diode_engine.inductor.kernel_class import ALL_FIXED, TF32_SIZES, KernelClass
+from diode_engine.inductor.kernel_class import ALL_FIXED, TF32_SIZES, TMA, KernelClass
 from diode_engine.problem import Bias, Layout, Op, Operand
 
 # About what a size is in the examples that stand for symbols: large, so that nothing is
@@ -99,7 +99,7 @@ def _decided(source: str, cls: KernelClass) -> str:
 
     Raises IntegrationError where the template does not ask as Diode knows it.
     """
-    if cls.fixed == ALL_FIXED or cls.candidate.template == "triton::mm_persistent_tma":
+    if cls.fixed == ALL_FIXED or cls.candidate.template == TMA:
         return source
     for name, operand, inner, block, whole in (
         ("a", cls.a, cls.K if cls.a.layout is Layout.ROW else cls.M, "BLOCK_M", cls.whole_m),

@@ -14,6 +14,7 @@ from diode_engine.inductor.kernel_class import (
     SharedKeys,
     class_of,
     grid,
+    loads_a_thread,
     serves,
     shared_class,
 )
@@ -21,9 +22,9 @@ from diode_engine.problem import Candidate, Problem
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 
-def config(m=128, n=128, k=64, template="triton::mm"):
+def config(m=128, n=128, k=64, template="triton::mm", stages=3, warps=8):
     return Candidate.make(
-        template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8, num_stages=3, num_warps=8
+        template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8, num_stages=stages, num_warps=warps
     )
 
 
@@ -111,6 +112,31 @@ def test_odd_strides_are_compiled_for_each_problem_and_short_loops_for_each_k():
     assert shared_class(mm(512, 512, 4096), config()).fixed == {"B"}
     assert shared_class(mm(512, 512, 128), config()).fixed == {"B", "K"}
     assert shared_class(mm(512, 513, 4096), config()).fixed == ALL_FIXED
+
+
+@pytest.mark.parametrize(
+    ("problem", "candidate", "loads", "own"),
+    [
+        (mm(8, 14336, 4096), config(16, 128, 128, stages=4, warps=2), 36, True),
+        (mm(8, 14336, 4096), config(16, 128, 128, stages=4, warps=4), 18, False),
+        (mm(64, 4096, 4096), config(64, 32, 128, stages=5, warps=2), 24, False),
+        (mm(64, 4096, 4096), config(64, 128, 128, stages=5, warps=2), 48, True),
+        (mm(64, 4096, 4096), config(64, 128, 128, warps=4), 24, False),
+        (mm(64, 4096, 4096), config(128, 128, 128, warps=4), 32, False),  # wgmma
+        (mm(64, 4096, 4096, "float32"), config(128, 128, 64, warps=4), 32, True),
+        (mm(64, 4096, 4096, "float32", allow_tf32=True), config(128, 128, 64, warps=4), 32, False),
+        (mm(64, 4096, 4096), config(32, 256, 128, "triton::mm_persistent_tma", warps=2), 72, False),
+        (mm(64, 4096, 4096), config(16, 64, 64, stages=1, warps=4), 5, True),
+        (mm(64, 4096, 4096), config(16, 32, 64, stages=1, warps=4), 3, False),
+        (mm(64, 4100, 4096), config(32, 64, 128, warps=4), 20, False),  # of 16 and of 8 bytes
+        (mm(64, 4100, 4096), config(32, 128, 128, warps=4), 36, True),
+    ],
+    ids=str,
+)
+def test_many_loads_a_thread_are_compiled_for_each_problem(problem, candidate, loads, own):
+    assert loads_a_thread(problem, candidate) == loads
+    fixed = shared_class(problem, candidate).fixed
+    assert fixed == (ALL_FIXED if own else {"B"})
 
 
 def test_the_grid_covers_the_output():

@@ -1,0 +1,92 @@
+"""Which kernels run otherwise when they are compiled for many problems at once.
+
+    python benchmarks/static_and_direct.py STATIC DIRECT
+
+Of each problem and candidate that both datasets have, the static time (compiled for the problem
+alone, as Inductor does it) over the direct one, over the median of these ratios for the problem:
+1 where the two ways agree on the order of its kernels. By whether Triton compiles wgmma, whether
+the loop is pipelined, and the load instructions of a thread for its share of both tiles. The
+reference, in the same run, are the kernels with few loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from diode_engine.inductor.kernel_class import TEMPLATES, TMA, loads_a_thread
+from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import uses_wgmma, wgmma_operands
+from diode_engine.store.transfer import read_dataset
+from diode_engine.table import TimingTable
+
+LOADS = (4, 8, 16, 24, 1 << 20)
+FAR = 1.2  # apart
+SHORT_US = 8.0  # below, all that is timed is how long a launch takes
+
+def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candidate, float]]:
+    """Of the problems that are wanted, the microseconds of each kernel of TEMPLATES."""
+    asked = np.array([problem in wanted for problem in table.problems], np.bool_)
+    tiled = np.array([c.template in TEMPLATES for c in table.candidates], np.bool_)
+    rows = (table.failure == 0) & asked[table.problem] & tiled[table.candidate]
+    part = table.take(rows)
+    found: dict[Problem, dict[Candidate, float]] = defaultdict(dict)
+    for p, c, us in zip(part.problem, part.candidate, part.time_us, strict=True):
+        found[table.problems[p]][table.candidates[c]] = float(us)
+    return found
+
+
+def kind(problem: Problem, candidate: Candidate) -> tuple[str, int]:
+    loads = loads_a_thread(problem, candidate)
+    most = next(limit for limit in LOADS if loads <= limit)
+    if candidate.template == TMA:
+        return "TMA", most
+    config = candidate.config
+    wgmma = uses_wgmma(wgmma_operands(problem), config["BLOCK_M"], config["num_warps"])
+    staged = "one stage" if config["num_stages"] == 1 else "pipelined"
+    return f"{'wgmma' if wgmma else 'no wgmma'}, {staged}", most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("static", type=Path)
+    parser.add_argument("direct", type=Path)
+    options = parser.parse_args()
+
+    tables = read_dataset(options.static), read_dataset(options.direct)
+    common = set(tables[0].problems) & set(tables[1].problems)
+    static, direct = (times(table, common) for table in tables)
+    groups: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for problem in static.keys() & direct.keys():
+        both = static[problem].keys() & direct[problem].keys()
+        ratios = {c: static[problem][c] / direct[problem][c] for c in both}
+        median = np.median([*ratios.values()]) if ratios else 1.0
+        for candidate, ratio in ratios.items():
+            if direct[problem][candidate] > SHORT_US:
+                groups[kind(problem, candidate)].append(ratio / median)
+
+    few = np.concatenate([v for (_, most), v in groups.items() if most == LOADS[0]])
+    usual = far(few)
+    print(f"{'kernels':<22}{'loads':>8}{'pairs':>7}{'2 %':>7}{'98 %':>7}{'far':>8}{'ratio':>7}")
+    print(f"{'all with few loads':<22}{f'to {LOADS[0]}':>8}{row(few, usual)}")
+    for (name, most), found in sorted(groups.items()):
+        upto = f"to {most}" if most < LOADS[-1] else f"over {LOADS[-2]}"
+        print(f"{name:<22}{upto:>8}{row(np.array(found), usual)}")
+
+
+def far(ratios: np.ndarray) -> float:
+    """The share that is FAR times longer one way than the other."""
+    return float(np.mean(np.abs(np.log(ratios)) > np.log(FAR)))
+
+
+def row(ratios: np.ndarray, usual: float) -> str:
+    low, high = np.percentile(ratios, [2, 98])
+    share = far(ratios)
+    return f"{len(ratios):>7}{low:>7.2f}{high:>7.2f}{share:>8.1%}{share / usual:>6.1f}×"
+
+
+if __name__ == "__main__":
+    main()
