@@ -122,6 +122,16 @@ class DiodeInductorChoices(InductorChoices):
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
         start = time.perf_counter()
+        diode = self._diode
+        rebuild = type(self) is DiodeInductorChoices and _is_stock()
+        if rebuild:
+            known = diode.again(
+                op_name, kernel_inputs, templates, kwarg_overrides, template_choices
+            )
+            if known is not None:
+                add_final_choice()
+                diode.stats.called(time.perf_counter() - start)
+                return known
         stock = functools.partial(
             super()._finalize_template_configs,
             kernel_inputs=kernel_inputs,
@@ -129,7 +139,6 @@ class DiodeInductorChoices(InductorChoices):
             op_name=op_name,
             kwarg_overrides=kwarg_overrides,
         )
-        diode = self._diode
         if not diode.asked(op_name, kernel_inputs, templates):
             return stock(template_choices)
 
@@ -146,7 +155,7 @@ class DiodeInductorChoices(InductorChoices):
                 kwarg_overrides,
                 template_choices,
                 offered,
-                rebuild=type(self) is DiodeInductorChoices and _is_stock(),
+                rebuild=rebuild,
             )
         finally:
             diode.stats.called(time.perf_counter() - start)

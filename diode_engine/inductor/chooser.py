@@ -46,7 +46,7 @@ _OF_GRAPH = "_diode"  # an attribute of Inductor's graph
 _OPS = frozenset(str(op) for op in Op)
 
 
-_Remembered = tuple[Decision, list[Prediction]]
+_Remembered = list[Prediction]
 _OfGraph = tuple["Chooser", Options, dict[Any, _Remembered]]
 
 
@@ -148,6 +148,33 @@ class Chooser:
             self.fall_back(Fallback.ERROR, f"the choice failed, {type(error).__name__}: {error}")
         return None
 
+    def again(
+        self,
+        op_name: str,
+        kernel_inputs: Any,
+        templates: Sequence[Any],
+        overrides: dict[str, dict[str, Any]] | None,
+        offers: Mapping[str, Any],
+    ) -> list[Any] | None:
+        """What `choose` gives where it may rebuild, for a product that was met before and is not
+        the first of its graph; None for any other. Most products of a model are such, and what
+        holds for a whole graph (that Diode is asked, the options) is not looked up again."""
+        of_graph: _OfGraph | None = getattr(V.graph, _OF_GRAPH, None)
+        if of_graph is None or of_graph[0] is not self or not of_graph[1].cache:
+            return None
+        _, options, memory = of_graph
+        try:
+            epilogue = fusion.current_epilogue() if options.fusion else None
+            key = key_of(op_name, kernel_inputs, tuple(offers), overrides, epilogue)
+            remembered = memory.get(key)
+            if remembered is None:
+                return None
+            return self._taken(remembered, op_name, kernel_inputs, templates, offers)
+        except Exception:  # `choose` runs into it too, and says so
+            if not self.enable_fallback:
+                raise
+            return None
+
     def fall_back(self, reason: Fallback, why: str) -> None:
         if self.stats.fallback(reason):
             log.warning(
@@ -182,56 +209,51 @@ class Chooser:
         options, memory = self._of_graph()
         epilogue = fusion.current_epilogue() if options.fusion else None
         uids = tuple(offers)
-        overrides = {uid: given for uid, given in (overrides or {}).items() if given}
         key = key_of(op_name, kernel_inputs, uids, overrides, epilogue) if rebuild else None
         remembered = memory.get(key) if key is not None and options.cache else None
-        choices: Sequence[Any] = ()
         if remembered is not None:
-            decision, predictions = remembered
-            self.stats.count("cache_hits")
-        else:
-            sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
-            if key is None and free_unbacked_symbols([x for each in sizes for x in each]):
-                raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
-            problem = problem_of(kernel_inputs, op_name)
-            if problem is None:
-                raise Stock(
-                    Fallback.UNSUPPORTED,
-                    f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
-                    "problem that Diode knows",
-                )
-            saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
-            decide = partial(self._decide, problem, saved, options)
-            if rebuild:
-                find = partial(
-                    self.spaces.find, op_name, kernel_inputs, uids,
-                    (problem.M, problem.N, problem.K), cache(offered),
-                )  # fmt: skip
-                try:
-                    decision = decide(find(list_from=overrides))
-                except Unlike as unlike:
-                    log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
-                    decision = decide(find(list_from=uids))
-            else:
-                choices = list(offered(None))
-                decision = decide(listed(choices))
-            predictions = [Prediction(pick, decision, self, False) for pick in decision.picks]
-            # TMA kernels depend on config options as well
-            if key is not None and not any("tma" in pick.uid for pick in decision.picks):
-                again = [Prediction(pick, decision, self, True) for pick in decision.picks]
-                memory[key] = decision, again
-        if choices:
+            return self._taken(remembered, op_name, kernel_inputs, templates, offers)
+        sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
+        if key is None and free_unbacked_symbols([x for each in sizes for x in each]):
+            raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
+        problem = problem_of(kernel_inputs, op_name)
+        if problem is None:
+            raise Stock(
+                Fallback.UNSUPPORTED,
+                f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
+                "problem that Diode knows",
+            )
+        saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
+        decide = partial(self._decide, problem, saved, options)
+        if not rebuild:
+            choices = list(offered(None))
+            decision = decide(listed(choices))
             by_params = {id(choice.params): choice for choice in choices}
             chosen = [by_params[id(pick.params)] for pick in decision.picks]
-        else:
-            found = dict(zip(uids, templates, strict=True))
-            chosen = [
-                _rebuilt(pick, found[pick.uid], kernel_inputs, op_name, offers.get(pick.uid))
-                for pick in decision.picks
-            ]
-        for choice, prediction in zip(chosen, predictions, strict=True):
-            choice.annotations[ANNOTATION] = prediction
-        return chosen
+            return _annotated(chosen, self._predictions(decision, remembered=False))
+        find = partial(
+            self.spaces.find, op_name, kernel_inputs, uids,
+            (problem.M, problem.N, problem.K), cache(offered),
+        )  # fmt: skip
+        try:
+            decision = decide(
+                find(list_from=[uid for uid, given in (overrides or {}).items() if given])
+            )
+        except Unlike as unlike:
+            log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
+            decision = decide(find(list_from=uids))
+        # TMA kernels depend on config options as well
+        if key is not None and not any("tma" in pick.uid for pick in decision.picks):
+            memory[key] = self._predictions(decision, remembered=True)
+        predictions = self._predictions(decision, remembered=False)
+        return _made(predictions, op_name, kernel_inputs, templates, offers)
+
+    def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
+        return [Prediction(pick, decision, self, remembered) for pick in decision.picks]
+
+    def _taken(self, remembered: _Remembered, *asked: Any) -> list[Any]:
+        self.stats.count("cache_hits")
+        return _made(remembered, *asked)
 
     def _of_graph(self) -> tuple[Options, dict[Any, _Remembered]]:
         """The options of the graph that is being lowered, read once (a read takes a microsecond),
@@ -302,6 +324,28 @@ class Chooser:
         us[places] = ranking.predicted_us
         order = places[ranking.order]
         return Ranking(order[known(us[order])], us, ranking.reaches)
+
+
+def _made(
+    predictions: Sequence[Prediction],
+    op_name: str,
+    kernel_inputs: Any,
+    templates: Sequence[Any],
+    offers: Mapping[str, Any],
+) -> list[Any]:
+    """The KernelTemplateChoices of what was picked; `templates` are in the order of `offers`."""
+    found = dict(zip(offers, templates, strict=True))
+    chosen = [
+        _rebuilt(p.pick, found[p.pick.uid], kernel_inputs, op_name, offers.get(p.pick.uid))
+        for p in predictions
+    ]
+    return _annotated(chosen, predictions)
+
+
+def _annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any]:
+    for choice, prediction in zip(choices, predictions, strict=True):
+        choice.annotations[ANNOTATION] = prediction
+    return choices
 
 
 def _rebuilt(pick: Pick, template: Any, kernel_inputs: Any, op_name: str, offer: Any) -> Any:

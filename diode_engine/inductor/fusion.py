@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -164,8 +165,12 @@ def _packet(node: torch.fx.Node) -> Any:
 
 
 def _is_pointwise(node: torch.fx.Node) -> bool:
-    target: Any = node.target
-    return node.op == "call_function" and torch.Tag.pointwise in getattr(target, "tags", ())
+    return node.op == "call_function" and _has_tag(node.target)
+
+
+@cache
+def _has_tag(target: Any) -> bool:
+    return torch.Tag.pointwise in getattr(target, "tags", ())
 
 
 def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator[torch.fx.Node]:

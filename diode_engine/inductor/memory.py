@@ -15,22 +15,23 @@ def key_of(
     op_name: str,
     kernel_inputs: Any,
     uids: tuple[str, ...],
-    overrides: dict[str, dict[str, Any]],
+    overrides: dict[str, dict[str, Any]] | None,
     epilogue: Epilogue | None,
 ) -> Hashable | None:
     """What all that Inductor gives a kernel follows from, besides the options; None where a size
     or a stride is dynamic, of which a kernel may be told more than its hint."""
-    out_dtype = kernel_inputs.out_dtype()
-    key = [op_name, uids, repr(overrides) if overrides else "", epilogue, out_dtype]
+    given = repr(overrides) if overrides and any(overrides.values()) else ""
+    nodes = kernel_inputs.nodes()
+    key = [op_name, uids, given, epilogue, kernel_inputs.out_dtype(), nodes[0].get_device()]
     try:
-        for node in kernel_inputs.nodes():
-            dtype = node.get_dtype()
-            key.append(dtype)
-            if dtype is torch.float32:
+        for node in nodes:
+            layout = node.get_layout()
+            key.append(layout.dtype)
+            if layout.dtype is torch.float32:
                 key.append(tf32_allowed())
             # sympy's integers are hashed in Python, theirs not
-            key += [x if type(x) is int else x.p for x in node.get_size()]
-            key += [x if type(x) is int else x.p for x in node.get_stride()]
+            key += [x if type(x) is int else x.p for x in layout.size]
+            key += [x if type(x) is int else x.p for x in layout.stride]
     except AttributeError:  # an expression
         return None
     return tuple(key)

@@ -23,6 +23,7 @@ from torch._inductor.select_algorithm import (
 )
 
 import diode_engine
+from diode_engine.inductor import chooser, memory
 from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
@@ -248,6 +249,37 @@ def test_a_failing_model_falls_back_to_stock(caplog: pytest.LogCaptureFixture) -
     assert diode_engine.get_stats()["fallback_error"] == 3
     (said,) = [r for r in caplog.records if r.name.startswith("diode_engine")]
     assert "the model is broken" in said.getMessage()
+
+
+def chain() -> tuple[Any, Sequence[torch.Tensor]]:
+    return lambda x, w: x @ w @ w @ w, (empty(512, 512), empty(512, 512))
+
+
+def test_a_product_that_a_graph_repeats_is_chosen_once(predictor: Any) -> None:
+    lowered = lower(chain)
+    (source,) = lowered.sources
+    assert renders_best(source)
+    assert "extern_kernels.mm" not in source
+    assert [seen.predicted_us for seen in lowered.seen] == [(1.0,)] * 3
+    stats = diode_engine.get_stats()
+    assert (stats["total_calls"], stats["cache_hits"]) == (3, 2)
+
+
+def test_a_fault_in_what_is_remembered_leaves_the_rest_to_stock(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def key_of(*args: Any) -> Any:
+        asked.append(args)
+        if len(asked) > 1:
+            raise RuntimeError("Inductor has changed")
+        return memory.key_of(*args)
+
+    monkeypatch.setattr(chooser, "key_of", key_of)
+    lowered = lower(chain, benchmark=lambda _: 1.0)
+    assert [len(seen.candidates) == 1 for seen in lowered.seen] == [True, False, False]
+    assert diode_engine.get_stats()["fallback_error"] == 2
 
 
 def test_without_fallback_the_failure_is_raised() -> None:
