@@ -1,6 +1,7 @@
 """Direct launching held against Inductor's own static kernels, on an NVIDIA GPU.
 
     python benchmarks/calibrate.py [--problems N] [--each N] [--json FILE]
+    python benchmarks/calibrate.py --rows FILE
 
 Times the same (problem, candidate) pairs in one run, over sizes, dtypes, layouts and
 alignments:
@@ -18,7 +19,9 @@ collect   as `collect --direct` chooses between these three for each pair
 For each it prints, against the reference, the median of the ratios, the median and 90th
 percentile of |ratio − 1|, and the geomean efficiency of the best candidate by it, judged by
 static timings; then |ratio − 1| of `direct` by kinds of pairs. The ratio of rates is timings a
-second, direct over static, compiles included in both and then in neither.
+second, direct over static, compiles included in both and then in neither. With --rows, and no GPU,
+what an earlier run has written (.json or .json.zst) is compared again, by what `collect --direct`
+would choose now.
 """
 
 from __future__ import annotations
@@ -38,9 +41,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.plan import Entry, Plan, Selection
-from diode_engine.inductor.kernel_class import ALL_FIXED, KernelClass, class_of, shared_class
+from diode_engine.inductor.kernel_class import (
+    ALL_FIXED,
+    KernelClass,
+    addresses_erratic,
+    class_of,
+    shared_class,
+)
 from diode_engine.problem import Candidate, Problem, Timing
 
 Pair = tuple[Problem, Candidate]
@@ -199,6 +210,8 @@ def kinds(pair: Pair, reference: Times) -> list[str]:
     names.append(candidate.template)
     names.append("tf32" if problem.allow_tf32 else str(problem.dtype))
     cls = shared_class(problem, candidate)
+    if addresses_erratic(problem, candidate):
+        names.append("many loads a thread")
     names.append("own binary" if cls is not None and cls.fixed == ALL_FIXED else "shared binary")
     return names
 
@@ -223,6 +236,65 @@ def policy_of(problem: Problem, candidate: Candidate) -> str:
     return "fixed-k" if cls == fixed_k(problem, candidate) else "own"
 
 
+def compared(passes: dict[str, Times], flat: Sequence[Pair]) -> dict[str, Any]:
+    """The report of what the passes measured of the pairs, which it prints."""
+    chosen = {pair: t for pair in flat if (t := passes[policy_of(*pair)].get(pair))}
+    passes = {**passes, "collect": chosen}
+    reference, named = passes["static"], list(dict.fromkeys(problem for problem, _ in flat))
+    report: dict[str, Any] = {"passes": {}, "kinds": {}}
+    print(f"\n{'':<10}{'pairs':>6}{'ratio':>9}{'median':>9}{'p90':>9}{'best is':>9}{'failed':>8}")
+    for which, times in passes.items():
+        against = passes["direct"] if which == "repeat" else reference
+        row = spread(ratios(times, against, flat)) | {
+            "best_efficiency": round(efficiency(times, reference, named), 4),
+            "failed": sum(t.failure is not None for t in times.values()),
+        }
+        report["passes"][which] = row
+        print(
+            f"{which:<10}{row['pairs']:>6}{row.get('ratio', math.nan):>9.3f}"
+            f"{row.get('median_percent', math.nan):>8.2f}%{row.get('p90_percent', math.nan):>8.2f}%"
+            f"{row['best_efficiency']:>9.4f}{row['failed']:>8}"
+        )
+    print("(against static; repeat against direct)\n")
+    groups: dict[str, list[Pair]] = {}
+    for pair in flat:
+        for kind in kinds(pair, reference):
+            groups.setdefault(kind, []).append(pair)
+    for kind, members in sorted(groups.items()):
+        by = {w: spread(ratios(passes[w], reference, members))
+              for w in ("again", "direct", "fixed-k", "own", "collect")}  # fmt: skip
+        report["kinds"][kind] = by
+        shown = "  ".join(
+            f"{which} {row.get('ratio', math.nan):.3f} ±{row.get('median_percent', math.nan):.1f}%"
+            for which, row in by.items()
+        )
+        print(f"{kind:<28}{len(members):>5}  {shown}")
+    report["rows"] = [
+        {
+            "problem": p.to_dict(),
+            "candidate": c.to_dict(),
+            **{w: t.time_us for w, times in passes.items() if (t := times.get((p, c)))},
+        }
+        for p, c in flat
+    ]
+    return report
+
+
+def recalled(path: Path) -> tuple[dict[str, Times], list[Pair]]:
+    """The passes, and the pairs, that a report has the rows of."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        data = zstandard.ZstdDecompressor().stream_reader(data).read()
+    rows = json.loads(data)["rows"]
+    flat = [(Problem.from_dict(r["problem"]), Candidate.from_dict(r["candidate"])) for r in rows]
+    names = [name for name in rows[0] if name not in ("problem", "candidate", "collect")]
+    passes = {
+        name: {p: Timing(median_us=r[name]) for p, r in zip(flat, rows, strict=True) if r.get(name)}
+        for name in names
+    }
+    return passes, flat
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=70)
@@ -230,7 +302,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compilers", type=int)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=Path)
     options = parser.parse_args()
+    if options.rows:
+        compared(*recalled(options.rows))
+        return
     import torch
 
     from diode_engine.collect.binaries import Binaries
@@ -284,57 +360,18 @@ def main() -> None:
             del bench
             torch.cuda.empty_cache()
 
-    passes["collect"] = (
-        {pair: t for pair in flat if (t := passes[policy_of(*pair)][0].get(pair))},
-        passes["direct"][1],
-    )
-    reference, static_seconds = passes["static"]
-    report: dict[str, Any] = {"environment": binaries.environment.to_dict(), "passes": {}}
-    named = [p for p, _ in pairs]
-    print(f"\n{'':<10}{'pairs':>6}{'ratio':>9}{'median':>9}{'p90':>9}{'best is':>9}{'failed':>8}")
+    report = compared({which: times for which, (times, _) in passes.items()}, flat)
+    report["environment"] = binaries.environment.to_dict()
     for which, (times, seconds) in passes.items():
-        against = passes["direct"][0] if which == "repeat" else reference
-        row = spread(ratios(times, against, flat)) | {
-            "best_efficiency": round(efficiency(times, reference, named), 4),
-            "failed": sum(t.failure is not None for t in times.values()),
-            "timings_a_second": round(len(times) / seconds, 1),
-        }
-        report["passes"][which] = row
-        print(
-            f"{which:<10}{row['pairs']:>6}{row.get('ratio', math.nan):>9.3f}"
-            f"{row.get('median_percent', math.nan):>8.2f}%{row.get('p90_percent', math.nan):>8.2f}%"
-            f"{row['best_efficiency']:>9.4f}{row['failed']:>8}"
-        )
-    print("(against static; repeat against direct)\n")
-    groups: dict[str, list[Pair]] = {}
-    for pair in flat:
-        for kind in kinds(pair, reference):
-            groups.setdefault(kind, []).append(pair)
-    report["kinds"] = {}
-    for kind, members in sorted(groups.items()):
-        by = {w: spread(ratios(passes[w][0], reference, members))
-              for w in ("again", "direct", "fixed-k", "own", "collect")}  # fmt: skip
-        report["kinds"][kind] = by
-        shown = "  ".join(
-            f"{which} {row.get('ratio', math.nan):.3f} ±{row.get('median_percent', math.nan):.1f}%"
-            for which, row in by.items()
-        )
-        print(f"{kind:<28}{len(members):>5}  {shown}")
+        report["passes"][which]["timings_a_second"] = round(len(times) / seconds, 1)
+    reference, static_seconds = passes["static"]
     rate = report["passes"]["direct"]["timings_a_second"]
     together = len(passes["direct"][0]) / (passes["direct"][1] + compile_seconds["direct"])
-    compared = len(reference) / static_seconds
+    usual = len(reference) / static_seconds
     print(
-        f"\ndirect: {rate:.0f} timings a second; static, compiles included: {compared:.1f}; "
-        f"ratio {rate / compared:.1f}, with direct's compiles {together / compared:.1f}"
+        f"\ndirect: {rate:.0f} timings a second; static, compiles included: {usual:.1f}; "
+        f"ratio {rate / usual:.1f}, with direct's compiles {together / usual:.1f}"
     )
-    report["rows"] = [
-        {
-            "problem": p.to_dict(),
-            "candidate": c.to_dict(),
-            **{w: t.time_us for w, (times, _) in passes.items() if (t := times.get((p, c)))},
-        }
-        for p, c in flat
-    ]
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
 

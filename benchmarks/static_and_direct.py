@@ -27,6 +27,7 @@ LOADS = (4, 8, 16, 24, 1 << 20)
 FAR = 1.2  # apart
 SHORT_US = 8.0  # below, all that is timed is how long a launch takes
 
+
 def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candidate, float]]:
     """Of the problems that are wanted, the microseconds of each kernel of TEMPLATES."""
     asked = np.array([problem in wanted for problem in table.problems], np.bool_)
