@@ -1,8 +1,8 @@
 """Which kernels run otherwise when they are compiled for many problems at once.
 
-    python benchmarks/static_and_direct.py STATIC DIRECT
+    python benchmarks/static_and_direct.py [STATIC DIRECT]
 
-Of each problem and candidate that both datasets have, the static time (compiled for the problem
+Of each problem and candidate that both datasets have (the shipped ones, if none is named), the static time (compiled for the problem
 alone, as Inductor does it) over the direct one, over the median of these ratios for the problem:
 1 where the two ways agree on the order of its kernels. By whether Triton compiles wgmma, whether
 the loop is pipelined, and the load instructions of a thread for its share of both tiles. The
@@ -23,6 +23,8 @@ from diode_engine.resources import uses_wgmma, wgmma_operands
 from diode_engine.store.transfer import read_dataset
 from diode_engine.table import TimingTable
 
+DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
+STATIC = "gemm-2026-11-21.msgpack.zst"
 LOADS = (4, 8, 16, 24, 1 << 20)
 FAR = 1.2  # apart
 SHORT_US = 8.0  # below, all that is timed is how long a launch takes
@@ -53,8 +55,8 @@ def kind(problem: Problem, candidate: Candidate) -> tuple[str, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("static", type=Path)
-    parser.add_argument("direct", type=Path)
+    parser.add_argument("static", type=Path, nargs="?", default=DATASETS / STATIC)
+    parser.add_argument("direct", type=Path, nargs="?", default=max(DATASETS.glob("*direct*")))
     options = parser.parse_args()
 
     tables = read_dataset(options.static), read_dataset(options.direct)
