@@ -2,11 +2,11 @@
 
     python benchmarks/static_and_direct.py [STATIC DIRECT]
 
-Of each problem and candidate that both datasets have (the shipped ones, if none is named), the static time (compiled for the problem
-alone, as Inductor does it) over the direct one, over the median of these ratios for the problem:
-1 where the two ways agree on the order of its kernels. By whether Triton compiles wgmma, whether
-the loop is pipelined, and the load instructions of a thread for its share of both tiles. The
-reference, in the same run, are the kernels with few loads.
+Of each problem and candidate that both datasets have (the shipped ones, if none is named), the
+static time (compiled for the problem alone, as Inductor does it) over the direct one, over the
+median of these ratios for the problem: 1 where the two ways agree on the order of its kernels. By
+whether Triton compiles wgmma, whether the loop is pipelined, and the load instructions of a thread
+for its share of both tiles. The reference, in the same run, are the kernels with few loads.
 """
 
 from __future__ import annotations
