@@ -24,7 +24,7 @@ from torch._inductor.select_algorithm import get_algorithm_selector_cache
 from diode_engine.errors import IntegrationError
 from diode_engine.hardware import detect
 from diode_engine.inductor import fast
-from diode_engine.inductor.chooser import Chooser, Predictor
+from diode_engine.inductor.chooser import Chooser, Predictor, Request
 from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.integration import ModelPointer
 
@@ -123,15 +123,12 @@ class DiodeInductorChoices(InductorChoices):
     ) -> list[Any]:
         start = time.perf_counter()
         diode = self._diode
+        request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
-        if rebuild:
-            known = diode.again(
-                op_name, kernel_inputs, templates, kwarg_overrides, template_choices
-            )
-            if known is not None:
-                add_final_choice()
-                diode.stats.called(time.perf_counter() - start)
-                return known
+        if rebuild and (known := diode.again(request)) is not None:
+            add_final_choice()
+            diode.stats.called(time.perf_counter() - start)
+            return known
         stock = functools.partial(
             super()._finalize_template_configs,
             kernel_inputs=kernel_inputs,
@@ -139,7 +136,7 @@ class DiodeInductorChoices(InductorChoices):
             op_name=op_name,
             kwarg_overrides=kwarg_overrides,
         )
-        if not diode.asked(op_name, kernel_inputs, templates):
+        if not diode.asked(request):
             return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
@@ -148,15 +145,7 @@ class DiodeInductorChoices(InductorChoices):
                 return stock(template_choices) if uid is None else list(template_choices[uid])
 
         try:
-            chosen = diode.choose(
-                op_name,
-                kernel_inputs,
-                templates,
-                kwarg_overrides,
-                template_choices,
-                offered,
-                rebuild=rebuild,
-            )
+            chosen = diode.choose(request, offered, rebuild=rebuild)
         finally:
             diode.stats.called(time.perf_counter() - start)
         if chosen is not None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from inspect import isgenerator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,17 @@ class Predictor(Protocol):
         """[n] microseconds; NaN where it cannot say."""
 
 
+class Request(NamedTuple):
+    """What Inductor asks its choices: the op, its KernelInputs and templates, kwargs that it
+    overrides by template, and its generators of choices by template, in the templates' order."""
+
+    op_name: str
+    kernel_inputs: Any
+    templates: Sequence[Any]
+    overrides: Mapping[str, Mapping[str, Any]] | None
+    offers: Mapping[str, Any]
+
+
 class Stock(Exception):
     """This GEMM is left to stock Inductor."""
 
@@ -107,38 +118,27 @@ class Chooser:
         self._memory: dict[Options, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 
-    def asked(self, op_name: str, kernel_inputs: Any, templates: Sequence[Any]) -> bool:
+    def asked(self, request: Request) -> bool:
         """Whether this is a GEMM of Diode's for which there is more than ATen to choose."""
-        if kernel_inputs.device_type != "cuda" or not templates:
+        if request.kernel_inputs.device_type != "cuda" or not request.templates:
             return False
         if not (config.max_autotune or config.max_autotune_gemm):
             return False
-        if op_name not in _OPS:
-            self.stats.passed(op_name)
+        if request.op_name not in _OPS:
+            self.stats.passed(request.op_name)
             return False
         return True
 
     def choose(
-        self,
-        op_name: str,
-        kernel_inputs: Any,
-        templates: Sequence[Any],
-        overrides: dict[str, dict[str, Any]] | None,
-        offers: Mapping[str, Any],
-        offered: Callable[[str | None], Iterable[Any]],
-        *,
-        rebuild: bool,
+        self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
     ) -> list[Any] | None:
         """The KernelTemplateChoices to render, or None to leave it to stock Inductor.
 
-        `offers` are Inductor's generators by template; `offered` consumes that of a template, or
-        with None all of them. Where `rebuild` allows it, choices are made anew from what is
-        remembered instead.
+        `offered` consumes Inductor's generator for a template, or with None all of them. Where
+        `rebuild` allows it, choices are made anew from what is remembered instead.
         """
         try:
-            return self._choose(
-                op_name, kernel_inputs, templates, overrides, offers, offered, rebuild
-            )
+            return self._choose(request, offered, rebuild)
         except Stock as stock:
             self.fall_back(stock.reason, str(stock))
         except Exception as error:
@@ -148,28 +148,16 @@ class Chooser:
             self.fall_back(Fallback.ERROR, f"the choice failed, {type(error).__name__}: {error}")
         return None
 
-    def again(
-        self,
-        op_name: str,
-        kernel_inputs: Any,
-        templates: Sequence[Any],
-        overrides: dict[str, dict[str, Any]] | None,
-        offers: Mapping[str, Any],
-    ) -> list[Any] | None:
+    def again(self, request: Request) -> list[Any] | None:
         """What `choose` gives where it may rebuild, for a product that was met before and is not
         the first of its graph; None for any other. Most products of a model are such, and what
         holds for a whole graph (that Diode is asked, the options) is not looked up again."""
         of_graph: _OfGraph | None = getattr(V.graph, _OF_GRAPH, None)
-        if of_graph is None or of_graph[0] is not self or not of_graph[1].cache:
+        if of_graph is None or of_graph[0] is not self:
             return None
         _, options, memory = of_graph
         try:
-            epilogue = fusion.current_epilogue() if options.fusion else None
-            key = key_of(op_name, kernel_inputs, tuple(offers), overrides, epilogue)
-            remembered = memory.get(key)
-            if remembered is None:
-                return None
-            return self._taken(remembered, op_name, kernel_inputs, templates, offers)
+            return self._remembered(request, _key(request, options), options, memory)
         except Exception:  # `choose` runs into it too, and says so
             if not self.enable_fallback:
                 raise
@@ -190,15 +178,9 @@ class Chooser:
         return float(ranking.predicted_us[ranking.order[0]]) if len(ranking.order) else np.nan
 
     def _choose(
-        self,
-        op_name: str,
-        kernel_inputs: Any,
-        templates: Sequence[Any],
-        overrides: dict[str, dict[str, Any]] | None,
-        offers: Mapping[str, Any],
-        offered: Callable[[str | None], Iterable[Any]],
-        rebuild: bool,
+        self, request: Request, offered: Callable[[str | None], Iterable[Any]], rebuild: bool
     ) -> list[Any]:
+        op_name, kernel_inputs = request.op_name, request.kernel_inputs
         device = kernel_inputs.device()
         here = detect(device.index)
         if here is not self.hardware and here != self.hardware:
@@ -207,12 +189,10 @@ class Chooser:
                 f"the model was loaded for {self.hardware.name}, this is for {device}",
             )
         options, memory = self._of_graph()
-        epilogue = fusion.current_epilogue() if options.fusion else None
-        uids = tuple(offers)
-        key = key_of(op_name, kernel_inputs, uids, overrides, epilogue) if rebuild else None
-        remembered = memory.get(key) if key is not None and options.cache else None
+        key = _key(request, options) if rebuild else None
+        remembered = self._remembered(request, key, options, memory)
         if remembered is not None:
-            return self._taken(remembered, op_name, kernel_inputs, templates, offers)
+            return remembered
         sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
         if key is None and free_unbacked_symbols([x for each in sizes for x in each]):
             raise Stock(Fallback.NO_HINT, "nothing is known about a dynamic size")
@@ -223,7 +203,7 @@ class Chooser:
                 f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
                 "problem that Diode knows",
             )
-        saved = 0.0 if epilogue is None else epilogue.saved_us(problem, self.hardware)
+        saved = fusion.saved_us(problem, self.hardware) if options.fusion else 0.0
         decide = partial(self._decide, problem, saved, options)
         if not rebuild:
             choices = list(offered(None))
@@ -231,29 +211,33 @@ class Chooser:
             by_params = {id(choice.params): choice for choice in choices}
             chosen = [by_params[id(pick.params)] for pick in decision.picks]
             return _annotated(chosen, self._predictions(decision, remembered=False))
+        uids = tuple(request.offers)
         find = partial(
             self.spaces.find, op_name, kernel_inputs, uids,
             (problem.M, problem.N, problem.K), cache(offered),
         )  # fmt: skip
+        overridden = [uid for uid, given in (request.overrides or {}).items() if given]
         try:
-            decision = decide(
-                find(list_from=[uid for uid, given in (overrides or {}).items() if given])
-            )
+            decision = decide(find(list_from=overridden))
         except Unlike as unlike:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
             decision = decide(find(list_from=uids))
         # TMA kernels depend on config options as well
         if key is not None and not any("tma" in pick.uid for pick in decision.picks):
             memory[key] = self._predictions(decision, remembered=True)
-        predictions = self._predictions(decision, remembered=False)
-        return _made(predictions, op_name, kernel_inputs, templates, offers)
+        return _made(self._predictions(decision, remembered=False), request)
 
     def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
         return [Prediction(pick, decision, self, remembered) for pick in decision.picks]
 
-    def _taken(self, remembered: _Remembered, *asked: Any) -> list[Any]:
+    def _remembered(
+        self, request: Request, key: Any, options: Options, memory: Mapping[Any, _Remembered]
+    ) -> list[Any] | None:
+        known = memory.get(key) if key is not None and options.cache else None
+        if known is None:
+            return None
         self.stats.count("cache_hits")
-        return _made(remembered, *asked)
+        return _made(known, request)
 
     def _of_graph(self) -> tuple[Options, dict[Any, _Remembered]]:
         """The options of the graph that is being lowered, read once (a read takes a microsecond),
@@ -326,19 +310,17 @@ class Chooser:
         return Ranking(order[known(us[order])], us, ranking.reaches)
 
 
-def _made(
-    predictions: Sequence[Prediction],
-    op_name: str,
-    kernel_inputs: Any,
-    templates: Sequence[Any],
-    offers: Mapping[str, Any],
-) -> list[Any]:
-    """The KernelTemplateChoices of what was picked; `templates` are in the order of `offers`."""
-    found = dict(zip(offers, templates, strict=True))
-    chosen = [
-        _rebuilt(p.pick, found[p.pick.uid], kernel_inputs, op_name, offers.get(p.pick.uid))
-        for p in predictions
-    ]
+def _key(request: Request, options: Options) -> Any:
+    """What the choice follows from; None where that is not known for good."""
+    epilogue = fusion.current_epilogue() if options.fusion else None
+    op_name, kernel_inputs, _, overrides, offers = request
+    return key_of(op_name, kernel_inputs, tuple(offers), overrides, epilogue)
+
+
+def _made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
+    """The KernelTemplateChoices of what was picked."""
+    found = dict(zip(request.offers, request.templates, strict=True))
+    chosen = [_rebuilt(p.pick, found[p.pick.uid], request) for p in predictions]
     return _annotated(chosen, predictions)
 
 
@@ -348,9 +330,10 @@ def _annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[An
     return choices
 
 
-def _rebuilt(pick: Pick, template: Any, kernel_inputs: Any, op_name: str, offer: Any) -> Any:
-    """What the generator `offer` of InductorChoices.get_ktc would yield for the pick, without
+def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
+    """What the template's generator, of InductorChoices.get_ktc, would yield for the pick, without
     all the others. What it was made with took Inductor most of the time, and is taken over."""
+    op_name, kernel_inputs, offer = request.op_name, request.kernel_inputs, request.offers[pick.uid]
     given = offer.gi_frame.f_locals if isgenerator(offer) and offer.gi_frame else {}
     try:
         made_with = given["extra_kwargs"], given["layout"], given["inputs"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ def key_of(
     op_name: str,
     kernel_inputs: Any,
     uids: tuple[str, ...],
-    overrides: dict[str, dict[str, Any]] | None,
+    overrides: Mapping[str, Mapping[str, Any]] | None,
     epilogue: Epilogue | None,
 ) -> Hashable | None:
     """What all that Inductor gives a kernel follows from, besides the options; None where a size
