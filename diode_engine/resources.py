@@ -12,12 +12,13 @@ problems, `fits` about the candidates of one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.encoding import Family, encode
+from diode_engine.encoding import CandidateColumns, Family, encode
 from diode_engine.hardware import Hardware
 from diode_engine.problem import Candidate, Problem
 
@@ -27,6 +28,12 @@ _WARPGROUP = 4  # warps that issue one wgmma together
 # The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
 # itself drops the candidates above.
 _MAX_ACCUMULATOR_REGISTERS = 255
+
+# With more load instructions a thread, in a pipelined loop and in another, a kernel without wgmma
+# runs as ptxas happens to compute their addresses (docs/calibration.md).
+MOST_LOADS = 24
+MOST_LOADS_AT_ONCE = 4
+MOST_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
 Array = npt.NDArray[Any]
 
@@ -112,3 +119,35 @@ def fits(
     if 1 in (problem.M, problem.N, problem.K):
         ok &= c.family != Family.TRITON_TMA
     return np.logical_or(ok, ~c.tiled)
+
+
+def many_loads(
+    problems: Sequence[Problem],
+    candidates: Sequence[Candidate],
+    problem: npt.NDArray[np.integer],
+    candidate: npt.NDArray[np.integer],
+) -> npt.NDArray[np.bool_]:
+    """[n] whether candidates[candidate[i]] is, on problems[problem[i]], a tiled kernel without
+    wgmma of more than MOST_LOADS a thread, and no stride is odd there: one of whose speed other
+    kernels tell nothing. (TMA kernels load without addresses.)"""
+    facts = np.zeros((3, len(problems)), np.float32)
+    for i, p in enumerate(problems):
+        if min(p.a.align, p.b.align) > MOST_ODD_ALIGN:
+            size = p.dtype.itemsize
+            facts[:2, i] = [size / min(WIDEST_LOAD, size * each.align) for each in (p.a, p.b)]
+            facts[2, i] = wgmma_operands(p)
+    of_a, of_b, most, most_typed = (column[candidate] for column in _loads(encode(candidates)))
+    a, b, typed = facts if len(problems) == 1 else facts[:, problem]
+    many: npt.NDArray[np.bool_] = of_a * a + of_b * b > np.where(typed > 0, most_typed, most)
+    return many
+
+
+@lru_cache(maxsize=16)  # as many as `encode` keeps
+def _loads(c: CandidateColumns) -> tuple[Array, Array, Array, Array]:
+    """Each [n]: elements of A and of B that a thread loads at once, and the most load instructions
+    for which its time is known, without wgmma and with it where the tile allows it."""
+    share = c.block_k / (32 * c.warps)
+    limit = np.where(c.stages > 1, np.float32(MOST_LOADS), np.float32(MOST_LOADS_AT_ONCE))
+    most = np.where(c.tiled & (c.family != Family.TRITON_TMA), limit, np.float32(np.inf))
+    typed = np.where(uses_wgmma(True, c.block_m, c.warps), np.float32(np.inf), most)
+    return c.block_m * share, c.block_n * share, most, typed

@@ -25,7 +25,15 @@ from diode_engine.problem import (
     Problem,
     content_key,
 )
-from diode_engine.resources import WIDEST_LOAD, tile_loads, uses_wgmma, wgmma_operands
+from diode_engine.resources import (
+    MOST_LOADS,
+    MOST_LOADS_AT_ONCE,
+    MOST_ODD_ALIGN,
+    WIDEST_LOAD,
+    tile_loads,
+    uses_wgmma,
+    wgmma_operands,
+)
 
 DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
@@ -35,10 +43,7 @@ TMA = "triton::mm_persistent_tma"
 TEMPLATES = frozenset({"triton::mm", "triton::bmm", TMA})
 
 MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
-MOST_ERRATIC_ALIGN = 2  # elements
 SHORT_LOOP = 2  # iterations
-MOST_LOADS = 24  # instructions of a thread for its share of both tiles, in a pipelined loop
-MOST_LOADS_AT_ONCE = 4  # the same where nothing is pipelined
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
 MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
@@ -207,7 +212,7 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
         return None
     fixed: Collection[str] = ()
     iterations = -(-problem.K // _block(candidate, "BLOCK_K"))
-    aligned = min(problem.a.align, problem.b.align) > MOST_ERRATIC_ALIGN
+    aligned = min(problem.a.align, problem.b.align) > MOST_ODD_ALIGN
     if not aligned or addresses_erratic(problem, candidate):
         fixed = ALL_FIXED
     elif iterations <= SHORT_LOOP:
@@ -218,7 +223,7 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
 def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
     """Whether the kernel's speed hangs on what ptxas makes of the addresses in its loop, which
     is another thing with other constants: a tiled kernel without wgmma whose threads have many
-    loads each."""
+    loads each. (`resources.many_loads` is the same for a table's rows.)"""
     config = candidate.config
     if candidate.template == TMA or "BLOCK_K" not in config:
         return False

@@ -37,6 +37,7 @@ from diode_engine.models.confidence import Confidence
 from diode_engine.models.members import family_of, load_member
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problem import Op, Problem
+from diode_engine.resources import many_loads
 from diode_engine.table import TimingTable
 from diode_engine.version import __version__
 
@@ -62,16 +63,21 @@ class Coverage:
         """What occurs among the table's successful timings."""
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]
-        pairs = set(zip(timed.problem.tolist(), timed.candidate.tolist(), strict=True))
-        kernels = {kernel(table.problems[p].op, table.candidates[c].template) for p, c in pairs}
+        many = many_loads(timed.problems, timed.candidates, timed.problem, timed.candidate)
+        rows = set(zip(timed.problem.tolist(), timed.candidate.tolist(), many, strict=True))
+        kernels = {
+            kernel(table.problems[p].op, table.candidates[c].template, many=bool(m))
+            for p, c, m in rows
+        }
         return cls(
             tuple(sorted(kernels)), tuple(sorted({type_of(problem) for problem in problems}))
         )
 
 
-def kernel(op: Op, template: str) -> str:
-    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of."""
-    return f"{op} {template}"
+def kernel(op: Op, template: str, *, many: bool = False) -> str:
+    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of, nor is a
+    kernel with many loads a thread (resources.many_loads) what others tell of."""
+    return f"{op} {template}, many loads" if many else f"{op} {template}"
 
 
 def type_of(problem: Problem) -> str:

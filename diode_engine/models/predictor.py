@@ -18,6 +18,7 @@ from diode_engine.models.members import Ensemble, answers_of
 from diode_engine.models.protocol import Matrix
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import many_loads
 from diode_engine.table import TimingTable
 
 Times = npt.NDArray[np.float64]
@@ -135,18 +136,23 @@ class Predictor:
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
     ) -> npt.NDArray[np.bool_]:
-        """[n] of which rows the model can say something: those that have features, of a type,
-        and a template for this op, that it was trained on."""
+        """[n] of which rows the model can say something: those that have features, of a type, a
+        template for this op, and as few loads a thread, that it was trained on."""
         columns = encode(candidates)
         typed = [p.dtype in features.DTYPES and type_of(p) in self._types for p in problems]
         place = {op: i for i, op in enumerate(dict.fromkeys(p.op for p in problems))}
         trained = np.array(
-            [[kernel(op, name) in self._kernels for name in columns.templates] for op in place],
+            [
+                [[kernel(op, name, many=many) in self._kernels for many in (False, True)]
+                 for name in columns.templates]
+                for op in place
+            ],
             np.bool_,
-        ).reshape(len(place), len(columns.templates))
+        ).reshape(len(place), len(columns.templates), 2)  # fmt: skip
+        many = many_loads(problems, candidates, problem, candidate).astype(np.intp)
         op = np.array([place[p.op] for p in problems], np.intp)
         known: npt.NDArray[np.bool_] = (
-            trained[op[problem], columns.template[candidate]]
+            trained[op[problem], columns.template[candidate], many]
             & columns.known[candidate]
             & np.array(typed, np.bool_)[problem]
         )

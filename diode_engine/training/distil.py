@@ -29,7 +29,7 @@ from diode_engine.models.members import Ensemble, answers_of
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
+from diode_engine.resources import fits, many_loads
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
@@ -88,7 +88,12 @@ def lessons(
     heads: list[Matrix] = []
     for problem in problems:
         space = exhaustive_space(problem, torch)
-        known = [kernel(problem.op, c.template) in kernels for c in space]
+        each = np.arange(len(space))
+        many = many_loads((problem,), space, np.zeros_like(each), each)
+        known = [
+            kernel(problem.op, c.template, many=bool(m)) in kernels
+            for c, m in zip(space, many, strict=True)
+        ]
         places = np.flatnonzero(fits(problem, space, hardware) & known)
         if len(places) > _ASKED:
             libraries = [i for i in places if space[i].is_extern]

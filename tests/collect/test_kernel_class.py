@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from diode_engine.inductor.kernel_class import (
     Extent,
     KernelClass,
     SharedKeys,
+    addresses_erratic,
     class_of,
     grid,
     loads_a_thread,
@@ -19,6 +21,7 @@ from diode_engine.inductor.kernel_class import (
     shared_class,
 )
 from diode_engine.problem import Candidate, Problem
+from diode_engine.resources import many_loads
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 
@@ -137,6 +140,21 @@ def test_many_loads_a_thread_are_compiled_for_each_problem(problem, candidate, l
     assert loads_a_thread(problem, candidate) == loads
     fixed = shared_class(problem, candidate).fixed
     assert fixed == (ALL_FIXED if own else {"B"})
+
+
+def test_a_table_s_rows_with_many_loads_are_those_compiled_for_each_problem():
+    problems = [*mixed(30, 7), *mixed(10, 7, ["odd"]), mm(64, 512, 512, "float32", allow_tf32=True)]
+    seen = set()
+    for i, problem in enumerate(problems):
+        space = exhaustive_space(problem, "2.11.0")[::3]
+        at = np.arange(len(space))
+        rows = many_loads(problems, space, np.full_like(at, i), at)
+        assert (rows == many_loads((problem,), space, np.zeros_like(at), at)).all()
+        odd = min(problem.a.align, problem.b.align) <= 2
+        wanted = [not odd and addresses_erratic(problem, c) for c in space]
+        assert rows.tolist() == wanted
+        seen |= {(odd, many) for many in wanted}
+    assert seen == {(True, False), (False, False), (False, True)}
 
 
 def test_the_grid_covers_the_output():

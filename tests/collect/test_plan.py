@@ -221,7 +221,7 @@ def test_the_shipped_model_advises_by_its_members() -> None:
     np.testing.assert_allclose(np.exp(np.log(members).mean(axis=0)), together, rtol=1e-4)
     advice = adviser.advise(PROBLEM, OFFERED)
     known = np.isfinite(advice.expected)
-    assert known.sum() > 200
+    assert 150 < known.sum() < len(OFFERED)  # kernels with many loads a thread it does not know
     np.testing.assert_allclose(advice.expected[known], np.log(together[known]), rtol=1e-3)
     assert np.all(advice.hoped[known] <= advice.expected[known])
     assert np.any(advice.hoped[known] < advice.expected[known] - 0.01)

@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.hardware import H200
+from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import Artifact, Coverage, load_artifact
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
@@ -28,7 +28,7 @@ from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
 from diode_engine.models.ubjson import loads
-from diode_engine.problem import Candidate, Problem
+from diode_engine.problem import Candidate, Problem, Timing
 from diode_engine.table import TimingTable
 
 Save = Callable[..., Artifact]
@@ -384,6 +384,44 @@ def test_a_template_is_known_on_the_ops_it_was_trained_on(save: Save) -> None:
     bmm = Problem.make("bmm", 64, 64, 64, "float16", B=2)
     assert np.isnan(predictor.predict_us(mm, asked)).tolist() == [False, True]
     assert np.isnan(predictor.predict_us(bmm, asked)).tolist() == [True, False]
+
+
+def tile(m: int, n: int, k: int, stages: int, warps: int) -> Candidate:
+    return Candidate.make(
+        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps, GROUP_M=8
+    )
+
+
+FEW, MANY = tile(16, 128, 128, 4, 4), tile(16, 128, 128, 4, 2)
+LARGE = tile(128, 128, 128, 4, 4)  # many loads, but wgmma in 16 bits
+ALIGNED = Problem.make("mm", 8, 4096, 4096, "float16", b_layout="col")
+ODD = Problem.make("mm", 8, 4096, 4097, "float16", b_layout="col")
+
+
+@pytest.mark.parametrize(
+    ("problem", "timed", "known"),
+    [
+        (ALIGNED, (FEW,), [True, False, True]),
+        (ALIGNED, (FEW, MANY), [True, True, True]),
+        (ODD, (FEW, MANY), [True, False, True]),  # nothing that tells of aligned operands
+    ],
+)
+def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
+    save: Save, problem: Problem, timed: tuple[Candidate, ...], known: list[bool]
+) -> None:
+    def timings(*pairs: tuple[Problem, Candidate]) -> TimingTable:
+        here = Environment(H200, "", "", "")
+        return TimingTable.from_records([(*pair, here, Timing(median_us=9.0)) for pair in pairs])
+
+    learned = timings(*((problem, candidate) for candidate in timed))
+    predictor = Predictor(save(coverage=Coverage.of(learned)))
+    asked = (FEW, MANY, LARGE)
+    assert np.isfinite(predictor.predict_us(ALIGNED, asked)).tolist() == known
+    assert np.isfinite(predictor.predict_us(ODD, asked)).all()
+    both = timings(*((p, c) for p in (ODD, ALIGNED) for c in asked))
+    assert np.isfinite(predictor.predict_table(both)).tolist() == [True] * 3 + known
+    ranked = predictor.rank(ALIGNED, asked).order
+    assert sorted(ranked) == np.flatnonzero(known).tolist()
 
 
 def test_a_network_is_evaluated_as_written(network: MakeNetwork, table: TimingTable) -> None:
