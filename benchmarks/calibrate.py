@@ -53,6 +53,7 @@ from diode_engine.inductor.kernel_class import (
     shared_class,
 )
 from diode_engine.problem import Candidate, Problem, Timing
+from diode_engine.resources import MOST_ODD_ALIGN
 
 Pair = tuple[Problem, Candidate]
 Times = dict[Pair, Timing]
@@ -197,6 +198,8 @@ def kinds(pair: Pair, reference: Times) -> list[str]:
     timing = reference.get(pair)
     us = timing.time_us if timing and timing.time_us else 0.0
     names = ["under 10 µs" if us < 10 else "10 to 100 µs" if us < 100 else "over 100 µs"]
+    if us >= 10:
+        names.append("all over 10 µs")
     if candidate.is_extern:
         return [*names, "ATen"]
     block_k = candidate.config["BLOCK_K"]
@@ -210,8 +213,8 @@ def kinds(pair: Pair, reference: Times) -> list[str]:
     names.append(candidate.template)
     names.append("tf32" if problem.allow_tf32 else str(problem.dtype))
     cls = shared_class(problem, candidate)
-    if addresses_erratic(problem, candidate):
-        names.append("many loads a thread")
+    if align > MOST_ODD_ALIGN and addresses_erratic(problem, candidate):
+        names.append("many loads a thread" + (", over 10 µs" if us >= 10 else ", under 10 µs"))
     names.append("own binary" if cls is not None and cls.fixed == ALL_FIXED else "shared binary")
     return names
 

@@ -151,11 +151,14 @@ class Chooser:
     def again(self, request: Request) -> list[Any] | None:
         """What `choose` gives where it may rebuild, for a product that was met before and is not
         the first of its graph; None for any other. Most products of a model are such, and what
-        holds for a whole graph (that Diode is asked, the options) is not looked up again."""
+        holds for a whole graph (the options, and but for fast_autotune that Diode is asked) is
+        not looked up again."""
         of_graph: _OfGraph | None = getattr(V.graph, _OF_GRAPH, None)
         if of_graph is None or of_graph[0] is not self:
             return None
         _, options, memory = of_graph
+        if options.fast and not self.asked(request):  # left to the default mode
+            return None
         try:
             return self._remembered(request, _key(request, options), options, memory)
         except Exception:  # `choose` runs into it too, and says so
@@ -236,8 +239,9 @@ class Chooser:
         known = memory.get(key) if key is not None and options.cache else None
         if known is None:
             return None
+        made = _made(known, request)
         self.stats.count("cache_hits")
-        return _made(known, request)
+        return made
 
     def _of_graph(self) -> tuple[Options, dict[Any, _Remembered]]:
         """The options of the graph that is being lowered, read once (a read takes a microsecond),

@@ -39,6 +39,7 @@ DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
 # Inductor's templates that are rendered with symbols. The others (ATen, decompose_k) are not
 # one kernel.
+_TILE = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps"})
 TMA = "triton::mm_persistent_tma"
 TEMPLATES = frozenset({"triton::mm", "triton::bmm", TMA})
 
@@ -223,9 +224,10 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
 def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
     """Whether the kernel's speed hangs on what ptxas makes of the addresses in its loop, which
     is another thing with other constants: a tiled kernel without wgmma whose threads have many
-    loads each. (`resources.many_loads` is the same for a table's rows.)"""
+    loads each. (For a table's rows, and where no stride is odd, `resources.many_loads` says the
+    same.) Which tiles have wgmma is as on Hopper: other devices were not looked at."""
     config = candidate.config
-    if candidate.template == TMA or "BLOCK_K" not in config:
+    if candidate.template not in TEMPLATES - {TMA} or not config.keys() >= _TILE:
         return False
     block_m, warps = _block(candidate, "BLOCK_M"), _block(candidate, "num_warps")
     if uses_wgmma(wgmma_operands(problem), block_m, warps):

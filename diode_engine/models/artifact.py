@@ -25,6 +25,7 @@ import re
 import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -51,6 +52,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 
+LEAST_MANY = 100
+_MANY = ", many loads"
+
+
 @dataclass(frozen=True)
 class Coverage:
     """What the training timings held. Of anything else a model says nothing."""
@@ -64,20 +69,27 @@ class Coverage:
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]
         many = many_loads(timed.problems, timed.candidates, timed.problem, timed.candidate)
-        rows = set(zip(timed.problem.tolist(), timed.candidate.tolist(), many, strict=True))
-        kernels = {
-            kernel(table.problems[p].op, table.candidates[c].template, many=bool(m))
-            for p, c, m in rows
-        }
+        counts = Counter(
+            kernel(table.problems[p].op, table.candidates[c].template, many=m)
+            for p, c, m in zip(
+                timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
+            )
+        )
+        kernels = {k for k, count in counts.items() if count >= LEAST_MANY or not _is_many(k)}
         return cls(
             tuple(sorted(kernels)), tuple(sorted({type_of(problem) for problem in problems}))
         )
 
 
 def kernel(op: Op, template: str, *, many: bool = False) -> str:
-    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of, nor is a
-    kernel with many loads a thread (resources.many_loads) what others tell of."""
-    return f"{op} {template}, many loads" if many else f"{op} {template}"
+    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of. Where
+    `many`, its kernels with many loads a thread (resources.many_loads), of which others tell
+    nothing, and few of them too little: LEAST_MANY timings are asked for."""
+    return f"{op} {template}{_MANY if many else ''}"
+
+
+def _is_many(name: str) -> bool:
+    return name.endswith(_MANY)
 
 
 def type_of(problem: Problem) -> str:

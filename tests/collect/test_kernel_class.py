@@ -143,7 +143,12 @@ def test_many_loads_a_thread_are_compiled_for_each_problem(problem, candidate, l
 
 
 def test_a_table_s_rows_with_many_loads_are_those_compiled_for_each_problem():
-    problems = [*mixed(30, 7), *mixed(10, 7, ["odd"]), mm(64, 512, 512, "float32", allow_tf32=True)]
+    problems = [
+        *mixed(30, 7),
+        *mixed(10, 7, ["odd"]),
+        mm(64, 512, 512, "float32", allow_tf32=True),
+        mm(64, 512, 4100),  # loads of A are narrower than those of B
+    ]
     seen = set()
     for i, problem in enumerate(problems):
         space = exhaustive_space(problem, "2.11.0")[::3]
@@ -155,6 +160,11 @@ def test_a_table_s_rows_with_many_loads_are_those_compiled_for_each_problem():
         assert rows.tolist() == wanted
         seen |= {(odd, many) for many in wanted}
     assert seen == {(True, False), (False, False), (False, True)}
+
+
+def test_a_candidate_without_a_whole_tile_has_no_loads_to_count():
+    bare = Candidate.make("triton::mm", BLOCK_M=16, BLOCK_N=256, BLOCK_K=64)
+    assert not addresses_erratic(mm(64, 4096, 4096), bare)
 
 
 def test_the_grid_covers_the_output():

@@ -17,7 +17,7 @@ from diode_engine.collect.space import space_size
 from diode_engine.errors import DatasetError
 from diode_engine.hardware import H200, Hardware
 from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
+from diode_engine.resources import fits, many_loads
 from diode_engine.validation.default_space import default_space
 
 PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
@@ -221,7 +221,11 @@ def test_the_shipped_model_advises_by_its_members() -> None:
     np.testing.assert_allclose(np.exp(np.log(members).mean(axis=0)), together, rtol=1e-4)
     advice = adviser.advise(PROBLEM, OFFERED)
     known = np.isfinite(advice.expected)
-    assert 150 < known.sum() < len(OFFERED)  # kernels with many loads a thread it does not know
+    # kernels with many loads a thread it does not know
+    at = np.arange(len(OFFERED))
+    many = many_loads((PROBLEM,), OFFERED, np.zeros_like(at), at)
+    assert (known == fits(PROBLEM, OFFERED, H200) & ~many).all()
+    assert many.any()
     np.testing.assert_allclose(advice.expected[known], np.log(together[known]), rtol=1e-3)
     assert np.all(advice.hoped[known] <= advice.expected[known])
     assert np.any(advice.hoped[known] < advice.expected[known] - 0.01)

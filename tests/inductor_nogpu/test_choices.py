@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -255,14 +256,56 @@ def chain() -> tuple[Any, Sequence[torch.Tensor]]:
     return lambda x, w: x @ w @ w @ w, (empty(512, 512), empty(512, 512))
 
 
-def test_a_product_that_a_graph_repeats_is_chosen_once(predictor: Any) -> None:
+def test_a_product_that_a_graph_repeats_is_chosen_once(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, choose = [], chooser.Chooser.choose
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(args)
+        return choose(self, *args, **kwargs)
+
+    monkeypatch.setattr(chooser.Chooser, "choose", counted)
     lowered = lower(chain)
+    assert len(asked) == 1  # the others are rebuilt before anything else is looked up
     (source,) = lowered.sources
     assert renders_best(source)
     assert "extern_kernels.mm" not in source
     assert [seen.predicted_us for seen in lowered.seen] == [(1.0,)] * 3
     stats = diode_engine.get_stats()
     assert (stats["total_calls"], stats["cache_hits"]) == (3, 2)
+
+
+class OnlyLibraries:
+    """Knows no kernel of Triton's."""
+
+    identity = "only libraries"
+
+    def predict_us(self, problem: Any, candidates: Any) -> np.ndarray:
+        return np.array([5.0 if c.template.startswith("aten::") else np.nan for c in candidates])
+
+
+def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory() -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        args = empty(512), empty(512, 512), empty(512, 512)
+        return lambda b, x, w: torch.addmm(b, torch.addmm(b, x, w), w), args
+
+    diode_engine.install_diode_choices(predictor=OnlyLibraries(), top_k_configs=1)
+    lower(build, mode="default", options={"fast_autotune": True})
+    stats = diode_engine.get_stats()
+    left = stats["fallback_no_prediction"]  # addmm asks three times from torch 2.13 on
+    assert stats["model_selections"] == 2 - left
+
+
+def test_what_is_remembered_is_of_one_device() -> None:
+    def key(index: int) -> Any:
+        device, size = torch.device("cuda", index), [64, 64]
+        layout = SimpleNamespace(dtype=torch.float16, size=size, stride=[64, 1])
+        node = SimpleNamespace(get_device=lambda: device, get_layout=lambda: layout)
+        inputs = SimpleNamespace(nodes=lambda: [node, node], out_dtype=lambda: torch.float16)
+        return memory.key_of("mm", inputs, ("triton::mm",), None, None)
+
+    assert key(0) == key(0) != key(1)
 
 
 def test_a_fault_in_what_is_remembered_leaves_the_rest_to_stock(

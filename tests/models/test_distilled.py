@@ -16,11 +16,11 @@ import pytest
 from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.hardware import H200
-from diode_engine.models.artifact import Artifact
+from diode_engine.models.artifact import Artifact, Coverage, kernel
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantized
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor
-from diode_engine.problem import Candidate, Problem
+from diode_engine.problem import Candidate, Op, Problem
 from diode_engine.table import TimingTable
 
 
@@ -106,7 +106,12 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     ]
     offered = [*tiles, Candidate.make("aten::mm")]
     member = distilled if kind == "distilled" else network(1)
-    predictor = Predictor(save(tmp_path / "model", (member,)))
+    kernels = (
+        kernel(Op.MM, "aten::mm"),
+        *(kernel(Op.MM, "triton::mm", many=m) for m in (False, True)),
+    )
+    coverage = Coverage(kernels, ("float16",))
+    predictor = Predictor(save(tmp_path / "model", (member,), coverage=coverage))
     problem = Problem.make("mm", 5, 300, 700, "float16")
     ranking = predictor.rank(problem, offered)
     every = predictor.predict_us(problem, offered)
