@@ -44,7 +44,7 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
         {"problem": {"op": "mm", "M": …}, "predicted_us": [31.2, null, …], "model": "name@1"}
 
     predicted_us has one number of microseconds for each candidate of the group, in its order,
-    null where the model cannot say: a template, type or op that it was not trained on. Where
+    null where the model cannot say: a type or a kind of kernel that it was not trained on. Where
     there is no model for the group's GPU all are null, and so is model; if that is so of all
     groups, the exit code is 3.
     """
