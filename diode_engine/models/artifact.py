@@ -52,7 +52,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 
-LEAST_MANY = 100
+LEAST_MANY = 100  # one that a program happened to benchmark would open a tenth of the space
 _MANY = ", many loads"
 
 

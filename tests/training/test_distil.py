@@ -12,19 +12,20 @@ import pytest
 from diode_engine import features, registry
 from diode_engine.errors import TrainingError
 from diode_engine.hardware import H200
-from diode_engine.models.artifact import Artifact, Coverage, load_artifact
+from diode_engine.models.artifact import Artifact, Coverage, kernel, load_artifact
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import answers_of
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Problem
+from diode_engine.problem import Op, Problem
 from diode_engine.table import TimingTable
 from diode_engine.training.distil import drawn_problems, lessons, with_timings
 from diode_engine.training.fit import Settings, fit, learnable
 from diode_engine.training.search import Trial, search
 from diode_engine.training.splits import split
 from diode_engine.training.train import train
+from diode_engine.validation.exhaustive_space import exhaustive_space
 
 SMALL = Settings(
     trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
@@ -72,6 +73,27 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     np.testing.assert_allclose(measured.mean(axis=0), timed.log_us, atol=1e-5)
     spread = answers_of(teacher, timed.x).std(axis=0)
     np.testing.assert_allclose(measured.std(axis=0), spread, atol=1e-5)
+
+
+def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
+    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diode_engine.training.distil.exhaustive_space", exhaustive_space)
+    teacher = fit(learned, "trees", settings=SMALL)
+    problem = Problem.make("mm", 64, 512, 512, "bfloat16")
+
+    def taught(*many: bool) -> bool:
+        """Whether a lesson's loads are more than 24, or 4 in an unpipelined loop, without wgmma."""
+        coverage = Coverage(
+            tuple(kernel(Op.MM, "triton::mm", many=each) for each in many), ("bfloat16",)
+        )
+        x = lessons(teacher, coverage, H200, [problem]).examples.x
+        value = {name: x[:, i] for i, name in enumerate(features.NAMES)}
+        loads = 2 ** value["log2_loads_a"] + 2 ** value["log2_loads_b"]
+        return bool(((loads > np.where(value["stages"] > 1, 24, 4)) & (value["wgmma"] == 0)).any())
+
+    assert not taught(False)
+    assert taught(False, True)
 
 
 def shifted(table: TimingTable, problems: np.ndarray, factor: float) -> TimingTable:
