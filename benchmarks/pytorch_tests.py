@@ -8,7 +8,9 @@ torch's release (git tag v<version>), which are not part of Diode. Each is run b
 time, in processes and caches of their own, without Diode and with it (`-p diode_engine`), by
 `--workers` each (with pytest-xdist; 1: without). They need the package expecttest. A
 run that reaches the time limit counts as far as it came, and what only one of them reached is not
-compared. Exits with 1 where a test passes only without Diode.
+compared. What passes only without Diode is run once more with Diode leaving all choices to the
+search: a test that asserts that candidates were benchmarked passes then, one that Diode breaks does
+not. Exits with 1 where there is such a one.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -36,23 +39,37 @@ _SHARED = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?(?P<how>{_HOW}) (?P<test>\S+:
 _WHY = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+::\S+) - (?P<why>.*)")
 
 
+# With Diode in place, and every choice that it is not certain of left to the search.
+LEFT_TO_SEARCH = {"DIODE_FALLBACK_TO_AUTOTUNE": "1", "DIODE_CONFIDENCE_THRESHOLD": "1"}
+
+
 def outcomes(
-    file: Path, *, diode: bool, select: str, workers: int, seconds: float
+    file: Path,
+    *,
+    diode: bool,
+    select: str,
+    workers: int,
+    seconds: float,
+    options: Mapping[str, str] | None = None,
+    tests: Sequence[str] = (),
 ) -> tuple[dict[str, str], dict[str, str]]:
     """By test how it ended, as far as they came in that time; and why, of those that failed in
-    a run that came to its end. Exits where pytest ends without a test."""
+    a run that came to its end. `tests` are some of the file's, `options` more of the environment.
+    Exits where pytest ends without a test."""
+    what = [f"{file}::{test}" for test in tests] or [str(file)]
     command = [
         sys.executable, "-u", "-m", "pytest", "-v", "--tb=line", "-rfE", "-p", "no:cacheprovider",
         "-c", os.devnull, "--rootdir", str(file.parent), "-k", select,
         *(["-n", str(workers)] if workers > 1 else []),
-        *(["-p", "diode_engine"] if diode else []), str(file),
+        *(["-p", "diode_engine"] if diode else []), *what,
     ]  # fmt: skip
     found: dict[str, str] = {}
     why: dict[str, str] = {}
     said: deque[str] = deque(maxlen=6)
     with tempfile.TemporaryDirectory() as caches:
         environment = {
-            **os.environ, "DIODE_DISABLE": "0" if diode else "1", "COLUMNS": "500",
+            **os.environ, **(options or {}), "COLUMNS": "500",
+            "DIODE_DISABLE": "0" if diode else "1",
             "TORCHINDUCTOR_CACHE_DIR": caches, "TRITON_CACHE_DIR": f"{caches}/triton",
         }  # fmt: skip
         with subprocess.Popen(
@@ -100,7 +117,7 @@ def main() -> None:
         print("Name PyTorch's test files; see --help.", file=sys.stderr)
         return
     document: dict[str, object] = {"torch": str(torch.__version__)}
-    lost_any = False
+    broken_any = False
     for file in args.files:
         start = time.monotonic()
 
@@ -116,24 +133,33 @@ def main() -> None:
         passed = {test for test in both if without[test] == "PASSED"}
         lost = sorted(test for test in passed if ours[test] != "PASSED")
         gained = sorted(t for t in both if ours[t] == "PASSED" and t not in passed)
-        lost_any |= bool(lost)
+        again: dict[str, str] = {}
+        if lost:
+            again, _ = outcomes(
+                file.resolve(), diode=True, select="", workers=args.workers, seconds=args.seconds,
+                options=LEFT_TO_SEARCH, tests=lost,
+            )  # fmt: skip
+        broken = [test for test in lost if again.get(test) != "PASSED"]
+        broken_any |= bool(broken)
         skipped = sum(without[test] == "SKIPPED" for test in both)
         print(
             f"{file.name}: of {len(both)} tests that both reached ({len(without)} without Diode, "
             f"{len(ours)} with it) {len(passed)} pass without, "
-            f"{len(passed) - len(lost) + len(gained)} with; {skipped} skipped "
-            f"({time.monotonic() - start:.0f} s)"
+            f"{len(passed) - len(lost) + len(gained)} with; {skipped} skipped; of the {len(lost)} "
+            f"that pass only without Diode {len(lost) - len(broken)} pass where it leaves the "
+            f"choice to the search ({time.monotonic() - start:.0f} s)"
         )
         for test in lost:
-            print(f"  only without Diode: {test} ({ours[test]}) {why.get(test, '')}")
+            left = "" if test in broken else "; passes with the search"
+            print(f"  only without Diode: {test} ({ours[test]}{left}) {why.get(test, '')}")
         for test in gained:
             print(f"  only with Diode: {test}")
         sys.stdout.flush()
         document[file.name] = {"without": without, "with": ours, "lost": lost, "gained": gained,
-                               "why": why}  # fmt: skip
+                               "left_to_search": again, "why": why}  # fmt: skip
         if args.json is not None:
             args.json.write_text(json.dumps(document, indent=1))
-    sys.exit(int(lost_any))
+    sys.exit(int(broken_any))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from diode_engine.encoding import CandidateTable
 from diode_engine.hardware import Hardware, detect
-from diode_engine.inductor import fusion
+from diode_engine.inductor import fusion, search
 from diode_engine.inductor.candidates import problem_of
 from diode_engine.inductor.decision import (
     ANNOTATION,
@@ -245,10 +245,14 @@ class Chooser:
 
     def _of_graph(self) -> tuple[Options, dict[Any, _Remembered]]:
         """The options of the graph that is being lowered, read once (a read takes a microsecond),
-        and what is remembered of choices under them."""
+        and what is remembered of choices under them. Raises Stock where Inductor's search is not
+        as it was."""
         graph: Any = V.graph
         known: _OfGraph | None = getattr(graph, _OF_GRAPH, None)
         if known is None or known[0] is not self:
+            why = search.altered()
+            if why is not None:
+                raise Stock(Fallback.ALTERED_SEARCH, why)
             options = Options.current()
             known = self, options, self._memory.setdefault(options, {})
             setattr(graph, _OF_GRAPH, known)

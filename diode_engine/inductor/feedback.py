@@ -35,13 +35,13 @@ def _attach() -> None:
             get_algorithm_selector_cache,
         )
 
-        if _save not in get_algorithm_selector_cache().feedback_saver_fns:
-            add_feedback_saver(_save)
+        if save not in get_algorithm_selector_cache().feedback_saver_fns:
+            add_feedback_saver(save)
     except Exception:
         log.warning("This torch does not tell what it benchmarks.", exc_info=True)
 
 
-def _save(timings: dict[Any, float], name: str, *_: Any) -> None:
+def save(timings: dict[Any, float], name: str, *_: Any) -> None:
     """A feedback saver of Inductor's, which has five arguments up to torch 2.10 and then six."""
     try:
         found = _records(timings, name)

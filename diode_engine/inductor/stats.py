@@ -24,6 +24,7 @@ class Fallback(StrEnum):
     LOW_CONFIDENCE = "low_confidence"  # diode_fallback_to_autotune, under the threshold
     OTHER_DEVICE = "other_device"  # a GPU of another kind than the model was loaded for
     FOREIGN_CHOICE = "foreign_choice"  # another backend's kernel, which nothing predicts
+    ALTERED_SEARCH = "altered_search"  # somebody narrowed, replaced or watches Inductor's search
 
 
 # GEMMs that Diode has no model for, by Inductor's name of the op; any other is "other".

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._guards import detect_fake_mode
-from torch._inductor import config
+from torch._inductor import config, select_algorithm
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.select_algorithm import (
     add_preprocessing_fn,
@@ -24,7 +26,7 @@ from torch._inductor.select_algorithm import (
 )
 
 import diode_engine
-from diode_engine.inductor import chooser, memory
+from diode_engine.inductor import chooser, feedback, memory
 from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
@@ -375,6 +377,47 @@ def test_a_kernel_of_another_backend_is_benchmarked_with_the_best(predictor: Any
         functions.remove(add_one)
     assert len(only_seen(lowered)) == 2
     assert diode_engine.get_stats()["fallback_foreign_choice"] == 1
+
+
+@contextlib.contextmanager
+def listened() -> Iterator[None]:
+    savers = get_algorithm_selector_cache().feedback_saver_fns
+    savers.append(lambda *_: None)
+    try:
+        yield
+    finally:
+        savers.pop()
+
+
+ALTERED: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "a filter": lambda: config.patch({"test_configs.autotune_choice_name_regex": "triton_mm"}),
+    "fewer configs": lambda: config.patch({"test_configs.max_mm_configs": 4}),
+    "results checked": lambda: mock.patch.object(select_algorithm, "VERIFY", {"atol": 1e-4}),
+    "a listener": listened,
+    "a lookup of somebody's": lambda: mock.patch.object(
+        select_algorithm.AlgorithmSelectorCache, "lookup", return_value={}
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ALTERED)
+def test_a_search_that_somebody_narrowed_replaced_or_watches_is_left_to_it(
+    how: str, predictor: Any
+) -> None:
+    lower(OPS["mm"])  # is remembered, which must not count
+    predictor.asked.clear()
+    with ALTERED[how]():
+        lowered = lower(OPS["mm"], benchmark=lambda _: 1.0)
+    assert lowered.seen[0].predicted_us[0] is None
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["fallback_altered_search"] == 1
+    assert renders_best(lower(OPS["mm"]).sources[0])
+
+
+def test_what_diode_itself_listens_to_alters_nothing(predictor: Any) -> None:
+    feedback.listen(lambda *_: None)
+    assert renders_best(lower(OPS["mm"]).sources[0])
+    assert diode_engine.get_stats()["fallbacks"] == 0
 
 
 def test_persistent_tma_is_considered_where_it_is_offered(make_predictor: Any) -> None:

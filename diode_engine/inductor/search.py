@@ -1,0 +1,54 @@
+"""Whether somebody has narrowed, replaced or is watching Inductor's search among choices.
+
+Diode's choice comes before that search: a filter would be left with nothing, a listener would hear
+nothing, and what was put in a function's place would not be called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor import config, select_algorithm
+from torch._inductor.kernel import bmm, mm
+from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+from diode_engine.inductor import feedback
+
+# Of torch._inductor.config.test_configs: each narrows or forces what is chosen, if it is set.
+_NARROWING = (
+    "autotune_choice_name_regex",
+    "autotune_choice_desc_regex",
+    "max_mm_configs",
+    "force_extern_kernel_in_multi_template",
+)
+# Who times candidates, asks for that, or says which kinds there are.
+_FUNCTIONS: tuple[tuple[Any, str], ...] = (
+    (AlgorithmSelectorCache, "lookup"),
+    (AlgorithmSelectorCache, "benchmark_choice"),
+    (mm, "autotune_select_algorithm"),
+    (bmm, "autotune_select_algorithm"),
+    (mm, "use_decompose_k_choice"),
+)
+
+
+def _now() -> list[Any]:
+    return [vars(owner).get(name) for owner, name in _FUNCTIONS]
+
+
+_BEFORE = _now()
+
+
+def altered() -> str | None:
+    """What is other than Inductor has it by itself, in words; None where nothing is."""
+    for name in _NARROWING:
+        if getattr(config.test_configs, name, None) not in (None, False, ""):
+            return f"torch._inductor.config.test_configs.{name} is set"
+    if getattr(select_algorithm, "VERIFY", None):
+        return "torch._inductor.select_algorithm.VERIFY has every candidate's result checked"
+    savers = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
+    if any(saver is not feedback.save for saver in savers):
+        return "a feedback saver of Inductor's waits for the candidates' timings"
+    for (owner, name), before, now in zip(_FUNCTIONS, _BEFORE, _now(), strict=True):
+        if now is not before:
+            return f"{owner.__name__}.{name} of Inductor's search was replaced"
+    return None
