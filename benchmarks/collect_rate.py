@@ -1,10 +1,11 @@
 """Timings a second of `collect --direct` on an NVIDIA GPU, beside Inductor's exhaustive search.
 
-    python benchmarks/collect_rate.py [--json FILE] [--problems N] [--each N]
-        [--compile-seconds N] [--direct-seconds N] [--reference-seconds N]
+    python benchmarks/collect_rate.py [--json FILE] [--problems N] [--each N] [--op OP …]
+        [--type TYPE …] [--compile-seconds N] [--direct-seconds N] [--reference-seconds N]
 
-Draws problems log-normally, compiles ATen, the DEFAULT space and a sample of the EXHAUSTIVE one
-for as many as there is time for, and has `collect --direct` time all that is compiled, into a
+Draws problems log-normally, of few ops and types, so that kernels are shared as in a collection of
+thousands; compiles ATen, the DEFAULT space and a sample of the EXHAUSTIVE one for as many as
+there is time for, and has `collect --direct` time all that is compiled, into a
 fresh store each time, until its seconds are over. Sustained is from the first batch in the store
 to the last: the workers' start is apart, Inductor's listing of the candidates is not.
 
@@ -18,11 +19,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import random
 import statistics
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import Direct, collect, cores
 from diode_engine.collect.sources import mixed
+from diode_engine.collect.sources.wanted import Wanted
 from diode_engine.hardware import environment
 from diode_engine.inductor import kernels
 from diode_engine.inductor.binary import Binary
@@ -63,7 +65,8 @@ def chosen(problem: Problem, each: int) -> list[Candidate]:
     usable = [c for c, fit in zip(usable, ok, strict=True) if fit and plausible(problem, c)]
     first = [c for c in usable if c in set(default)]
     rest = [c for c in usable if c not in set(default)]
-    random.Random(problem.key).shuffle(rest)
+    # The same ones for all problems: like a collection's, most kernels are of use to several.
+    rest.sort(key=lambda c: zlib.crc32(str(c).encode()))
     return [*[c for c in default if c.is_extern], *first, *rest][:each]
 
 
@@ -171,10 +174,12 @@ def searched(problems: Sequence[Problem], seconds: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--problems", type=int, default=40)
-    parser.add_argument("--each", type=int, default=150, help="candidates of a problem")
+    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--each", type=int, default=100, help="candidates of a problem")
+    parser.add_argument("--op", nargs="+", default=["mm"])
+    parser.add_argument("--type", nargs="+", default=["bf16"])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile-seconds", type=float, default=100)
+    parser.add_argument("--compile-seconds", type=float, default=80)
     parser.add_argument("--direct-seconds", type=float, default=40)
     parser.add_argument("--reference-seconds", type=float, default=60)
     args = parser.parse_args()
@@ -183,7 +188,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.monotonic()
-        todo = [(p, chosen(p, args.each)) for p in mixed(args.problems, args.seed, ["log-normal"])]
+        wanted = Wanted(ops=tuple(args.op), types=tuple(args.type))
+        drawn = mixed(args.problems, args.seed, ["log-normal"], wanted)
+        todo = [(p, chosen(p, args.each)) for p in drawn]
         listed = time.monotonic()
         binaries = Binaries(folder / "binaries", environment())
         todo = compiled(todo, binaries, args.compile_seconds, cores())

@@ -61,8 +61,8 @@ def compiled(function, *args):
         return run_and_get_code(torch.compile(function, mode=MODE), *args)
 
 
-def predicted_best(op, args):
-    """The candidate that the shipped model says is fastest."""
+def predicted_us(op, args):
+    """By candidate that fits the time that the shipped model predicts."""
     from diode_engine.hardware import detect
     from diode_engine.inductor import kernels
     from diode_engine.problem import Bias, Operand, Problem
@@ -84,7 +84,7 @@ def predicted_best(op, args):
         offered = list(kernels.offered(problem.op, operands, persistent_tma=False))
     fit = fits(problem, offered, detect())
     us = load_predictor(detect()).predict_us(problem, offered)
-    return offered[int(np.nanargmin(np.where(fit, us, np.nan)))]
+    return {c: t for c, t, ok in zip(offered, us, fit, strict=True) if ok and t == t}
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=lambda dtype: str(dtype)[6:])
@@ -95,12 +95,16 @@ def test_the_models_kernel_is_taken_and_right(op, dtype, diode):
     function, make = OPS[op]
     args = make(dtype)
     counters.clear()
-    result, (code,) = compiled(function, *args)
+    with diode.profile_predictions() as profile:
+        result, (code,) = compiled(function, *args)
     assert near(result, function(*args))
     stats = diode.get_stats()
     assert stats["model_selections"] == 1
     assert stats["fallbacks"] == 0
-    best = predicted_best(op, args)
+    ((best,),) = (selection.candidates for selection in profile.selections)
+    us = predicted_us(op, args)
+    # a shortlist of many candidates may lack one that is as good (benchmarks/shortlist.py)
+    assert us[best] <= 1.01 * min(us.values())
     if best.is_extern:
         assert "extern_kernels" in code
         assert "triton_tem" not in code
