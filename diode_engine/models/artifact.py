@@ -25,7 +25,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -52,7 +52,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 
-LEAST_MANY = 100  # one that a program happened to benchmark would open a tenth of the space
+LEAST_MANY = 50  # problems; one that was timed whole has hundreds of such kernels
 _MANY = ", many loads"
 
 
@@ -69,13 +69,12 @@ class Coverage:
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]
         many = many_loads(timed.problems, timed.candidates, timed.problem, timed.candidate)
-        counts = Counter(
-            kernel(table.problems[p].op, table.candidates[c].template, many=m)
-            for p, c, m in zip(
-                timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
-            )
-        )
-        kernels = {k for k, count in counts.items() if count >= LEAST_MANY or not _is_many(k)}
+        found: dict[str, set[int]] = defaultdict(set)
+        for p, c, m in zip(
+            timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
+        ):
+            found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
+        kernels = {k for k, on in found.items() if len(on) >= LEAST_MANY or not _is_many(k)}
         return cls(
             tuple(sorted(kernels)), tuple(sorted({type_of(problem) for problem in problems}))
         )
@@ -84,7 +83,7 @@ class Coverage:
 def kernel(op: Op, template: str, *, many: bool = False) -> str:
     """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of. Where
     `many`, its kernels with many loads a thread (resources.many_loads), of which others tell
-    nothing, and few of them too little: LEAST_MANY timings are asked for."""
+    nothing, and few of them too little: timings on LEAST_MANY problems are asked for."""
     return f"{op} {template}{_MANY if many else ''}"
 
 

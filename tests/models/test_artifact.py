@@ -422,8 +422,10 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
 
     sizes = range(1, 1 + (LEAST_MANY if enough else LEAST_MANY - 1))
     problems = [replace(problem, M=size) for size in sizes]
+    others = [tile(16, 128, 128, 5, 2), tile(16, 256, 128, 4, 2)]  # of many loads, too
     learned = timings(
-        *((p, c, t) for p in problems for c, t in zip((FEW, MANY), timed, strict=False))
+        *((p, c, t) for p in problems for c, t in zip((FEW, MANY), timed, strict=False)),
+        *((problems[0], c, t) for c in others for t in timed[1:]),
     )
     known = known if enough else [True, False, True]
     predictor = Predictor(save(coverage=Coverage.of(learned)))
