@@ -29,6 +29,7 @@ from diode_engine.inductor.decision import (
     Prediction,
     best,
     fuses,
+    is_library,
     known,
 )
 from diode_engine.inductor.memory import key_of
@@ -282,17 +283,20 @@ class Chooser:
             keep, threshold = max(keep, enough or 0), np.inf
         if options.deterministic:
             keep = 1
-        cost = ranking.predicted_us
+        cost, library = ranking.predicted_us, None
+        templates, template = candidates.columns.templates, candidates.columns.template
         if saved_us:
-            fused = np.array([fuses(uid) for uid in candidates.columns.templates])
-            cost = cost + np.where(fused[candidates.columns.template], 0.0, saved_us)
-        order = best(cost, keep, threshold)
+            fused = np.array([fuses(uid) for uid in templates])
+            cost = cost + np.where(fused[template], 0.0, saved_us)
+        else:
+            library = np.array([is_library(uid) for uid in templates])[template]
+        order = best(cost, keep, threshold, library)
         picks = tuple(
             Pick(space.uid(i), space.params(i), candidates[i], float(cost[i])) for i in order
         )
         return Decision(
             problem, picks, keep, threshold, confidence,
-            saved_us, bool(order[0] != ranking.order[0]), len(candidates),
+            saved_us, bool(saved_us and order[0] != ranking.order[0]), len(candidates),
         )  # fmt: skip
 
     def _ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Microseconds = npt.NDArray[np.float64]
 
 ANNOTATION = "diode"
+# Where there is nothing to fuse, a library's kernel goes before one that is predicted to be faster
+# by less than this: alone it was as fast on problems that no model had learned from, it needs no
+# compiling, and in a program cuBLAS's kernels overlap with their neighbours, which their times
+# alone do not show (docs/integration.md).
+_LIBRARY_WITHIN = 1.02
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,20 @@ def fuses(uid: str) -> bool:
     return uid.startswith("triton::")
 
 
-def best(us: Microseconds, keep: int, threshold: float) -> list[int]:
+def is_library(uid: str) -> bool:
+    """Whether the template is a call of a library's kernel."""
+    return uid.startswith("aten::")
+
+
+def best(
+    us: Microseconds, keep: int, threshold: float, library: npt.NDArray[np.bool_] | None = None
+) -> list[int]:
     """Where the `keep` best of the times [n] are, best first, of those within `threshold` times
-    the least one; one at least must be known."""
+    the first one's; one at least must be known. `library` [n] are those that go before others
+    that are hardly faster."""
     times = np.where(known(us), us, np.inf)
-    order = np.argsort(times, kind="stable")[:keep]
+    key = times if library is None else np.where(library, times / _LIBRARY_WITHIN, times)
+    order = np.argsort(key, kind="stable")[:keep]
     most = threshold * times[order[0]]
     return [int(i) for i in order if times[i] <= most and times[i] < np.inf]
 
@@ -103,7 +117,10 @@ def final_choice(choices: list[Any]) -> list[Any]:
     # An op that has asked several times is judged by the time that it offered most.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     cost = np.array([p.pick.cost_us for p in seen])
-    order = best(cost, decision.keep, decision.threshold) if len(seen) > 1 else [0]
+    library = None if decision.saved_us else np.array([is_library(p.pick.uid) for p in seen])
+    order = [0]
+    if len(seen) > 1:
+        order = best(cost, decision.keep, decision.threshold, library)
     if decision.saved_us:
         alone = cost - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
         swayed = decision.swayed or alone.argmin() != order[0]

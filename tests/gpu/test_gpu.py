@@ -103,8 +103,8 @@ def test_the_models_kernel_is_taken_and_right(op, dtype, diode):
     assert stats["fallbacks"] == 0
     ((best,),) = (selection.candidates for selection in profile.selections)
     us = predicted_us(op, args)
-    # a shortlist of many candidates may lack one that is as good (benchmarks/shortlist.py)
-    assert us[best] <= 1.01 * min(us.values())
+    # ATen goes before what is hardly faster, and a shortlist may lack one that is as good
+    assert us[best] <= 1.03 * min(us.values())
     if best.is_extern:
         assert "extern_kernels" in code
         assert "triton_tem" not in code

@@ -84,6 +84,16 @@ def test_the_predicted_best_kernel_is_generated(op: str, predictor: Any) -> None
     assert stats["seconds"] > 0
 
 
+@pytest.mark.parametrize(("aten", "taken"), [(1.015, True), (1.025, False)])
+def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
+    aten: float, taken: bool, predictor: Any
+) -> None:
+    predictor.aten = aten
+    (source,) = lower(OPS["mm"]).sources
+    assert ("extern_kernels.mm" in source) == taken
+    assert renders_best(source) != taken
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_aten_is_taken_where_it_is_predicted_best(op: str, predictor: Any) -> None:
     predictor.aten = 0.5
