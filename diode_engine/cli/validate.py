@@ -145,12 +145,15 @@ def _cross_validated(
 
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     from diode_engine.models.predictor import Predictor
+    from diode_engine.store import dataset_key
     from diode_engine.validation import evaluate
 
     model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything
     predictor = Predictor.load(model.folder)
-    unseen = None if everything is None else only_held_out and not everything
+    unseen = None if everything is None else not everything
+    if unseen and not only_held_out:  # other timings may be of problems that it has learned from
+        unseen = False if dataset_key(table) in model.manifest.data.datasets else None
     report = evaluate(table, predictor, name=model.reference, unseen=unseen, seen=seen)
     notes = f"{model.reference} says: {model.manifest.notes}" if model.manifest.notes else ""
     return replace(report, notes=(*report.notes, notes)) if notes else report

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diode_engine.store import RunState, Store, read_dataset, write_dataset
+from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.table import TimingTable
 from diode_engine.training.splits import held_out
 
@@ -131,8 +131,12 @@ def test_what_a_model_has_seen_is_not_called_unseen(
     assert ("held-out problems too" in ran.err) == bool(everything)
     report = json.loads(run("validate", "--dataset", file, "--model", model, "--json").out)
     assert report["unseen"] is (None if everything is None else not everything)
-    report = json.loads(run("validate", "--dataset", file, "--model", model, "--all", "--json").out)
-    assert report["unseen"] is (None if everything is None else False)
+    on_all = ("validate", "--dataset", file, "--model", model, "--all", "--json")
+    report = json.loads(run(*on_all).out)
+    assert report["unseen"] is (False if everything else None)  # others of the same problems?
+    described["data"]["datasets"] = ["0" * 32, dataset_key(make_timings(60))]
+    manifest.write_text(json.dumps(described))
+    assert json.loads(run(*on_all).out)["unseen"] is (None if everything is None else False)
     assert "nearest problem" not in [row["chooser"] for row in report["choosers"]]
 
 
