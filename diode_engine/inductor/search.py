@@ -6,6 +6,7 @@ nothing, and what was put in a function's place would not be called.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from torch._inductor import config, select_algorithm
@@ -32,7 +33,7 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 
 
 def _now() -> list[Any]:
-    return [vars(owner).get(name) for owner, name in _FUNCTIONS]
+    return [getattr(owner, name, None) for owner, name in _FUNCTIONS]
 
 
 _BEFORE = _now()
@@ -49,6 +50,14 @@ def altered() -> str | None:
     if any(saver is not feedback.save for saver in savers):
         return "a feedback saver of Inductor's waits for the candidates' timings"
     for (owner, name), before, now in zip(_FUNCTIONS, _BEFORE, _now(), strict=True):
-        if now is not before:
+        if now != before and not _inductors(now):
             return f"{owner.__name__}.{name} of Inductor's search was replaced"
     return None
+
+
+def _inductors(function: Any) -> bool:
+    """Whether it is Inductor's own, which somebody had replaced when this module was imported."""
+    if isinstance(function, functools._lru_cache_wrapper):
+        function = function.__wrapped__
+    names = getattr(function, "__globals__", {})
+    return str(names.get("__name__", "")).startswith("torch._inductor.")

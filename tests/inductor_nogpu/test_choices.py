@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import re
 import threading
@@ -26,7 +27,7 @@ from torch._inductor.select_algorithm import (
 )
 
 import diode_engine
-from diode_engine.inductor import chooser, feedback, memory
+from diode_engine.inductor import chooser, feedback, memory, search
 from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
@@ -422,6 +423,19 @@ def test_a_search_that_somebody_narrowed_replaced_or_watches_is_left_to_it(
     assert predictor.asked == []
     assert diode_engine.get_stats()["fallback_altered_search"] == 1
     assert renders_best(lower(OPS["mm"]).sources[0])
+
+
+def test_what_is_put_back_later_than_diode_was_imported_alters_nothing(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as if all of Inductor's functions had been somebody's then
+    monkeypatch.setattr(search, "_BEFORE", [object()] * len(search._BEFORE))
+    assert renders_best(lower(OPS["mm"]).sources[0])
+    lookup = select_algorithm.AlgorithmSelectorCache.lookup
+    wrapper = functools.wraps(lookup)(lambda *args, **kwargs: lookup(*args, **kwargs))
+    monkeypatch.setattr(select_algorithm.AlgorithmSelectorCache, "lookup", wrapper)
+    lower(OPS["mm"], benchmark=lambda _: 1.0)
+    assert diode_engine.get_stats()["fallback_altered_search"] == 1
 
 
 def test_what_diode_itself_listens_to_alters_nothing(predictor: Any) -> None:
