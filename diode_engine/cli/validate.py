@@ -152,7 +152,8 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     everything = model.manifest.everything
     predictor = Predictor.load(model.folder)
     unseen = None if everything is None else not everything
-    if unseen and not only_held_out:  # other timings may be of problems that it has learned from
+    if everything is not None and not only_held_out:
+        # other timings may be of problems that it has learned from, or not
         unseen = False if dataset_key(table) in model.manifest.data.datasets else None
     report = evaluate(table, predictor, name=model.reference, unseen=unseen, seen=seen)
     notes = f"{model.reference} says: {model.manifest.notes}" if model.manifest.notes else ""

@@ -79,13 +79,13 @@ def best(
     us: Microseconds, keep: int, threshold: float, library: npt.NDArray[np.bool_] | None = None
 ) -> list[int]:
     """Where the `keep` best of the times [n] are, best first, of those within `threshold` times
-    the first one's; one at least must be known. `library` [n] are those that go before others
-    that are hardly faster."""
+    the least one; one at least must be known. `library` [n] are those that go before others that
+    are hardly faster: they count as that much faster."""
     times = np.where(known(us), us, np.inf)
     key = times if library is None else np.where(library, times / _LIBRARY_WITHIN, times)
     order = np.argsort(key, kind="stable")[:keep]
-    most = threshold * times[order[0]]
-    return [int(i) for i in order if times[i] <= most and times[i] < np.inf]
+    most = threshold * key[order[0]]
+    return [int(i) for i in order if key[i] <= most and key[i] < np.inf]
 
 
 def known(us: Microseconds) -> npt.NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 
 from diode_engine.encoding import CandidateTable
-from diode_engine.inductor import kernels
+from diode_engine.inductor import kernels, search
 from diode_engine.inductor.candidates import problem_from
 from diode_engine.inductor.chooser import Chooser, current
 from diode_engine.inductor.fusion import LAUNCH_US
@@ -72,6 +72,8 @@ def _answer(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None
         return None
     if config.force_shape_pad or "pad_aten_mm_pass" in config.post_grad_fusion_options:
         return None
+    if search.altered() is not None:
+        return None if tuning else False
     try:
         answer = _predicted(chooser, match, mat1, mat2, op, bias)
     except Exception as error:

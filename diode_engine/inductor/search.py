@@ -1,7 +1,8 @@
 """Whether somebody has narrowed, replaced or is watching Inductor's search among choices.
 
 Diode's choice comes before that search: a filter would be left with nothing, a listener would hear
-nothing, and what was put in a function's place would not be called.
+nothing, and what was put in a function's place would not be called. A preprocessing function of
+somebody's (add_preprocessing_fn) is called all the same, with Diode's choice.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from diode_engine.inductor import feedback
 
-# Of torch._inductor.config.test_configs: each narrows or forces what is chosen, if it is set.
+# Of torch._inductor.config.test_configs: each narrows, forces or distorts what is chosen, if it is
+# set.
 _NARROWING = (
     "autotune_choice_name_regex",
     "autotune_choice_desc_regex",
     "max_mm_configs",
     "force_extern_kernel_in_multi_template",
+    "distort_benchmarking_result",
 )
 # Who times candidates, asks for that, or says which kinds there are.
 _FUNCTIONS: tuple[tuple[Any, str], ...] = (
     (AlgorithmSelectorCache, "lookup"),
+    (AlgorithmSelectorCache, "do_autotuning"),
+    (AlgorithmSelectorCache, "autotune"),
+    (AlgorithmSelectorCache, "make_benchmark_fn"),
+    (AlgorithmSelectorCache, "benchmark_in_current_process"),
+    (AlgorithmSelectorCache, "benchmark_choices"),
     (AlgorithmSelectorCache, "benchmark_choice"),
     (mm, "autotune_select_algorithm"),
     (bmm, "autotune_select_algorithm"),
     (mm, "use_decompose_k_choice"),
 )
-
-
-def _now() -> list[Any]:
-    return [getattr(owner, name, None) for owner, name in _FUNCTIONS]
-
-
-_BEFORE = _now()
 
 
 def altered() -> str | None:
@@ -49,14 +50,14 @@ def altered() -> str | None:
     savers = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
     if any(saver is not feedback.save for saver in savers):
         return "a feedback saver of Inductor's waits for the candidates' timings"
-    for (owner, name), before, now in zip(_FUNCTIONS, _BEFORE, _now(), strict=True):
-        if now != before and not _inductors(now):
+    for owner, name in _FUNCTIONS:
+        function = getattr(owner, name, None)
+        if function is not None and not _inductors(function):
             return f"{owner.__name__}.{name} of Inductor's search was replaced"
     return None
 
 
 def _inductors(function: Any) -> bool:
-    """Whether it is Inductor's own, which somebody had replaced when this module was imported."""
     if isinstance(function, functools._lru_cache_wrapper):
         function = function.__wrapped__
     names = getattr(function, "__globals__", {})

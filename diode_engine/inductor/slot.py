@@ -246,7 +246,12 @@ def _key() -> str:
         _settle()
     if not held.settled:
         return f"unsettled {os.urandom(16).hex()}"
-    return "" if held.choices is None else held.choices.uuid()
+    if held.choices is None:
+        return ""
+    from diode_engine.inductor.search import altered  # imports much of Inductor
+
+    # Kernels that another search has chosen are not Diode's.
+    return f"{held.choices.uuid()}, {altered() or ''}"
 
 
 def _may_settle() -> bool:

@@ -44,7 +44,7 @@ class Chooser:
 
 
 def model(pool: Pool, predicted_us: Values, name: str) -> Chooser:
-    """The least predicted time among the candidates that fit, as at compile time."""
+    """The least predicted time among the candidates that fit."""
     return Chooser(name, np.where(fitting(pool), predicted_us, np.nan), ranks=True)
 
 

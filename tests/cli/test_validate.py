@@ -133,7 +133,7 @@ def test_what_a_model_has_seen_is_not_called_unseen(
     assert report["unseen"] is (None if everything is None else not everything)
     on_all = ("validate", "--dataset", file, "--model", model, "--all", "--json")
     report = json.loads(run(*on_all).out)
-    assert report["unseen"] is (False if everything else None)  # others of the same problems?
+    assert report["unseen"] is None  # there may be others of the same problems
     described["data"]["datasets"] = ["0" * 32, dataset_key(make_timings(60))]
     manifest.write_text(json.dumps(described))
     assert json.loads(run(*on_all).out)["unseen"] is (None if everything is None else False)

@@ -27,8 +27,8 @@ from torch._inductor.select_algorithm import (
 )
 
 import diode_engine
-from diode_engine.inductor import chooser, feedback, memory, search
-from diode_engine.inductor.decision import final_choice
+from diode_engine.inductor import chooser, feedback, memory
+from diode_engine.inductor.decision import best, final_choice, is_library
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
 
@@ -86,13 +86,30 @@ def test_the_predicted_best_kernel_is_generated(op: str, predictor: Any) -> None
 
 
 @pytest.mark.parametrize(("aten", "taken"), [(1.015, True), (1.025, False)])
+@pytest.mark.parametrize("op", OPS)
 def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
-    aten: float, taken: bool, predictor: Any
+    op: str, aten: float, taken: bool, predictor: Any
 ) -> None:
     predictor.aten = aten
-    (source,) = lower(OPS["mm"]).sources
-    assert ("extern_kernels.mm" in source) == taken
+    (source,) = lower(OPS[op]).sources
+    assert bool(re.search(r"extern_kernels\.\w+\(", source)) == taken
     assert renders_best(source) != taken
+
+
+def test_no_other_is_within_the_least_time_then(make_predictor: Any) -> None:
+    diode_engine.install_diode_choices(
+        predictor=make_predictor(aten=1.015), top_k_configs=3, performance_threshold=1.0
+    )
+    (candidate,) = only_seen(lower(OPS["mm"]))
+    assert candidate.is_extern
+
+
+@pytest.mark.parametrize(
+    ("uid", "first"), [("aten::bias_addmm", 1), ("decompose_k", 0), ("triton::mm", 0)]
+)
+def test_only_a_librarys_kernels_do(uid: str, first: int) -> None:
+    library = np.array([False, is_library(uid)])
+    assert best(np.array([1.0, 1.015]), 1, 1.0, library) == [first]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -402,6 +419,13 @@ def listened() -> Iterator[None]:
 
 ALTERED: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "a filter": lambda: config.patch({"test_configs.autotune_choice_name_regex": "triton_mm"}),
+    "a filter of descriptions": lambda: config.patch(
+        {"test_configs.autotune_choice_desc_regex": "BLOCK"}
+    ),
+    "a library's kernel": lambda: config.patch(
+        {"test_configs.force_extern_kernel_in_multi_template": True}
+    ),
+    "other times": lambda: config.patch({"test_configs.distort_benchmarking_result": "inverse"}),
     "fewer configs": lambda: config.patch({"test_configs.max_mm_configs": 4}),
     "results checked": lambda: mock.patch.object(select_algorithm, "VERIFY", {"atol": 1e-4}),
     "a listener": listened,
@@ -425,17 +449,21 @@ def test_a_search_that_somebody_narrowed_replaced_or_watches_is_left_to_it(
     assert renders_best(lower(OPS["mm"]).sources[0])
 
 
-def test_what_is_put_back_later_than_diode_was_imported_alters_nothing(
+def test_a_wrapper_of_inductors_function_is_somebodys(
     predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # as if all of Inductor's functions had been somebody's then
-    monkeypatch.setattr(search, "_BEFORE", [object()] * len(search._BEFORE))
-    assert renders_best(lower(OPS["mm"]).sources[0])
     lookup = select_algorithm.AlgorithmSelectorCache.lookup
     wrapper = functools.wraps(lookup)(lambda *args, **kwargs: lookup(*args, **kwargs))
     monkeypatch.setattr(select_algorithm.AlgorithmSelectorCache, "lookup", wrapper)
     lower(OPS["mm"], benchmark=lambda _: 1.0)
     assert diode_engine.get_stats()["fallback_altered_search"] == 1
+
+
+def test_what_an_altered_search_chose_is_cached_apart(predictor: Any) -> None:
+    state = config.diode_state
+    with ALTERED["results checked"]():
+        assert config.diode_state != state
+    assert config.diode_state == state
 
 
 def test_what_diode_itself_listens_to_alters_nothing(predictor: Any) -> None:

@@ -274,6 +274,21 @@ def test_the_default_mode_pads_as_ever(predictor: Any, monkeypatch: pytest.Monke
     assert diode_engine.get_stats()["padding_decided"] == 0
 
 
+def test_an_altered_search_is_left_the_padding_too(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.fx_passes import pad_mm
+
+    benchmarked: list[Any] = []
+    monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
+    mode = "max-autotune-no-cudagraphs"
+    options = {"shape_padding": True, "test_configs.max_mm_configs": 4}
+    lower(odd_gemm, mode=mode, options=options, benchmark=lambda _: 1.0)
+    assert len(benchmarked) == 1
+    assert predictor.asked == []
+    assert diode_engine.get_stats()["padding_decided"] == 0
+
+
 def test_values_beyond_an_options_bounds_count_as_the_nearest() -> None:
 
     with config.patch(diode_top_k=-3, diode_confidence_threshold=7.0):
