@@ -146,6 +146,8 @@ def _cross_validated(
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     from diode_engine.models.predictor import Predictor
     from diode_engine.store import dataset_key
+    from diode_engine.training.fit import learnable
+    from diode_engine.training.splits import split
     from diode_engine.validation import evaluate
 
     model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
@@ -154,7 +156,9 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     unseen = None if everything is None else not everything
     if everything is not None and not only_held_out:
         # other timings may be of problems that it has learned from, or not
-        unseen = False if dataset_key(table) in model.manifest.data.datasets else None
+        usable = learnable(table)
+        judged = {dataset_key(part) for part in (table, usable, split(usable)[0])}
+        unseen = None if judged.isdisjoint(model.manifest.data.datasets) else False
     report = evaluate(table, predictor, name=model.reference, unseen=unseen, seen=seen)
     notes = f"{model.reference} says: {model.manifest.notes}" if model.manifest.notes else ""
     return replace(report, notes=(*report.notes, notes)) if notes else report

@@ -13,7 +13,8 @@ import pytest
 
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.table import TimingTable
-from diode_engine.training.splits import held_out
+from diode_engine.training.fit import learnable
+from diode_engine.training.splits import held_out, split
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -134,9 +135,11 @@ def test_what_a_model_has_seen_is_not_called_unseen(
     on_all = ("validate", "--dataset", file, "--model", model, "--all", "--json")
     report = json.loads(run(*on_all).out)
     assert report["unseen"] is None  # there may be others of the same problems
-    described["data"]["datasets"] = ["0" * 32, dataset_key(make_timings(60))]
-    manifest.write_text(json.dumps(described))
-    assert json.loads(run(*on_all).out)["unseen"] is (None if everything is None else False)
+    timings = make_timings(60)
+    for learned in (timings, split(learnable(timings))[0]):  # all of a file, a part of a store
+        described["data"]["datasets"] = ["0" * 32, dataset_key(learned)]
+        manifest.write_text(json.dumps(described))
+        assert json.loads(run(*on_all).out)["unseen"] is (None if everything is None else False)
     assert "nearest problem" not in [row["chooser"] for row in report["choosers"]]
 
 
