@@ -5,9 +5,9 @@
 
 Draws problems log-normally, of few ops and types, so that kernels are shared as in a collection of
 thousands; compiles ATen, the DEFAULT space and a sample of the EXHAUSTIVE one for as many as
-there is time for, and has `collect --direct` time all that is compiled, into a
-fresh store each time, until its seconds are over. Sustained is from the first batch in the store
-to the last: the workers' start is apart, Inductor's listing of the candidates is not.
+there is time for, and has `collect --direct` time all that is compiled, into a fresh store each
+time, until its seconds are over. Sustained is from the first batch in the store to the last: the
+workers' start is apart, Inductor's listing of the candidates is not.
 
 The reference, on the same problems in the same run, is what max-autotune does by itself in the
 EXHAUSTIVE space: candidates that it benchmarked a second, in a process of its own with cold

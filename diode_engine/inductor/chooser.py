@@ -17,7 +17,7 @@ from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from diode_engine.encoding import CandidateTable
+from diode_engine.encoding import CandidateTable, Family
 from diode_engine.hardware import Hardware, detect
 from diode_engine.inductor import fusion, search
 from diode_engine.inductor.candidates import problem_of
@@ -29,7 +29,6 @@ from diode_engine.inductor.decision import (
     Prediction,
     best,
     fuses,
-    is_library,
     known,
 )
 from diode_engine.inductor.memory import key_of
@@ -283,13 +282,11 @@ class Chooser:
             keep, threshold = max(keep, enough or 0), np.inf
         if options.deterministic:
             keep = 1
-        cost, library = ranking.predicted_us, None
-        templates, template = candidates.columns.templates, candidates.columns.template
+        cost, columns = ranking.predicted_us, candidates.columns
         if saved_us:
-            fused = np.array([fuses(uid) for uid in templates])
-            cost = cost + np.where(fused[template], 0.0, saved_us)
-        else:
-            library = np.array([is_library(uid) for uid in templates])[template]
+            fused = np.array([fuses(uid) for uid in columns.templates])
+            cost = cost + np.where(fused[columns.template], 0.0, saved_us)
+        library = None if saved_us else columns.family == Family.ATEN
         order = best(cost, keep, threshold, library)
         picks = tuple(
             Pick(space.uid(i), space.params(i), candidates[i], float(cost[i])) for i in order

@@ -22,7 +22,7 @@ Microseconds = npt.NDArray[np.float64]
 
 ANNOTATION = "diode"
 # Where there is nothing to fuse, a library's kernel goes before one that is predicted to be faster
-# by less than this: alone it was as fast on problems that no model had learned from, it needs no
+# by less than this: alone it is as fast in the mean (benchmarks/library_first.py), it needs no
 # compiling, and in a program cuBLAS's kernels overlap with their neighbours, which their times
 # alone do not show (docs/integration.md).
 _LIBRARY_WITHIN = 1.02
@@ -70,11 +70,6 @@ def fuses(uid: str) -> bool:
     return uid.startswith("triton::")
 
 
-def is_library(uid: str) -> bool:
-    """Whether the template is a call of a library's kernel."""
-    return uid.startswith("aten::")
-
-
 def best(
     us: Microseconds, keep: int, threshold: float, library: npt.NDArray[np.bool_] | None = None
 ) -> list[int]:
@@ -117,7 +112,7 @@ def final_choice(choices: list[Any]) -> list[Any]:
     # An op that has asked several times is judged by the time that it offered most.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     cost = np.array([p.pick.cost_us for p in seen])
-    library = None if decision.saved_us else np.array([is_library(p.pick.uid) for p in seen])
+    library = None if decision.saved_us else np.array([p.pick.candidate.is_extern for p in seen])
     order = [0]
     if len(seen) > 1:
         order = best(cost, decision.keep, decision.threshold, library)

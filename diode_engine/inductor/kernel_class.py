@@ -37,9 +37,9 @@ from diode_engine.resources import (
 
 DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
+_TILE = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps"})
 # Inductor's templates that are rendered with symbols. The others (ATen, decompose_k) are not
 # one kernel.
-_TILE = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps"})
 TMA = "triton::mm_persistent_tma"
 TEMPLATES = frozenset({"triton::mm", "triton::bmm", TMA})
 

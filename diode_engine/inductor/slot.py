@@ -251,7 +251,7 @@ def _key() -> str:
     from diode_engine.inductor.search import altered  # imports much of Inductor
 
     # Kernels that another search has chosen are not Diode's.
-    return f"{held.choices.uuid()}, {altered() or ''}"
+    return f"{held.choices.uuid()}{'' if (why := altered()) is None else f', {why}'}"
 
 
 def _may_settle() -> bool:

@@ -28,7 +28,7 @@ from torch._inductor.select_algorithm import (
 
 import diode_engine
 from diode_engine.inductor import chooser, feedback, memory
-from diode_engine.inductor.decision import best, final_choice, is_library
+from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.problem import Candidate
 
@@ -104,12 +104,15 @@ def test_no_other_is_within_the_least_time_then(make_predictor: Any) -> None:
     assert candidate.is_extern
 
 
-@pytest.mark.parametrize(
-    ("uid", "first"), [("aten::bias_addmm", 1), ("decompose_k", 0), ("triton::mm", 0)]
-)
-def test_only_a_librarys_kernels_do(uid: str, first: int) -> None:
-    library = np.array([False, is_library(uid)])
-    assert best(np.array([1.0, 1.015]), 1, 1.0, library) == [first]
+@pytest.mark.parametrize(("aten", "taken"), [(1.015, "aten::mm"), (1.025, "decompose_k")])
+def test_decompose_k_is_no_librarys_kernel(aten: float, taken: str, make_predictor: Any) -> None:
+    class Decomposed(make_predictor):  # type: ignore[misc]
+        def time(self, candidate: Candidate) -> float:
+            return 1.0 if candidate.template == "decompose_k" else super().time(candidate)
+
+    diode_engine.install_diode_choices(predictor=Decomposed(aten=aten), top_k_configs=1)
+    lowered = lower(lambda: (torch.mm, (empty(32, 8192), empty(8192, 32))))
+    assert lowered.seen[0].candidates[0].template == taken
 
 
 @pytest.mark.parametrize("op", OPS)
