@@ -5,9 +5,10 @@
 
 Draws problems log-normally, of few ops and types, so that kernels are shared as in a collection of
 thousands; compiles ATen, the DEFAULT space and a sample of the EXHAUSTIVE one for as many as
-there is time for, and has `collect --direct` time all that is compiled, into a fresh store each
-time, until its seconds are over. Sustained is from the first batch in the store to the last: the
-workers' start is apart, Inductor's listing of the candidates is not.
+there is time for, those first whose kernels serve the most of the others; and has
+`collect --direct` time all that is compiled, into a fresh store each time, until its seconds are
+over. Sustained is from the first batch in the store to the last: the workers' start is apart,
+Inductor's listing of the candidates is not.
 
 The reference, on the same problems in the same run, is what max-autotune does by itself in the
 EXHAUSTIVE space: candidates that it benchmarked a second, in a process of its own with cold
@@ -18,6 +19,7 @@ compiles for minutes before it benchmarks the first.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +72,16 @@ def chosen(problem: Problem, each: int) -> list[Candidate]:
     # The same ones for all problems: like a collection's, most kernels are of use to several.
     rest.sort(key=lambda c: zlib.crc32(str(c).encode()))
     return [*[c for c in default if c.is_extern], *first, *rest][:each]
+
+
+def most_shared_first(todo: Chosen) -> Chosen:
+    """By how many of the problems a kernel of theirs serves, on the mean: what is compiled in so
+    many seconds is then of use to as many as in a collection of thousands."""
+    keys = [[cls.key for c in cs if (cls := shared_class(p, c)) is not None] for p, cs in todo]
+    serves = Counter(itertools.chain.from_iterable(keys))
+    means = [statistics.fmean([serves[key] for key in own] or [0]) for own in keys]
+    order = sorted(range(len(todo)), key=lambda i: -means[i])
+    return [todo[i] for i in order]
 
 
 def compiled(todo: Chosen, binaries: Binaries, seconds: float, workers: int) -> Chosen:
@@ -191,7 +204,7 @@ def main() -> None:
         began = time.monotonic()
         wanted = Wanted(ops=tuple(args.op), types=tuple(args.type))
         drawn = mixed(args.problems, args.seed, ["log-normal"], wanted)
-        todo = [(p, chosen(p, args.each)) for p in drawn]
+        todo = most_shared_first([(p, chosen(p, args.each)) for p in drawn])
         listed = time.monotonic()
         binaries = Binaries(folder / "binaries", environment())
         todo = compiled(todo, binaries, args.compile_seconds, cores())
