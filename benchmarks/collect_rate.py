@@ -12,8 +12,8 @@ Inductor's listing of the candidates is not.
 
 The reference, on the same problems in the same run, is what max-autotune does by itself in the
 EXHAUSTIVE space: candidates that it benchmarked a second, in a process of its own with cold
-caches, its start and one small compile not counted. It is stopped when its seconds are over; it
-compiles for minutes before it benchmarks the first.
+caches, its start and one small compile not counted. It is stopped when its seconds are over, or
+the process is told to end (SIGTERM); it compiles for minutes before it benchmarks the first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import argparse
 import itertools
 import multiprocessing
 import os
+import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from collections import Counter
@@ -175,13 +177,20 @@ def searched(problems: Sequence[Problem], seconds: float) -> dict[str, Any]:
     with mock.patch.dict(os.environ, {"DIODE_DISABLE": "1"}):
         child = spawn.Process(target=exhaustive, args=(problems, counted, began, done))
         child.start()
+    told = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
     start = time.monotonic()
-    while child.is_alive() and time.monotonic() < (began.value or start + 60) + seconds:
+    while (
+        child.is_alive()
+        and not told.is_set()
+        and time.monotonic() < (began.value or start + 60) + seconds
+    ):
         child.join(0.2)
     took = time.monotonic() - began.value if began.value else 0.0
     result = {"problems_done": done.value, "benchmarked": counted.value, "seconds": took}
     child.kill()
     child.join()
+    signal.signal(signal.SIGTERM, before)
     return result
 
 

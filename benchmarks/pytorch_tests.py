@@ -8,9 +8,11 @@ torch's release (git tag v<version>), which are not part of Diode. Each is run b
 time, in processes and caches of their own, without Diode and with it (`-p diode_engine`), by
 `--workers` each (with pytest-xdist; 1: without). They need the package expecttest. A
 run that reaches the time limit counts as far as it came, and what only one of them reached is not
-compared. What passes only without Diode is run once more with Diode leaving what it is not certain
-of to the search: a test that asserts that candidates were benchmarked passes then (one that a
-choice of Diode's breaks may, too). Exits with 1 where a test passes only without Diode.
+compared. What passes only without Diode is run once more with it, without the file's other
+tests: one that depends on what its process ran before may pass then. What is left is run with
+Diode leaving what it is not certain of to the search: a test that asserts that candidates were
+benchmarked passes then (one that a choice of Diode's breaks may, too). Exits with 1 where a test
+passes only without Diode, also by itself.
 """
 
 from __future__ import annotations
@@ -155,18 +157,27 @@ def main() -> None:
         write(args.json, document)
         if not lost:
             continue
-        lost_any = True
-        again, _ = outcomes(
-            file.resolve(), diode=True, select="", workers=args.workers, seconds=args.seconds,
-            options=LEFT_TO_SEARCH, tests=lost,
-        )  # fmt: skip
-        still = [test for test in lost if again.get(test) != "PASSED"]
-        print(f"  {len(lost) - len(still)} of these {len(lost)} pass with Diode where it leaves "
-              "the choice to the search", flush=True)  # fmt: skip
-        for test in still:
-            print(f"  neither with that: {test} ({again.get(test, 'not reached')})", flush=True)
-        found["left_to_search"] = again
-        write(args.json, document)
+        ways = (
+            ("again", "pass without the file's other tests before them", None),
+            ("left_to_search", "pass where Diode leaves the choice to the search", LEFT_TO_SEARCH),
+        )
+        for way, what, options in ways:
+            again, _ = outcomes(
+                file.resolve(), diode=True, select="", workers=args.workers,
+                seconds=args.seconds, options=options, tests=lost,
+            )  # fmt: skip
+            still = [test for test in lost if again.get(test) != "PASSED"]
+            print(f"  {len(lost) - len(still)} of these {len(lost)} {what}")
+            for test in still:
+                print(f"  not then either: {test} ({again.get(test, 'not reached')})")
+            sys.stdout.flush()
+            found[way] = again
+            write(args.json, document)
+            if way == "again":
+                lost_any = lost_any or bool(still)
+            if not still:
+                break
+            lost = still
     sys.exit(int(lost_any))
 
 
