@@ -3,9 +3,9 @@ hardly faster, as Diode does where there is nothing to fuse.
 
     python benchmarks/library_first.py [MODEL]
 
-On the held-out problems of the shipped dataset of directly launched kernels and all of the later
-one, of which the shipped models have learned nothing: how many choices the rule changes, and the
-speed of its choices beside those of the model's own order (the reference), by measured times.
+On the held-out problems of the shipped datasets of directly launched kernels: how many choices the
+rule changes, and the speed of its choices beside those of the model's own order (the reference), by
+measured times.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
 
 def main() -> None:
     model = Predictor.load(Path(sys.argv[1])) if len(sys.argv) > 1 else load_predictor(H200)
-    held_out = split(read_dataset(FOLDER / "gemm-direct-2026-11-21.packed.zst"))[1]
-    later = read_dataset(FOLDER / "gemm-direct-bf16-2026-11-21.packed.zst")
     faster: list[float] = []  # logarithms
-    for name, every in (("held out", held_out), ("later", later)):
+    for file in sorted(FOLDER.glob("gemm-direct-*.zst")):
+        every = split(read_dataset(file))[1]
         table = every.take(every.failure == 0)
         predicted = model.predict_table(table)
         library = np.array([c.is_extern for c in table.candidates])[table.candidate]
@@ -44,7 +43,7 @@ def main() -> None:
             ours = rows[best(predicted[rows], 1, 1.0, library[rows])[0]]
             if ours != own:
                 found.append(np.log(table.time_us[own] / table.time_us[ours]))
-        print(f"{name}: {len(found)} of {len(problems)} choices are others")
+        print(f"{file.name}: {len(found)} of {len(problems)} choices are others")
         faster += found
     mean, error = np.mean(faster), np.std(faster) / len(faster) ** 0.5
     print(
