@@ -173,12 +173,12 @@ def searched(problems: Sequence[Problem], seconds: float) -> dict[str, Any]:
     spawn = multiprocessing.get_context("spawn")
     counted, done = spawn.Value("q", 0), spawn.Value("q", 0)
     began = spawn.Value("d", 0.0)
+    told = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
     # A search of Inductor's own, whose end this process does not wait for.
     with mock.patch.dict(os.environ, {"DIODE_DISABLE": "1"}):
         child = spawn.Process(target=exhaustive, args=(problems, counted, began, done))
         child.start()
-    told = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
     start = time.monotonic()
     while (
         child.is_alive()

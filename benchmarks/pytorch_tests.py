@@ -12,7 +12,7 @@ compared. What passes only without Diode is run once more with it, without the f
 tests: one that depends on what its process ran before may pass then. What is left is run with
 Diode leaving what it is not certain of to the search: a test that asserts that candidates were
 benchmarked passes then (one that a choice of Diode's breaks may, too). Exits with 1 where a test
-passes only without Diode, also by itself.
+passes only without Diode, also when only such tests are run.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("-k", dest="select", default="", help="these tests only, as for pytest")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--seconds", type=float, default=3600, help="of each file")
+    parser.add_argument("--seconds", type=float, default=3600, help="of each run of a file, of which there are up to three")
     args = parser.parse_args()
     if not args.files:
         print("Name PyTorch's test files; see --help.", file=sys.stderr)
@@ -158,7 +158,7 @@ def main() -> None:
         if not lost:
             continue
         ways = (
-            ("again", "pass without the file's other tests before them", None),
+            ("again", "pass when only these are run", None),
             ("left_to_search", "pass where Diode leaves the choice to the search", LEFT_TO_SEARCH),
         )
         for way, what, options in ways:

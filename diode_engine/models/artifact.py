@@ -53,7 +53,6 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 
 LEAST_MANY = 300  # problems; a few timings each on a hundred are lost among millions
-_MANY = 300
 _MANY = ", many loads"
 
 
