@@ -118,7 +118,9 @@ def main() -> None:
     parser.add_argument("-k", dest="select", default="", help="these tests only, as for pytest")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--seconds", type=float, default=3600, help="of each run of a file, of which there are up to three")
+    parser.add_argument(
+        "--seconds", type=float, default=3600, help="of each of up to three runs of a file"
+    )
     args = parser.parse_args()
     if not args.files:
         print("Name PyTorch's test files; see --help.", file=sys.stderr)
