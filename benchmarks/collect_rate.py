@@ -22,11 +22,9 @@ import argparse
 import itertools
 import multiprocessing
 import os
-import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import zlib
 from collections import Counter
@@ -168,30 +166,44 @@ def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any)
             done.value += 1
 
 
-def searched(problems: Sequence[Problem], seconds: float) -> dict[str, Any]:
-    """What the exhaustive search came to in so many seconds."""
+def searched(problems: Sequence[Problem], seconds: float, found: dict[str, Any]) -> None:
+    """Fills in what the exhaustive search came to in so many seconds, or until this process is
+    told to end."""
     spawn = multiprocessing.get_context("spawn")
     counted, done = spawn.Value("q", 0), spawn.Value("q", 0)
     began = spawn.Value("d", 0.0)
-    told = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
     # A search of Inductor's own, whose end this process does not wait for.
     with mock.patch.dict(os.environ, {"DIODE_DISABLE": "1"}):
         child = spawn.Process(target=exhaustive, args=(problems, counted, began, done))
         child.start()
-    start = time.monotonic()
-    while (
-        child.is_alive()
-        and not told.is_set()
-        and time.monotonic() < (began.value or start + 60) + seconds
-    ):
-        child.join(0.2)
-    took = time.monotonic() - began.value if began.value else 0.0
-    result = {"problems_done": done.value, "benchmarked": counted.value, "seconds": took}
-    child.kill()
-    child.join()
-    signal.signal(signal.SIGTERM, before)
-    return result
+    try:
+        start = time.monotonic()
+        while child.is_alive() and time.monotonic() < (began.value or start + 60) + seconds:
+            child.join(0.2)
+    finally:
+        took = time.monotonic() - began.value if began.value else 0.0
+        found |= {"problems_done": done.value, "benchmarked": counted.value, "seconds": took}
+        child.kill()
+        child.join()
+
+
+def summary(rates: Sequence[float], found: dict[str, Any], results: measuring.Results) -> None:
+    if not rates:
+        return
+    rate = statistics.median(rates)
+    print(f"sustained, median of {len(rates)}: {rate:.0f} timings a second "
+          f"({rate / TARGET_RATE:.2f} × the target of {TARGET_RATE})", flush=True)  # fmt: skip
+    if not found:
+        return
+    results.add({"exhaustive": found})
+    # Where it has benchmarked none yet, one is the most that its rate can be told by.
+    reference = max(1, found["benchmarked"]) / found["seconds"] if found["seconds"] else 0.0
+    print(f"EXHAUSTIVE max-autotune: {found['benchmarked']} candidates of "
+          f"{found['problems_done']} finished problems and the next in {found['seconds']:.0f} s: "
+          f"{reference:.2f} a second")  # fmt: skip
+    ratio = rate / reference if reference else float("nan")
+    results.add({"rate": rate, "reference": reference, "ratio": ratio})
+    print(f"ratio: {ratio:.0f} (at least {TARGET_RATIO})")
 
 
 def main() -> None:
@@ -208,48 +220,39 @@ def main() -> None:
     args = parser.parse_args()
     measuring.need_gpu()
     results = measuring.Results(args.json, float("inf"))
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        began = time.monotonic()
-        wanted = Wanted(ops=tuple(args.op), types=tuple(args.type))
-        drawn = mixed(args.problems, args.seed, ["log-normal"], wanted)
-        todo = most_shared_first([(p, chosen(p, args.each)) for p in drawn])
-        listed = time.monotonic()
-        binaries = Binaries(folder / "binaries", environment())
-        todo = compiled(todo, binaries, args.compile_seconds, cores())
-        pairs = sum(len(candidates) for _, candidates in todo)
-        if not todo:
-            sys.exit("Nothing was compiled in that time; give more --compile-seconds.")
-        row = {
-            "problems": len(todo), "pairs": pairs, "binaries": len(binaries.keys()),
-            "list_seconds": listed - began, "compile_seconds": time.monotonic() - listed,
-        }  # fmt: skip
-        results.add({"compiled": row})
-        print(f"compiled: {row['binaries']} kernels in {row['compile_seconds']:.0f} s, for {pairs} "
-              f"pairs of {len(todo)} problems", flush=True)  # fmt: skip
-        how = Direct(folder / "binaries", compilers=1)
-        rates = []
-        end = time.monotonic() + args.direct_seconds
-        while not rates or time.monotonic() < end:
-            progress, sustained = direct(todo, folder / f"{len(rates)}.db", how)
-            rates.append(sustained)
-            results.add({"direct": progress.to_dict(), "sustained": sustained})
-            print(f"collect --direct: {progress.timings} timings in {progress.seconds:.1f} s, "
-                  f"sustained {sustained:.0f} a second; {sum(progress.failures.values())} failed, "
-                  f"{progress.problems_refused} problems refused", flush=True)  # fmt: skip
-    rate = statistics.median(rates)
-    print(f"sustained, median of {len(rates)}: {rate:.0f} timings a second "
-          f"({rate / TARGET_RATE:.2f} × the target of {TARGET_RATE})", flush=True)  # fmt: skip
-    found = searched([problem for problem, _ in todo], args.reference_seconds)
-    results.add({"exhaustive": found})
-    # Where it has benchmarked none yet, one is the most that its rate can be told by.
-    reference = max(1, found["benchmarked"]) / found["seconds"] if found["seconds"] else 0.0
-    print(f"EXHAUSTIVE max-autotune: {found['benchmarked']} candidates of "
-          f"{found['problems_done']} finished problems and the next in {found['seconds']:.0f} s: "
-          f"{reference:.2f} a second")  # fmt: skip
-    ratio = rate / reference if reference else float("nan")
-    results.add({"rate": rate, "reference": reference, "ratio": ratio})
-    print(f"ratio: {ratio:.0f} (at least {TARGET_RATIO})")
+    rates: list[float] = []
+    found: dict[str, Any] = {}
+    with measuring.always(lambda: summary(rates, found, results)):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            began = time.monotonic()
+            wanted = Wanted(ops=tuple(args.op), types=tuple(args.type))
+            drawn = mixed(args.problems, args.seed, ["log-normal"], wanted)
+            todo = most_shared_first([(p, chosen(p, args.each)) for p in drawn])
+            listed = time.monotonic()
+            binaries = Binaries(folder / "binaries", environment())
+            todo = compiled(todo, binaries, args.compile_seconds, cores())
+            pairs = sum(len(candidates) for _, candidates in todo)
+            if not todo:
+                sys.exit("Nothing was compiled in that time; give more --compile-seconds.")
+            row = {
+                "problems": len(todo), "pairs": pairs, "binaries": len(binaries.keys()),
+                "list_seconds": listed - began, "compile_seconds": time.monotonic() - listed,
+            }  # fmt: skip
+            results.add({"compiled": row})
+            print(f"compiled: {row['binaries']} kernels in {row['compile_seconds']:.0f} s, for "
+                  f"{pairs} pairs of {len(todo)} problems", flush=True)  # fmt: skip
+            how = Direct(folder / "binaries", compilers=1)
+            end = time.monotonic() + args.direct_seconds
+            while not rates or time.monotonic() < end:
+                progress, sustained = direct(todo, folder / f"{len(rates)}.db", how)
+                rates.append(sustained)
+                results.add({"direct": progress.to_dict(), "sustained": sustained})
+                print(f"collect --direct: {progress.timings} timings in {progress.seconds:.1f} s, "
+                      f"sustained {sustained:.0f} a second; {sum(progress.failures.values())} "
+                      f"failed, {progress.problems_refused} problems refused",
+                      flush=True)  # fmt: skip
+        searched([problem for problem, _ in todo], args.reference_seconds, found)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,29 @@ def outcomes(
     return found, why
 
 
+def again(
+    file: Path,
+    tests: Sequence[str],
+    what: str,
+    *,
+    workers: int,
+    seconds: float,
+    options: Mapping[str, str] | None = None,
+) -> tuple[dict[str, str], list[str]]:
+    """How these tests end with Diode, without the file's others, and which still fail; tells how
+    many pass, `what` being what that says of them."""
+    ends, _ = outcomes(
+        file.resolve(), diode=True, select="", workers=workers, seconds=seconds, options=options,
+        tests=tests,
+    )  # fmt: skip
+    still = [test for test in tests if ends.get(test) != "PASSED"]
+    print(f"  {len(tests) - len(still)} of these {len(tests)} {what}")
+    for test in still:
+        print(f"  not then either: {test} ({ends.get(test, 'not reached')})")
+    sys.stdout.flush()
+    return ends, still
+
+
 def _name(test: str) -> str:
     return test.partition("::")[2]
 
@@ -157,29 +180,15 @@ def main() -> None:
         found = {"without": without, "with": ours, "lost": lost, "gained": gained, "why": why}
         document[file.name] = found
         write(args.json, document)
-        if not lost:
-            continue
-        ways = (
-            ("again", "pass when only these are run", None),
-            ("left_to_search", "pass where Diode leaves the choice to the search", LEFT_TO_SEARCH),
-        )
-        for way, what, options in ways:
-            again, _ = outcomes(
-                file.resolve(), diode=True, select="", workers=args.workers,
-                seconds=args.seconds, options=options, tests=lost,
-            )  # fmt: skip
-            still = [test for test in lost if again.get(test) != "PASSED"]
-            print(f"  {len(lost) - len(still)} of these {len(lost)} {what}")
-            for test in still:
-                print(f"  not then either: {test} ({again.get(test, 'not reached')})")
-            sys.stdout.flush()
-            found[way] = again
+        how = {"workers": args.workers, "seconds": args.seconds}
+        if lost:
+            found["again"], lost = again(file, lost, "pass when only these are run", **how)
             write(args.json, document)
-            if way == "again":
-                lost_any = lost_any or bool(still)
-            if not still:
-                break
-            lost = still
+        if lost:
+            lost_any = True
+            what = "pass where Diode leaves the choice to the search"
+            found["left_to_search"], _ = again(file, lost, what, options=LEFT_TO_SEARCH, **how)
+            write(args.json, document)
     sys.exit(int(lost_any))
 
 
