@@ -1,21 +1,21 @@
 """Timing many kernels of one problem, a few launches of each in turn.
 
-Drift of clocks and temperature spreads over all of them that way. The launches of a round are
-enqueued behind a kernel that only waits, so that the device has them all before it begins with
-the first and no time of the host's is measured. Each finds the L2 cache full of other data
-(see `operands`); where the problem is too large for that, the cache is flushed before each.
+Drift of clocks and temperature spreads over all of them that way, and no time of the host's is
+measured (see `launch_queue`). Each launch finds the L2 cache full of other data (see `operands`);
+where the problem is too large for that, the cache is flushed before each.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from diode_engine.collect.launch import Place
+from diode_engine.collect.launch_queue import Launching, LaunchQueue
 from diode_engine.collect.operands import Operands
 from diode_engine.problem import Timing
 
@@ -39,14 +39,12 @@ WARM_BELOW_US = 50.0
 # The launch by which a kernel is checked is timed while the host may be late, or a library loads
 # its code. If it was so much over what is hopeless (microseconds), one more confirms it.
 SUSPECT_US = 300.0
-# Launches behind one wait, three commands each; the driver takes about a thousand.
-CHUNK = 96
-MOST_TRIES = 3  # at enqueuing a chunk before the wait is over
-
-Launching = Callable[[Place, int], None]
+# Of that, so much may be the host's.
+LATE_US = 20.0
+MOST_TRIES = 3  # at enqueuing a launch in time
 
 
-@dataclass
+@dataclass(eq=False)
 class Contender:
     """One kernel, and the times (microseconds) of its launches so far."""
 
@@ -85,11 +83,9 @@ class DirectTimer:
     ) -> None:
         self._always_flush = always_flush
         self._device = device
-        self._clock_mhz = clock_mhz
         self._flush_bytes = flush_bytes
         self._flush: torch.Tensor | None = None
-        self._events: list[torch.cuda.Event] = []
-        self._host_us = 15.0  # to enqueue one launch with its events
+        self._queue = LaunchQueue(device, clock_mhz)
 
     def once(self, contender: Contender, place: Place) -> Callable[[], None]:
         """Launches once at `place`, now; what is returned notes the time, after a wait for the
@@ -113,7 +109,10 @@ class DirectTimer:
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
         suspect = HOPELESS * best + SUSPECT_US
-        visit = [(c, 1 if c.best > suspect else FIRST_VISIT, c.best) for c in contenders]
+        visit = [
+            (c, 1 if c.best > suspect else FIRST_VISIT, max(0.0, c.best - LATE_US))
+            for c in contenders
+        ]
         for contender in contenders:
             contender.times = []
         self._round(visit, operands)
@@ -130,73 +129,33 @@ class DirectTimer:
             if BEATEN * best < c.best <= HOPELESS * best
         ]
         visit = [(c, -(-count // (VISITS - 1)), c.best) for c, count in near]
-        self._round([*visit, *beaten], operands)
-        for _ in range(VISITS - 2):
-            self._round(visit, operands)
+        self._round([*visit, *beaten, *(VISITS - 2) * visit], operands)
 
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
-        """A visit of so many timed launches to each, whose time is known to be about that."""
-        launches: list[tuple[Contender, bool]] = []
-        for contender, count, about_us in visits:
-            if about_us < WARM_BELOW_US:
-                launches.append((contender, False))
-            launches += [(contender, True)] * count
-        for at in range(0, len(launches), CHUNK):
-            chunk = launches[at : at + CHUNK]
-            if operands.rotates and not self._always_flush:
-                found = self._behind_wait(chunk, operands)
-            else:
-                found = self._behind_flush(chunk, operands)
-            for (contender, timed), us in zip(chunk, found, strict=True):
-                if timed:
+        """Visits one after the other: so many timed launches of each, whose time is known to
+        be about that. Those that were not enqueued in time are made again."""
+        flush = None
+        if self._always_flush or not operands.rotates:
+            if self._flush is None:
+                self._flush = torch.empty(self._flush_bytes, dtype=torch.int8, device=self._device)
+            flush = self._flush
+        for tries_left in reversed(range(MOST_TRIES)):
+            launches: list[tuple[Contender, float, bool]] = []
+            for contender, count, about_us in visits:
+                if about_us < WARM_BELOW_US:
+                    launches.append((contender, about_us, False))
+                launches += [(contender, about_us, True)] * count
+            times = self._queue.times(
+                [(c.launch, us) for c, us, _ in launches], operands.next, flush
+            )
+            late: Counter[Contender] = Counter()
+            for (contender, _, timed), (us, in_time) in zip(launches, times, strict=True):
+                if timed and (in_time or not tries_left):
                     contender.times.append(us)
-
-    def _behind_wait(
-        self, launches: Sequence[tuple[Contender, bool]], operands: Operands
-    ) -> list[float]:
-        pairs = self._pairs(len(launches))
-        stream = torch.cuda.current_stream(self._device)
-        waited = torch.cuda.Event()
-        wait_us = 1.5 * self._host_us * len(launches)
-        for attempt in range(MOST_TRIES):
-            torch.cuda._sleep(int(wait_us * self._clock_mhz))
-            waited.record(stream)
-            began = time.perf_counter()
-            for (contender, _), (begin, end) in zip(launches, pairs, strict=True):
-                place = operands.next()
-                begin.record(stream)
-                contender.launch(place, stream.cuda_stream)
-                end.record(stream)
-            spent_us = 1e6 * (time.perf_counter() - began)
-            in_time = not waited.query()
-            torch.cuda.synchronize(self._device)
-            self._host_us += 0.2 * (spent_us / len(launches) - self._host_us)
-            if in_time or attempt == MOST_TRIES - 1:
-                break
-            wait_us = max(2 * wait_us, 1.5 * spent_us)
-        return [1e3 * begin.elapsed_time(end) for begin, end in pairs]
-
-    def _behind_flush(
-        self, launches: Sequence[tuple[Contender, bool]], operands: Operands
-    ) -> list[float]:
-        if self._flush is None:
-            self._flush = torch.empty(self._flush_bytes, dtype=torch.int8, device=self._device)
-        pairs = self._pairs(len(launches))
-        stream = torch.cuda.current_stream(self._device)
-        for (contender, _), (begin, end) in zip(launches, pairs, strict=True):
-            place = operands.next()
-            self._flush.zero_()
-            begin.record(stream)
-            contender.launch(place, stream.cuda_stream)
-            end.record(stream)
-        torch.cuda.synchronize(self._device)
-        return [1e3 * begin.elapsed_time(end) for begin, end in pairs]
-
-    def _pairs(self, count: int) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
-        while len(self._events) < 2 * count:
-            self._events.append(torch.cuda.Event(enable_timing=True))
-        events: Iterator[torch.cuda.Event] = iter(self._events)
-        return [(next(events), next(events)) for _ in range(count)]
+                elif timed:
+                    late[contender] += 1
+            # 0: what was known of their time may be why.
+            visits = [(contender, count, 0.0) for contender, count in late.items()]
 
 
 def _as_many(about_us: float, least: int, most: int, budget_us: float) -> int:

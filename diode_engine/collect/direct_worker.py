@@ -14,7 +14,6 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -22,10 +21,11 @@ import torch
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.direct_timer import Contender, DirectTimer, Launching
+from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.launch import Launch, Place
+from diode_engine.collect.launch_queue import Launching
 from diode_engine.collect.operands import Operands, Pools
 from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, most_error, within
 from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
@@ -41,15 +41,8 @@ Result = tuple[Timing, str]  # with what went wrong in words
 _LibraryCall = Callable[..., object]
 
 
-@dataclass(frozen=True)
-class _Kernel:
-    """A class and its binary."""
-
-    cls: KernelClass
-    binary: Binary
-
-
-_Prepared = _Kernel | _LibraryCall | Unbuilt | None
+# None: timed one by one.
+_Prepared = Launch | _LibraryCall | Unbuilt | None
 
 
 class _Arena:
@@ -59,16 +52,12 @@ class _Arena:
         self.problem = problem
         self.operands = Operands(problem, pools)
         self.place = self.operands.next()
-        inputs, self.out = self.operands.tensors(self.place)
+        inputs, _ = self.operands.tensors(self.place)
         self.reference = getattr(torch, problem.op)(*inputs)
-        self._most_error = most_error(
+        self.most_error = most_error(
             self.reference, tf32=problem.allow_tf32, dtype=getattr(torch, problem.dtype)
         )
         self.best_us: float | None = None
-
-    def right(self) -> torch.Tensor:
-        """Whether the output at `place` is right, as a tensor on the device."""
-        return within(self.out, self.reference, self._most_error)
 
 
 class Bench:
@@ -113,8 +102,9 @@ class Bench:
         try:
             prepared = [self._prepared(work, candidate) for candidate in candidates]
             with held(self._lock):
-                results = self._compete(work.problem, prepared)
+                outcomes = self._compete(work.problem, prepared)
                 self._shed()
+            results = [(x.timing(), "") if isinstance(x, Contender) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             self._arena = None
             torch.cuda.empty_cache()
@@ -132,37 +122,44 @@ class Bench:
                 result = work.time(candidates[index], self._one_by_one)
             yield protocol.timed(index, *result)
 
-    def _compete(self, problem: Problem, prepared: list[_Prepared]) -> list[Result | None]:
-        """The results; None for those that have to be timed one by one. Raises for what
-        cannot be blamed on one."""
+    def _compete(
+        self, problem: Problem, prepared: list[_Prepared]
+    ) -> list[Contender | Result | None]:
+        """Those that were timed, or why not; None for those that have to be timed one by one.
+        Raises for what cannot be blamed on one."""
         arena = self._arena
         if arena is None or arena.problem != problem:
             self._arena = None  # its reference may be large
             arena = self._arena = _Arena(problem, self._pools)
-        results: list[Result | None] = [None] * len(prepared)
+        outcomes: list[Contender | Result | None] = [None] * len(prepared)
         contenders: dict[int, Contender] = {}
         for index, one in enumerate(prepared):
             if isinstance(one, Unbuilt):
                 if one.failure is not None:
-                    results[index] = Timing(failure=one.failure), one.reason
+                    outcomes[index] = Timing(failure=one.failure), one.reason
                 continue
             if one is None:
                 continue
-            try:
-                contenders[index] = Contender(self._launching(one, arena))
-            except DriverError as error:
-                if error.sticky:
-                    raise
-                results[index] = Timing(failure=error.failure), str(error)
+            launch: Launching
+            if isinstance(one, Launch):
+                launch = one
+                try:
+                    one.use(self._load(one))
+                except DriverError as error:
+                    if error.sticky:
+                        raise
+                    outcomes[index] = Timing(failure=error.failure), str(error)
+                    continue
+            else:
+                launch = _launching(one, arena.operands)
+            outcomes[index] = contenders[index] = Contender(launch)
         for index, failure, reason in self._checked(contenders, arena):
-            results[index] = Timing(failure=failure), reason
+            outcomes[index] = Timing(failure=failure), reason
             del contenders[index]
         self._timer.compete(list(contenders.values()), arena.operands, arena.best_us)
-        for index, contender in contenders.items():
-            results[index] = contender.timing(), ""
         known = [] if arena.best_us is None else [arena.best_us]
         arena.best_us = min([*known, *(c.best for c in contenders.values())], default=None)
-        return results
+        return outcomes
 
     def _checked(
         self, contenders: dict[int, Contender], arena: _Arena
@@ -170,22 +167,25 @@ class Bench:
         """Launches each once, notes the time, and gives those whose result is wrong or that
         cannot be launched."""
         failed: list[tuple[int, Failure, str]] = []
-        pending = []
-        for index, contender in contenders.items():
-            arena.out.fill_(float("nan"))
-            try:
-                note = self._timer.once(contender, arena.place)
-            except DriverError as error:
-                if error.sticky:
-                    raise
-                failed.append((index, error.failure, str(error)))
-                continue
-            pending.append((index, note, arena.right()))
-        torch.cuda.synchronize(self._device)
-        for index, note, right in pending:
-            note()
-            if not right.item():
-                failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
+        left = list(contenders.items())
+        while left:
+            places, outs = arena.operands.side_by_side(arena.place, len(left))
+            some, left = left[: len(places)], left[len(places) :]
+            outs.fill_(float("nan"))
+            notes: dict[int, Callable[[], None]] = {}
+            for (index, contender), place in zip(some, places, strict=True):
+                try:
+                    notes[index] = self._timer.once(contender, place)
+                except DriverError as error:
+                    if error.sticky:
+                        raise
+                    failed.append((index, error.failure, str(error)))
+            all_right = within(outs, arena.reference, arena.most_error).tolist()
+            for (index, _), right in zip(some, all_right, strict=True):
+                if index in notes:
+                    notes[index]()
+                    if not right:
+                        failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
         return failed
 
     def _prepared(self, work: ProblemAtWork, candidate: Candidate) -> _Prepared:
@@ -199,32 +199,24 @@ class Bench:
             return kernels.library_call(choice)
         loaded = self._loaded.get(cls.key)
         binary = self._binaries.get(cls) if loaded is None else loaded.binary
-        return _Kernel(cls, binary) if isinstance(binary, Binary) else binary
+        if not isinstance(binary, Binary):
+            return binary
+        return Launch(
+            self._driver,
+            binary,
+            cls,
+            work.problem,
+            multiprocessors=self._multiprocessors,
+            scratch=self._scratch_of,
+        )
 
-    def _launching(self, prepared: _Kernel | _LibraryCall, arena: _Arena) -> Launching:
-        if isinstance(prepared, _Kernel):
-            return Launch(
-                self._driver,
-                self._load(prepared),
-                prepared.cls,
-                arena.problem,
-                multiprocessors=self._multiprocessors,
-                scratch=self._scratch_of,
-            )
-        operands, library = arena.operands, prepared
-
-        def call(place: Place, _: int) -> None:
-            inputs, out = operands.tensors(place)
-            library(*inputs, out=out)
-
-        return call
-
-    def _load(self, kernel: _Kernel) -> Loaded:
-        key = kernel.cls.key
+    def _load(self, launch: Launch) -> Loaded:
+        """Only while the device is held: loading stalls other processes' kernels by some 300 µs."""
+        key = launch.cls.key
         loaded = self._loaded.pop(key, None)
         if loaded is None:
-            loaded = self._driver.load(kernel.binary)
-        self._loaded[key] = loaded
+            loaded = self._driver.load(launch.binary)
+        self._loaded[key] = loaded  # the last that will be unloaded
         return loaded
 
     def _shed(self) -> None:
@@ -238,6 +230,14 @@ class Bench:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             self._scratches.append(scratch)
         return self._scratches[-1].data_ptr()
+
+
+def _launching(library: _LibraryCall, operands: Operands) -> Launching:
+    def call(place: Place, _: int) -> None:
+        inputs, out = operands.tensors(place)
+        library(*inputs, out=out)
+
+    return call
 
 
 def main() -> None:

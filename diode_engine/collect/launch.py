@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from diode_engine.collect.driver import Driver, Loaded
 from diode_engine.errors import CollectionError
+from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import KernelClass, grid, serves
 from diode_engine.problem import Problem
 
@@ -21,8 +22,7 @@ WARP = 32  # threads
 LEAST_SCRATCH = 1 << 20
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Device addresses of a problem's operands and output."""
 
     a: int
@@ -35,13 +35,14 @@ class Launch:
     """A kernel bound to a problem: called with a place and a stream it launches once.
 
     The arguments are packed when it is made; a call sets four addresses and enters the
-    driver. It is not for several threads at once.
+    driver. It has to be given the loaded kernel (`use`) before, and is not for several threads
+    at once.
     """
 
     def __init__(
         self,
         driver: Driver,
-        loaded: Loaded,
+        binary: Binary,
         cls: KernelClass,
         problem: Problem,
         *,
@@ -53,7 +54,8 @@ class Launch:
         Raises CollectionError where the kernel does not serve the problem."""
         if not serves(cls, problem):
             raise CollectionError(f"{cls.candidate} was not compiled for {problem}.")
-        binary = loaded.binary
+        self.cls = cls
+        self.binary = binary
         self._driver = driver
         self.grid = grid(cls, problem, multiprocessors)
         blocks = self.grid[0] * self.grid[1] * self.grid[2]
@@ -74,6 +76,11 @@ class Launch:
         self._a, self._b, self._bias, self._out = (
             self._arguments.get(what, unused) for what in ("a", "b", "bias", "out")
         )
+        self._head: tuple[ctypes.c_void_p | int, ...] = ()
+
+    def use(self, loaded: Loaded) -> None:
+        """Launches this one from now on, which is the binary, loaded."""
+        binary = self.binary
         self._head = (
             loaded.function, *self.grid, WARP * binary.warps, 1, 1, binary.shared_bytes,
         )  # fmt: skip

@@ -22,6 +22,7 @@ MOST_POOL_BYTES = 1 << 30
 MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have six each
 # So many caches' worth of other data must lie between two reads of the same memory.
 COLD_CACHES = 3
+MOST_OUTPUTS_BYTES = 1 << 28  # side by side
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,12 @@ class Operands:
         self._out = _View(shape, stride, self._out_dtype, 0)
         self._sets = self._inputs.nbytes // self._step
         self._out_sets = self._outputs.nbytes // self._out_step
+        # asked for with each launch
+        self._inputs_at, self._outputs_at = self._inputs.data_ptr(), self._outputs.data_ptr()
+        a, b, bias = (self._views.get(name) for name in ("a", "b", "bias"))
+        assert a is not None
+        assert b is not None
+        self._offsets = a.offset, b.offset, 0 if bias is None else bias.offset
         self._turn = random.Random(p.key).randrange(self._sets)
         self._out_turn = 0
         self.rotates = self._sets * self._step >= (COLD_CACHES * pools.l2_bytes + self._step)
@@ -101,10 +108,23 @@ class Operands:
         """The place whose turn it is."""
         self._turn = (self._turn + 1) % self._sets
         self._out_turn = (self._out_turn + 1) % self._out_sets
-        start = self._inputs.data_ptr() + self._turn * self._step
-        at = {name: start + view.offset for name, view in self._views.items()}
-        out = self._outputs.data_ptr() + self._out_turn * self._out_step
-        return Place(at["a"], at["b"], at.get("bias", 0), out)
+        return self._place(self._turn, self._out_turn)
+
+    def _place(self, turn: int, out_turn: int) -> Place:
+        start = self._inputs_at + turn * self._step
+        a, b, bias = self._offsets
+        return Place(
+            start + a, start + b, start + bias, self._outputs_at + out_turn * self._out_step
+        )
+
+    def side_by_side(self, place: Place, count: int) -> tuple[list[Place], torch.Tensor]:
+        """`count` places or fewer with the operands of `place`, and their outputs in one tensor
+        [places, rows, columns], or [places, batch, rows, columns]."""
+        count = min(count, max(1, MOST_OUTPUTS_BYTES // self._out_step), self._out_sets)
+        places = [place._replace(out=self._outputs_at + i * self._out_step) for i in range(count)]
+        size, stride = self._out.size, self._out.stride
+        each = self._out_step // self._out_dtype.itemsize
+        return places, self._outputs.as_strided((count, *size), (each, *stride))
 
     def tensors(self, place: Place) -> tuple[list[torch.Tensor], torch.Tensor]:
         """(operands in the op's order, output) at a place."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH = 12  # candidates asked for at once: what a kill of everything loses a problem
-DIRECT_BATCH = 96  # of kernels that are timed in turn
+DIRECT_BATCH = 128  # of kernels that are timed in turn
 BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
 DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compilers
 MOST_DEATHS = 4  # of workers on one problem, before it is left alone
@@ -286,7 +286,9 @@ class _Collection:
         deaths = 0
         size = BATCH
         if farm is not None:
-            size = min(DIRECT_BATCH, max(BATCH, plan.left // BATCHES_A_BUDGET))
+            size = DIRECT_BATCH
+            if entry.selection.budget is not None:
+                size = min(size, max(BATCH, plan.left // BATCHES_A_BUDGET))
         left = plan.left
         while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited

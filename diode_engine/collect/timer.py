@@ -84,8 +84,9 @@ def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> to
 
 def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
     """Whether the error is at most `most` (see `most_error`), as a tensor on the device: nothing
-    is waited for."""
-    error = torch.linalg.vector_norm(result - reference, dtype=torch.float32)
+    is waited for. Of several results, each in a row of `result`, one for each."""
+    dims = tuple(range(-reference.ndim, 0))
+    error = torch.linalg.vector_norm(result - reference, dim=dims, dtype=torch.float32)
     right: torch.Tensor = error <= most
     return right
 

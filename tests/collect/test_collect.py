@@ -361,6 +361,25 @@ def test_a_direct_collection_compiles_before_it_asks(tmp_path, script, direct):
         assert run(store, direct=direct).timings == 0
 
 
+def test_a_direct_problem_is_split_only_where_a_plan_can_learn(
+    tmp_path, script, direct, monkeypatch
+):
+    script()
+    monkeypatch.setattr("diode_engine.collect.run.BATCH", 2)
+    sizes, add = [], Store.add
+    monkeypatch.setattr(
+        Store, "add", lambda store, run, table: (sizes.append(len(table)), add(store, run, table))
+    )
+    with Store.open(tmp_path / "all.db") as store:
+        run(store, PROBLEMS[:1], direct=direct)
+    assert sizes == [len(OFFERED)]
+    sizes.clear()
+    with Store.open(tmp_path / "budget.db") as store:
+        run(store, PROBLEMS[:1], direct=direct, budget=len(OFFERED))
+    assert max(sizes) <= len(OFFERED) // 4 + 1
+    assert sum(sizes) == len(OFFERED)
+
+
 def test_what_is_not_compiled_is_not_expected_any_more(tmp_path, script, direct):
     script()
     with Store.open(tmp_path / "s.db") as store:

@@ -26,9 +26,9 @@ def binary(shared=98304, scratch=0, arguments=ARGUMENTS):
 
 def launch_of(cuda, problem, kernel, cls=CLS):
     driver = Driver(cuda)
-    return Launch(
-        driver, driver.load(kernel), cls, problem, multiprocessors=132, scratch=lambda n: 4096 * n
-    )
+    launch = Launch(driver, kernel, cls, problem, multiprocessors=132, scratch=lambda n: 4096 * n)
+    launch.use(driver.load(kernel))
+    return launch
 
 
 def test_one_kernel_on_several_problems():

@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 
-from diode_engine.collect import direct_worker, operands
+from diode_engine.collect import direct_worker, launch_queue, operands
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.compile_worker import build_all
 from diode_engine.collect.direct_timer import Contender, DirectTimer
@@ -205,9 +205,13 @@ def at(address, size, stride, dtype):
 
 
 class Event:
-    """A GPU's clock that goes on by a microsecond with each event."""
+    """A GPU's clock that goes on by a microsecond with each event. What is late was reached by
+    the device before the host was done."""
 
     now = 0
+    late = frozenset()  # the queries, by their number, that tell of it
+    queries = 0
+    waits = 0
 
     def __init__(self, **_):
         self.at = 0
@@ -217,7 +221,11 @@ class Event:
         self.at = Event.now
 
     def query(self):
-        return False
+        Event.queries += 1
+        return Event.queries - 1 in Event.late
+
+    def synchronize(self):
+        Event.waits += 1
 
     def elapsed_time(self, end):
         return (end.at - self.at) / 1e3
@@ -225,6 +233,9 @@ class Event:
 
 @pytest.fixture
 def on_the_cpu(monkeypatch):
+    monkeypatch.setattr(Event, "queries", 0)
+    monkeypatch.setattr(Event, "waits", 0)
+    monkeypatch.setattr(Event, "late", frozenset())
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
@@ -292,6 +303,21 @@ def test_launches_are_given_the_operands_and_compute_the_product(bench, problem,
     assert len(set(addresses)) == min(len(addresses) - 1, again)  # both were checked at one place
     turns = [c for c, _, _ in cuda.launched]
     assert sum(a != b for a, b in itertools.pairwise(turns)) >= 6
+
+
+def test_later_batches_and_slices_are_checked_on_the_operands_of_their_reference(
+    bench, monkeypatch
+):
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    cuda.spoiled = {CANDIDATES[2]}
+    with work._stack:
+        first = answers(the_bench, work, CANDIDATES[1:4])
+        again = answers(the_bench, work, CANDIDATES[1:4])
+        monkeypatch.setattr(operands, "MOST_OUTPUTS_BYTES", 2 * the_bench._arena.operands._out_step)
+        sliced = answers(the_bench, work, CANDIDATES[1:4])
+    for results in (first, again, sliced):
+        assert [r["failure"] for r in results] == [None, "wrong_result", None]
 
 
 def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
@@ -366,6 +392,70 @@ def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
     timer.compete([fast, loaded_late, hopeless], operands)
     assert (loaded_late.best, loaded_late.timing().repeats) == (13, 23)
     assert hopeless.times == [801]
+
+
+PLACES = SimpleNamespace(rotates=True, next=lambda: None)
+
+
+def contenders_of(*times):
+    """One for each of these times in microseconds, launched once."""
+
+    def contender(us):
+        def launch(place, stream):
+            Event.now += us - 1
+
+        return Contender(launch)
+
+    timer = DirectTimer(torch.device("cpu"), 1000, 1024)
+    found = [contender(us) for us in times]
+    for each in found:
+        timer.once(each, None)()
+    return timer, found
+
+
+def test_launches_that_the_device_waited_for_are_made_again(on_the_cpu, monkeypatch):
+    timer, [one] = contenders_of(10)
+    times = iter([10, 10, 10, *[7777] * 16, *itertools.repeat(10, 100)])
+    one.launch = lambda place, stream: setattr(Event, "now", Event.now + next(times) - 1)
+    # the first round's group is in time, the second round's first of two is not
+    monkeypatch.setattr(Event, "late", {1})
+    timer.compete([one], PLACES)
+    assert set(one.times) == {10}
+    assert len(one.times) == 24
+
+
+def test_what_is_late_every_time_counts_after_all(on_the_cpu, monkeypatch):
+    timer, [one] = contenders_of(10)
+    monkeypatch.setattr(Event, "late", range(1000))
+    timer.compete([one], PLACES)
+    assert one.times == [10] * 24
+
+
+def test_a_kernel_that_waits_goes_ahead_of_what_comes_too_soon(on_the_cpu, monkeypatch):
+    sleeps = []
+    monkeypatch.setattr(torch.cuda, "_sleep", sleeps.append)
+    now = itertools.count(0, 1e-4)  # 100 us a look at the clock, 6 us a launch
+    monkeypatch.setattr(launch_queue.time, "perf_counter", lambda: next(now))
+    queue = launch_queue.LaunchQueue(torch.device("cpu"), 1000)
+
+    def sleeps_for(about_us):
+        sleeps.clear()
+        launch = lambda place, stream: None  # noqa: E731
+        queue.times([(launch, about_us)] * (5 * launch_queue.GROUP), PLACES.next)
+        return len(sleeps)
+
+    assert sleeps_for(1000.0) == 1  # the device has 16 ms to do before it comes to the next
+    assert sleeps_for(0.0) == 5
+
+
+def test_no_more_is_enqueued_than_the_driver_takes(on_the_cpu):
+    queue = launch_queue.LaunchQueue(torch.device("cpu"), 1000)
+    count = (launch_queue.MOST_AHEAD + 3) * launch_queue.GROUP
+    waited = []
+    launch = lambda place, stream: waited.append(Event.waits)  # noqa: E731
+    assert len(queue.times([(launch, 5.0)] * count, PLACES.next)) == count
+    assert waited[-1] == 3
+    assert Event.waits == launch_queue.MOST_AHEAD + 3
 
 
 def test_launches_are_spent_on_those_near_the_fastest(bench):
