@@ -39,12 +39,10 @@ WARM_BELOW_US = 50.0
 # The launch by which a kernel is checked is timed while the host may be late, or a library loads
 # its code. If it was so much over what is hopeless (microseconds), one more confirms it.
 SUSPECT_US = 300.0
-# Of that, so much may be the host's.
-LATE_US = 20.0
 MOST_TRIES = 3  # at enqueuing a launch in time
 
 
-@dataclass(eq=False)
+@dataclass(eq=False)  # counted by identity
 class Contender:
     """One kernel, and the times (microseconds) of its launches so far."""
 
@@ -104,15 +102,12 @@ class DirectTimer:
     def compete(
         self, contenders: Sequence[Contender], operands: Operands, best_us: float | None = None
     ) -> None:
-        """Fills in the times of all. Each comes with the time of one cold launch, which is
+        """Fills in the times of all. Each comes with the time of its first launch, which is
         replaced. `best_us` is the best of earlier ones."""
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
         suspect = HOPELESS * best + SUSPECT_US
-        visit = [
-            (c, 1 if c.best > suspect else FIRST_VISIT, max(0.0, c.best - LATE_US))
-            for c in contenders
-        ]
+        visit = [(c, 1 if c.best > suspect else FIRST_VISIT, c.best) for c in contenders]
         for contender in contenders:
             contender.times = []
         self._round(visit, operands)
@@ -134,28 +129,34 @@ class DirectTimer:
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
         """Visits one after the other: so many timed launches of each, whose time is known to
         be about that. Those that were not enqueued in time are made again."""
-        flush = None
-        if self._always_flush or not operands.rotates:
-            if self._flush is None:
-                self._flush = torch.empty(self._flush_bytes, dtype=torch.int8, device=self._device)
-            flush = self._flush
-        for tries_left in reversed(range(MOST_TRIES)):
-            launches: list[tuple[Contender, float, bool]] = []
+        tries_left = MOST_TRIES
+        while visits:
+            tries_left -= 1
+            launches: list[tuple[Contender, bool]] = []
             for contender, count, about_us in visits:
                 if about_us < WARM_BELOW_US:
-                    launches.append((contender, about_us, False))
-                launches += [(contender, about_us, True)] * count
+                    launches.append((contender, False))
+                launches += [(contender, True)] * count
             times = self._queue.times(
-                [(c.launch, us) for c, us, _ in launches], operands.next, flush
+                [contender.launch for contender, _ in launches],
+                operands.next,
+                self._flush_for(operands),
             )
             late: Counter[Contender] = Counter()
-            for (contender, _, timed), (us, in_time) in zip(launches, times, strict=True):
+            for (contender, timed), (us, in_time) in zip(launches, times, strict=True):
                 if timed and (in_time or not tries_left):
                     contender.times.append(us)
                 elif timed:
                     late[contender] += 1
-            # 0: what was known of their time may be why.
             visits = [(contender, count, 0.0) for contender, count in late.items()]
+
+    def _flush_for(self, operands: Operands) -> torch.Tensor | None:
+        """What is written before each launch; None where the operands are cold without that."""
+        if operands.rotates and not self._always_flush:
+            return None
+        if self._flush is None:
+            self._flush = torch.empty(self._flush_bytes, dtype=torch.int8, device=self._device)
+        return self._flush
 
 
 def _as_many(about_us: float, least: int, most: int, budget_us: float) -> int:

@@ -23,7 +23,8 @@ LEAST_SCRATCH = 1 << 20
 
 
 class Place(NamedTuple):
-    """Device addresses of a problem's operands and output."""
+    """Device addresses of a problem's operands and output; `bias` means nothing where the op
+    has none."""
 
     a: int
     b: int

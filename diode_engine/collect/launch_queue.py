@@ -21,9 +21,11 @@ GROUP = 16
 MOST_AHEAD = 12
 # The device is to be busy for so many times what the host is expected to need for a group.
 MARGIN = 1.5
-GAP_US = 2.0  # of the device's time, that a launch and its events take at least beyond the kernel
+LEAST_US = 2.0  # of the device's time, for a launch with its events
+# A slower group than so many times the usual is taken for a stall of the host.
+MOST_SLOWER = 4
 
-Launching = Callable[[Place, int], None]
+Launching = Callable[[Place, int], None]  # at a place, in the stream of that handle
 
 
 def _event() -> torch.cuda.Event:
@@ -32,13 +34,18 @@ def _event() -> torch.cuda.Event:
 
 @dataclass
 class _Group:
-    """Launches on their way, as many as `count`, and the events around each."""
+    """Launches on their way, as many as `count`, and the events around each.
+
+    The device is to wait for `wait_us` before, and is expected to need `work_us` then.
+    """
 
     begun: torch.cuda.Event = field(default_factory=_event)
     around: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(
         default_factory=lambda: [(_event(), _event()) for _ in range(GROUP)]
     )
     count: int = 0
+    wait_us: float = 0.0
+    work_us: float = 0.0
     in_time: bool = True
 
     def times(self) -> Iterator[tuple[float, bool]]:
@@ -60,19 +67,18 @@ class LaunchQueue:
 
     def times(
         self,
-        launches: Sequence[tuple[Launching, float]],
+        launches: Sequence[Launching],
         next_place: Callable[[], Place],
         flush: torch.Tensor | None = None,
     ) -> list[tuple[float, bool]]:
         """Each one's microseconds, and whether it was enqueued in time.
 
-        With each comes about how long it takes (microseconds; 0 where that is not known). The
-        launches find their operands where `next_place` says; `flush` is written before each.
+        The launches find their operands where `next_place` says; `flush` is written before each.
+        Raises what a launch raises.
         """
         stream = torch.cuda.current_stream(self._device)
         found: list[tuple[float, bool]] = []
         ahead: deque[_Group] = deque()
-        busy_until = 0.0  # the device, by the host's clock in microseconds
 
         def note() -> None:
             group = ahead.popleft()
@@ -86,29 +92,37 @@ class LaunchQueue:
             group = self._free.pop() if self._free else _Group()
             group.count = len(some)
             began = _now_us()
-            busy_until = max(busy_until, began)
-            wait_us = MARGIN * self._host_us * len(some) - (busy_until - began)
-            if wait_us > 0:
-                torch.cuda._sleep(int(wait_us * self._clock_mhz))
-                busy_until += wait_us
+            group.wait_us = max(0.0, MARGIN * self._host_us * len(some) - _left_us(ahead))
+            group.work_us = LEAST_US * len(some)
+            if group.wait_us:
+                torch.cuda._sleep(int(group.wait_us * self._clock_mhz))
             group.begun.record(stream)
-            for (launch, about_us), (begin, end) in zip(some, group.around, strict=False):
+            for launch, (begin, end) in zip(some, group.around, strict=False):
                 if flush is not None:
                     flush.zero_()
                 place = next_place()
                 begin.record(stream)
                 launch(place, stream.cuda_stream)
                 end.record(stream)
-                busy_until += about_us + GAP_US
             group.in_time = not group.begun.query()
-            ended = _now_us()
-            if not group.in_time:  # the device may have caught up with the host
-                busy_until = ended
-            self._host_us += 0.2 * ((ended - began) / len(some) - self._host_us)
+            host_us = min((_now_us() - began) / len(some), MOST_SLOWER * self._host_us)
+            self._host_us += 0.2 * (len(some) / GROUP) * (host_us - self._host_us)
             ahead.append(group)
         while ahead:
             note()
         return found
+
+
+def _left_us(ahead: Sequence[_Group]) -> float:
+    """How long the device is busy with these at least: with those that it has not begun, but for
+    the wait that it may be at."""
+    left = waiting = 0.0
+    for group in reversed(ahead):
+        if group.begun.query():
+            break
+        left += waiting + group.work_us
+        waiting = group.wait_us
+    return left
 
 
 def _now_us() -> float:

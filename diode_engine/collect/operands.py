@@ -94,12 +94,11 @@ class Operands:
         self._out = _View(shape, stride, self._out_dtype, 0)
         self._sets = self._inputs.nbytes // self._step
         self._out_sets = self._outputs.nbytes // self._out_step
-        # asked for with each launch
+        # Looked up once: `next` is called for every launch.
         self._inputs_at, self._outputs_at = self._inputs.data_ptr(), self._outputs.data_ptr()
-        a, b, bias = (self._views.get(name) for name in ("a", "b", "bias"))
-        assert a is not None
-        assert b is not None
-        self._offsets = a.offset, b.offset, 0 if bias is None else bias.offset
+        bias = self._views.get("bias")
+        offset = 0 if bias is None else bias.offset
+        self._offsets = self._views["a"].offset, self._views["b"].offset, offset
         self._turn = random.Random(p.key).randrange(self._sets)
         self._out_turn = 0
         self.rotates = self._sets * self._step >= (COLD_CACHES * pools.l2_bytes + self._step)
@@ -108,14 +107,10 @@ class Operands:
         """The place whose turn it is."""
         self._turn = (self._turn + 1) % self._sets
         self._out_turn = (self._out_turn + 1) % self._out_sets
-        return self._place(self._turn, self._out_turn)
-
-    def _place(self, turn: int, out_turn: int) -> Place:
-        start = self._inputs_at + turn * self._step
+        start = self._inputs_at + self._turn * self._step
         a, b, bias = self._offsets
-        return Place(
-            start + a, start + b, start + bias, self._outputs_at + out_turn * self._out_step
-        )
+        out = self._outputs_at + self._out_turn * self._out_step
+        return Place(start + a, start + b, start + bias, out)
 
     def side_by_side(self, place: Place, count: int) -> tuple[list[Place], torch.Tensor]:
         """`count` places or fewer with the operands of `place`, and their outputs in one tensor

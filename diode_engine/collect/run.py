@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH = 12  # candidates asked for at once: what a kill of everything loses a problem
-DIRECT_BATCH = 128  # of kernels that are timed in turn
+# Kernels that are timed in turn, and the work of them all together: large products would
+# overstay a worker's deadline.
+DIRECT_BATCH = 128
+MOST_BATCH_FLOPS = 5e13
 BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
 DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compilers
 MOST_DEATHS = 4  # of workers on one problem, before it is left alone
@@ -286,9 +289,10 @@ class _Collection:
         deaths = 0
         size = BATCH
         if farm is not None:
-            size = DIRECT_BATCH
+            size = min(DIRECT_BATCH, int(MOST_BATCH_FLOPS / problem.flops))
             if entry.selection.budget is not None:
-                size = min(size, max(BATCH, plan.left // BATCHES_A_BUDGET))
+                size = min(size, plan.left // BATCHES_A_BUDGET)
+            size = max(BATCH, size)
         left = plan.left
         while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited

@@ -378,6 +378,11 @@ def test_a_direct_problem_is_split_only_where_a_plan_can_learn(
         run(store, PROBLEMS[:1], direct=direct, budget=len(OFFERED))
     assert max(sizes) <= len(OFFERED) // 4 + 1
     assert sum(sizes) == len(OFFERED)
+    sizes.clear()
+    large = Problem.make("mm", 16384, 16384, 16384, "bfloat16")  # some seconds for a batch
+    with Store.open(tmp_path / "large.db") as store:
+        run(store, [large], direct=direct)
+    assert max(sizes) == 5
 
 
 def test_what_is_not_compiled_is_not_expected_any_more(tmp_path, script, direct):

@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 
-from diode_engine.collect import direct_worker, launch_queue, operands
+from diode_engine.collect import direct_worker, operands
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.compile_worker import build_all
 from diode_engine.collect.direct_timer import Contender, DirectTimer
@@ -205,13 +205,9 @@ def at(address, size, stride, dtype):
 
 
 class Event:
-    """A GPU's clock that goes on by a microsecond with each event. What is late was reached by
-    the device before the host was done."""
+    """A GPU's clock that goes on by a microsecond with each event."""
 
     now = 0
-    late = frozenset()  # the queries, by their number, that tell of it
-    queries = 0
-    waits = 0
 
     def __init__(self, **_):
         self.at = 0
@@ -221,11 +217,10 @@ class Event:
         self.at = Event.now
 
     def query(self):
-        Event.queries += 1
-        return Event.queries - 1 in Event.late
+        return False
 
     def synchronize(self):
-        Event.waits += 1
+        pass
 
     def elapsed_time(self, end):
         return (end.at - self.at) / 1e3
@@ -233,9 +228,6 @@ class Event:
 
 @pytest.fixture
 def on_the_cpu(monkeypatch):
-    monkeypatch.setattr(Event, "queries", 0)
-    monkeypatch.setattr(Event, "waits", 0)
-    monkeypatch.setattr(Event, "late", frozenset())
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
@@ -305,19 +297,64 @@ def test_launches_are_given_the_operands_and_compute_the_product(bench, problem,
     assert sum(a != b for a, b in itertools.pairwise(turns)) >= 6
 
 
-def test_later_batches_and_slices_are_checked_on_the_operands_of_their_reference(
-    bench, monkeypatch
-):
+def checks(launched):
+    """Where the first launches of a batch of three wrote to."""
+    return [out for _, _, out in launched[:3]]
+
+
+def test_later_batches_are_checked_on_the_operands_of_their_reference(bench):
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
     cuda.spoiled = {CANDIDATES[2]}
     with work._stack:
-        first = answers(the_bench, work, CANDIDATES[1:4])
-        again = answers(the_bench, work, CANDIDATES[1:4])
-        monkeypatch.setattr(operands, "MOST_OUTPUTS_BYTES", 2 * the_bench._arena.operands._out_step)
-        sliced = answers(the_bench, work, CANDIDATES[1:4])
-    for results in (first, again, sliced):
-        assert [r["failure"] for r in results] == [None, "wrong_result", None]
+        for _ in range(2):
+            cuda.launched.clear()
+            results = answers(the_bench, work, CANDIDATES[1:4])
+            assert [r["failure"] for r in results] == [None, "wrong_result", None]
+            assert len(set(checks(cuda.launched))) == 3  # side by side
+
+
+@pytest.mark.parametrize("slots", [2, 1, 0.5], ids=["two", "one", "larger than the room"])
+def test_outputs_that_have_no_room_side_by_side_are_checked_in_slices(bench, monkeypatch, slots):
+    """A slice finds no right result of the one before where it has written none itself."""
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    monkeypatch.setattr(operands, "MOST_OUTPUTS_BYTES", int(slots * 96 * 80 * 4))
+    cuda.spoiled = {CANDIDATES[3]}
+    with work._stack:
+        results = answers(the_bench, work, CANDIDATES[1:4])
+    assert [r["failure"] for r in results] == [None, None, "wrong_result"]
+    assert len(set(checks(cuda.launched))) == max(1, int(slots))
+
+
+def test_no_more_outputs_lie_side_by_side_than_there_is_memory_for(bench, monkeypatch):
+    monkeypatch.setattr(operands, "MOST_POOL_BYTES", 1)  # of a problem's own size then
+    monkeypatch.setattr(direct_worker, "FLUSH_BYTES", 1024)
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    with work._stack:
+        results = answers(the_bench, work, CANDIDATES[1:4])
+    assert [r["failure"] for r in results] == [None] * 3
+    assert len(set(checks(cuda.launched))) == 1
+
+
+def test_the_best_time_of_earlier_batches_is_known(bench):
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    slow, compute = CANDIDATES[2], cuda.compute
+
+    def launch(function, *more):
+        compute(function, *more)
+        if cuda.binaries[cuda.cubins[function]][0].candidate == slow:
+            Event.now += 50
+
+    cuda.on_launch = launch
+    with work._stack:
+        [alone] = answers(the_bench, work, [slow])
+        answers(the_bench, work, [CANDIDATES[1]])
+        [beside] = answers(the_bench, work, [slow])
+    assert alone["repeats"] > 6
+    assert beside["repeats"] == 2  # hopeless beside that one
 
 
 def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
@@ -394,70 +431,6 @@ def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
     assert hopeless.times == [801]
 
 
-PLACES = SimpleNamespace(rotates=True, next=lambda: None)
-
-
-def contenders_of(*times):
-    """One for each of these times in microseconds, launched once."""
-
-    def contender(us):
-        def launch(place, stream):
-            Event.now += us - 1
-
-        return Contender(launch)
-
-    timer = DirectTimer(torch.device("cpu"), 1000, 1024)
-    found = [contender(us) for us in times]
-    for each in found:
-        timer.once(each, None)()
-    return timer, found
-
-
-def test_launches_that_the_device_waited_for_are_made_again(on_the_cpu, monkeypatch):
-    timer, [one] = contenders_of(10)
-    times = iter([10, 10, 10, *[7777] * 16, *itertools.repeat(10, 100)])
-    one.launch = lambda place, stream: setattr(Event, "now", Event.now + next(times) - 1)
-    # the first round's group is in time, the second round's first of two is not
-    monkeypatch.setattr(Event, "late", {1})
-    timer.compete([one], PLACES)
-    assert set(one.times) == {10}
-    assert len(one.times) == 24
-
-
-def test_what_is_late_every_time_counts_after_all(on_the_cpu, monkeypatch):
-    timer, [one] = contenders_of(10)
-    monkeypatch.setattr(Event, "late", range(1000))
-    timer.compete([one], PLACES)
-    assert one.times == [10] * 24
-
-
-def test_a_kernel_that_waits_goes_ahead_of_what_comes_too_soon(on_the_cpu, monkeypatch):
-    sleeps = []
-    monkeypatch.setattr(torch.cuda, "_sleep", sleeps.append)
-    now = itertools.count(0, 1e-4)  # 100 us a look at the clock, 6 us a launch
-    monkeypatch.setattr(launch_queue.time, "perf_counter", lambda: next(now))
-    queue = launch_queue.LaunchQueue(torch.device("cpu"), 1000)
-
-    def sleeps_for(about_us):
-        sleeps.clear()
-        launch = lambda place, stream: None  # noqa: E731
-        queue.times([(launch, about_us)] * (5 * launch_queue.GROUP), PLACES.next)
-        return len(sleeps)
-
-    assert sleeps_for(1000.0) == 1  # the device has 16 ms to do before it comes to the next
-    assert sleeps_for(0.0) == 5
-
-
-def test_no_more_is_enqueued_than_the_driver_takes(on_the_cpu):
-    queue = launch_queue.LaunchQueue(torch.device("cpu"), 1000)
-    count = (launch_queue.MOST_AHEAD + 3) * launch_queue.GROUP
-    waited = []
-    launch = lambda place, stream: waited.append(Event.waits)  # noqa: E731
-    assert len(queue.times([(launch, 5.0)] * count, PLACES.next)) == count
-    assert waited[-1] == 3
-    assert Event.waits == launch_queue.MOST_AHEAD + 3
-
-
 def test_launches_are_spent_on_those_near_the_fastest(bench):
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
@@ -503,6 +476,16 @@ def test_a_launch_that_is_refused_is_that_kernels_failure_alone(bench):
     assert [r["failure"] for r in results] == [None, *["out_of_resources"] * 3]
 
 
+def test_what_was_used_again_is_not_the_first_to_be_unloaded(bench, monkeypatch):
+    monkeypatch.setattr(direct_worker, "MOST_LOADED", 2)
+    problem = Problem.make("mm", 96, 80, 512, "float32")
+    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    with work._stack:
+        for which in (1, 2, 1, 3, 1):
+            answers(the_bench, work, [CANDIDATES[which]])
+    assert cuda.calls.count("cuModuleLoadData") == 3
+
+
 def test_the_least_used_kernels_are_unloaded(bench, monkeypatch):
     monkeypatch.setattr(direct_worker, "MOST_LOADED", 1)
     problem = Problem.make("mm", 96, 80, 512, "float32")
@@ -510,4 +493,7 @@ def test_the_least_used_kernels_are_unloaded(bench, monkeypatch):
     with work._stack:
         answers(the_bench, work, CANDIDATES[1:4])
         assert cuda.calls.count("cuModuleUnload") == 2
+        loads = cuda.calls.count("cuModuleLoadData")
+        answers(the_bench, work, CANDIDATES[3:4])  # the last used is still there
+        assert cuda.calls.count("cuModuleLoadData") == loads
         assert len(answers(the_bench, work, CANDIDATES[1:4])) == 3
