@@ -226,8 +226,8 @@ class Bench:
             self._driver.unload(loaded)
 
     def _scratch_of(self, nbytes: int) -> int:
-        """Its address. Memory is seldom asked for, so that other processes' launches, which
-        that may stall, hardly notice."""
+        """The address of so much memory. It is allocated seldom: the device is not held here, and
+        other processes' launches may be stalled by it."""
         if not self._scratches or self._scratches[-1].nbytes < nbytes:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             self._scratches.append(scratch)

@@ -34,10 +34,8 @@ def _event() -> torch.cuda.Event:
 
 @dataclass
 class _Group:
-    """Launches on their way, as many as `count`, and the events around each.
-
-    The device is to wait for `wait_us` before, and is expected to need `work_us` then.
-    """
+    """Launches on their way, as many as `count`, and the events around each; the device is to
+    wait for `wait_us` before."""
 
     begun: torch.cuda.Event = field(default_factory=_event)
     around: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(
@@ -45,7 +43,6 @@ class _Group:
     )
     count: int = 0
     wait_us: float = 0.0
-    work_us: float = 0.0
     in_time: bool = True
 
     def times(self) -> Iterator[tuple[float, bool]]:
@@ -93,7 +90,6 @@ class LaunchQueue:
             group.count = len(some)
             began = _now_us()
             group.wait_us = max(0.0, MARGIN * self._host_us * len(some) - _left_us(ahead))
-            group.work_us = LEAST_US * len(some)
             if group.wait_us:
                 torch.cuda._sleep(int(group.wait_us * self._clock_mhz))
             group.begun.record(stream)
@@ -120,7 +116,7 @@ def _left_us(ahead: Sequence[_Group]) -> float:
     for group in reversed(ahead):
         if group.begun.query():
             break
-        left += waiting + group.work_us
+        left += waiting + LEAST_US * group.count
         waiting = group.wait_us
     return left
 
