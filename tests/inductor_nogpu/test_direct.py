@@ -172,6 +172,7 @@ class CpuCuda(FakeCuda):
         self.problem = problem
         self.binaries = {binary.cubin: (cls, binary) for cls, binary in binaries.items()}
         self.spoiled = set()  # candidates whose kernel writes nothing
+        self.takes = {}  # microseconds, beside its event's
         self.launched = []
         self.on_launch = self.compute
 
@@ -187,6 +188,7 @@ class CpuCuda(FakeCuda):
         assert blocks == grid(cls, p, 132)
         assert (threads, shared) == ((32 * binary.warps, 1, 1), binary.shared_bytes)
         self.launched.append((cls.candidate, given["a"], given["out"]))
+        Event.now += self.takes.get(cls.candidate, 0)
         if cls.candidate in self.spoiled:
             return
         shapes = operands.operand_shapes(p)
@@ -341,14 +343,8 @@ def test_no_more_outputs_lie_side_by_side_than_there_is_memory_for(bench, monkey
 def test_the_best_time_of_earlier_batches_is_known(bench):
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
-    slow, compute = CANDIDATES[2], cuda.compute
-
-    def launch(function, *more):
-        compute(function, *more)
-        if cuda.binaries[cuda.cubins[function]][0].candidate == slow:
-            Event.now += 50
-
-    cuda.on_launch = launch
+    slow = CANDIDATES[2]
+    cuda.takes = {slow: 50}
     with work._stack:
         [alone] = answers(the_bench, work, [slow])
         answers(the_bench, work, [CANDIDATES[1]])
@@ -370,17 +366,11 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
     assert failures[5] == "compile_error"
 
 
-def test_a_hopeless_kernel_is_cut_short(bench, monkeypatch):
+def test_a_hopeless_kernel_is_cut_short(bench):
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
-    slow, compute = CANDIDATES[2], cuda.compute
-
-    def launch(function, *more):
-        compute(function, *more)
-        if cuda.binaries[cuda.cubins[function]][0].candidate == slow:
-            Event.now += 50_000
-
-    cuda.on_launch = launch
+    slow = CANDIDATES[2]
+    cuda.takes = {slow: 50_000}
     with work._stack:
         results = answers(the_bench, work, CANDIDATES[1:4])
     assert results[1]["repeats"] == 1
@@ -434,14 +424,7 @@ def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
 def test_launches_are_spent_on_those_near_the_fastest(bench):
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
-    beaten, compute = CANDIDATES[2], cuda.compute
-
-    def launch(function, *more):
-        compute(function, *more)
-        candidate = cuda.binaries[cuda.cubins[function]][0].candidate
-        Event.now += 18 if candidate == beaten else 10
-
-    cuda.on_launch = launch
+    cuda.takes = dict(zip(CANDIDATES[1:4], (10, 18, 10), strict=True))
     with work._stack:
         results = answers(the_bench, work, CANDIDATES[1:4])
     assert [r["repeats"] for r in results] == [24, 6, 24]
