@@ -36,7 +36,7 @@ INPUT_BYTES = 64 << 20  # sets of inputs up to this size are four that take turn
 SETS = 4
 ALMOST_NOTHING = 1e-3  # of the largest output's size: the error of such a one says nothing
 
-Step = Callable[..., tuple[torch.Tensor, ...]]
+Step = Callable[..., tuple[torch.Tensor | None, ...]]  # None: a parameter without gradient
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Bench:
     model: Model
     net: torch.nn.Module
     sets: list[tuple[torch.Tensor, ...]]
-    reference: list[torch.Tensor] | None = None
+    reference: list[torch.Tensor | None] | None = None
     why_none: str = ""
     kept: list[Any] = field(default_factory=list)
 
@@ -113,10 +113,9 @@ def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> 
                     try:
                         done[name] = compiled(bench, WAYS[name])
                     except Exception as error:  # noqa: BLE001  # the other ways are worth having
-                        write(
-                            _head(bench, name)
-                            | {"error": f"{type(error).__name__}: {error}"[:2000]}
-                        )
+                        failed = f"{type(error).__name__}: {error}"[:2000]
+                        write(_head(bench, name) | {"error": failed})
+                        torch.cuda.synchronize()  # raises where the device is lost
             here = {n: c for n, c in done.items() if n in some or n == "plain"}
             if any(n in some for n in here):
                 with gpu.alone():
@@ -183,7 +182,7 @@ def step_of(model: Model, net: torch.nn.Module, call: Callable[..., Any]) -> Ste
     def both(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
         loss = call(*args)
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        return (loss.detach(), *(g for g in grads if g is not None))
+        return (loss.detach(), *grads)
 
     return both
 
@@ -326,19 +325,28 @@ def in_turn(ways: dict[str, Compiled], rounds: int, seconds: float) -> dict[str,
     return us
 
 
-def _error(outs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor] | None) -> float | None:
+def _error(
+    outs: Sequence[torch.Tensor | None], exact: Sequence[torch.Tensor | None] | None
+) -> float | None:
     """The mean over the outputs of the relative error in the Euclidean norm; None without a
     reference."""
     if exact is None:
         return None
-    rms = [float(x.double().square().mean().sqrt()) for x in exact]
-    least = ALMOST_NOTHING * max(rms)
+    both = [
+        (out.detach().double(), x)
+        for out, x in zip(outs, exact, strict=True)
+        if out is not None and x is not None
+    ]
+    sizes = [_rms(x) for _, x in both]
+    least = ALMOST_NOTHING * max(sizes)
     found = [
-        float((out.detach().double() - x).square().mean().sqrt()) / size
-        for out, x, size in zip(outs, exact, rms, strict=True)
-        if size > least
+        _rms(out - x) / size for (out, x), size in zip(both, sizes, strict=True) if size > least
     ]
     return statistics.fmean(found) if found else None
+
+
+def _rms(x: torch.Tensor) -> float:
+    return float(x.square().mean().sqrt())
 
 
 def products(selections: Sequence[Any]) -> list[Row]:
