@@ -6,6 +6,7 @@ line, to its standard output; what else it prints goes to standard error.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import queue
@@ -66,37 +67,46 @@ def each_in_a_process(
     for task in tasks:
         left.put(task)
     turn = threading.Lock()
+    running: set[subprocess.Popen[str]] = set()
+    ended = threading.Event()
 
     def give(name: str, row: Row) -> None:
         with turn:
             take(name, row)
 
     def work(slot: Mapping[str, str]) -> None:
-        while time.monotonic() < until:
+        while time.monotonic() < until and not ended.is_set():
             try:
                 name, command = left.get_nowait()
             except queue.Empty:
                 return
-            failed = _one(command, slot, lambda row, name=name: give(name, row), limit_s)
-            if failed:
+            failed = _one(command, slot, running, functools.partial(give, name), limit_s)
+            if failed and not ended.is_set():
                 give(name, {"error": failed})
 
     threads = [threading.Thread(target=work, args=(slot,)) for slot in slots]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:  # interrupted, where there are any left
+        ended.set()
+        for process in list(running):
+            _end(process)
 
 
 def _one(
-    command: Sequence[str], slot: Mapping[str, str], take: Callable[[Row], None], limit_s: float
-) -> str:
+    command: Sequence[str], slot: Mapping[str, str], running: set[subprocess.Popen[str]],
+    take: Callable[[Row], None], limit_s: float,
+) -> str:  # fmt: skip
     """Runs a process to its end; returns why it failed, empty where it did not."""
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(
             list(command), env={**os.environ, **slot}, stdout=subprocess.PIPE, stderr=said,
             text=True, start_new_session=True,
         )  # fmt: skip
+        running.add(process)
         late = threading.Timer(limit_s, _end, [process])
         late.start()
         assert process.stdout is not None
@@ -109,6 +119,7 @@ def _one(
         on_time = late.is_alive()
         late.cancel()
         _end(process)  # compile workers may outlive it
+        running.discard(process)
         if not on_time:
             return f"It took over {limit_s:.0f} s."
         if code == 0:
