@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from diode_engine.hardware import H200
-from diode_engine.inductor.decision import LEAST_CONFIDENCE, chosen, margin, usual
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.preference import chosen, taken, usual
 from diode_engine.problem import Problem
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -39,11 +39,14 @@ NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
 
 
 class Case(NamedTuple):
-    """The speed of the choice over the library's kernel, with margins and without."""
+    """The speed of the choice over the library's kernel, and its efficiency (the time of the best
+    measured over its own), with margins and without."""
 
     problem: Problem
     speed: float
     speed_without: float
+    efficiency: float
+    efficiency_without: float
 
 
 def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
@@ -56,31 +59,29 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         library = usual([c.template for c in candidates])
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue
-        sure = ranking.confidence is None or ranking.confidence >= LEAST_CONFIDENCE
-        plain = us[library].min()
-
-        def speed(
-            factor: float, sure: bool, *, ranking=ranking, library=library, us=us, plain=plain
-        ) -> float:
-            kept, _ = chosen(
-                ranking.predicted_us[None], library, keep=1, threshold=1.0, factor=factor, sure=sure
-            )
-            return float(plain / us[kept[0]])
-
-        yield Case(problem, speed(margin(problem), sure), speed(1.0, True))
+        best, plain = us.min(), us[library].min()
+        ours = us[taken(problem, candidates, ranking)[0]]
+        kept, _ = chosen(
+            ranking.predicted_us[None], library, keep=1, threshold=1.0, factor=1.0, sure=True
+        )
+        own = us[kept[0]]
+        yield Case(problem, plain / ours, plain / own, best / ours, best / own)
 
 
 def show(name: str, found: list[Case]) -> None:
-    def figures(speeds: list[float]) -> str:
+    def figures(speeds: list[float], efficiencies: list[float]) -> str:
         slower = sum(speed * SLOWER < 1 for speed in speeds)
         return (
             f"{np.exp(np.mean(np.log(speeds))):.4f} × the library's speed, slower by over 5 % on "
             f"{slower} of {len(speeds)} ({slower / len(speeds):.2%}), at worst "
-            f"{1 / min(speeds):.2f} times as slow"
+            f"{1 / min(speeds):.2f} times as slow; efficiency "
+            f"{np.exp(np.mean(np.log(efficiencies))):.4f}"
         )
 
-    print(f"{name}\n  with margins  {figures([c.speed for c in found])}")
-    print(f"  without       {figures([c.speed_without for c in found])}")
+    print(name)
+    with_margins = [c.speed for c in found], [c.efficiency for c in found]
+    without = [c.speed_without for c in found], [c.efficiency_without for c in found]
+    print(f"  with margins  {figures(*with_margins)}\n  without       {figures(*without)}")
 
 
 def kind(problem: Problem) -> str:

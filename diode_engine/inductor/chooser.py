@@ -22,25 +22,22 @@ from diode_engine.encoding import CandidateTable
 from diode_engine.hardware import Hardware, detect
 from diode_engine.inductor import fusion, layouts, search
 from diode_engine.inductor.candidates import problem_of
-from diode_engine.inductor.decision import (
-    ANNOTATION,
-    LEAST_CONFIDENCE,
-    Decision,
-    Mask,
-    Microseconds,
-    Pick,
-    Prediction,
-    chosen,
-    fuses,
-    known,
-    margin,
-    usual,
-)
+from diode_engine.inductor.decision import ANNOTATION, Decision, Pick, Prediction, fuses
 from diode_engine.inductor.dynamic import problems_over
 from diode_engine.inductor.memory import key_of
 from diode_engine.inductor.options import Options
 from diode_engine.inductor.space import Space, Spaces, Unlike, listed
-from diode_engine.inductor.stats import Fallback, Stats, Why
+from diode_engine.inductor.stats import Fallback, Stats
+from diode_engine.models.preference import (
+    Mask,
+    Microseconds,
+    Why,
+    chosen,
+    known,
+    margin,
+    sure_enough,
+    usual,
+)
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Op, Problem
 from diode_engine.resources import fits
@@ -213,7 +210,7 @@ class Chooser:
                 f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
                 "problem that Diode knows",
             )
-        problems = (problem,)
+        problems: tuple[Problem, ...] = (problem,)
         if key is None:
             problems = problems_over(kernel_inputs, op_name, problem)
         epilogue = fusion.current_epilogue() if options.fusion else None
@@ -283,7 +280,7 @@ class Chooser:
         ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
             raise Stock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
-        sure = ranking.confidence is None or ranking.confidence >= LEAST_CONFIDENCE
+        sure = sure_enough(ranking.confidence)
         confidence = ranking.confidence
         if confidence is not None:
             confidence *= self.likeness

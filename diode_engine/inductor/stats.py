@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from diode_engine.models.preference import Why
+
 if TYPE_CHECKING:
     from diode_engine.problem import Candidate, Problem
 
@@ -29,17 +31,6 @@ class Fallback(StrEnum):
 
 # GEMMs that Diode has no model for, by Inductor's name of the op; any other is "other".
 OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm")
-
-
-class Why(StrEnum):
-    """Why a GEMM's kernels were kept."""
-
-    FASTEST = "predicted to be the fastest"
-    SEVERAL = "Inductor times these"
-    LIBRARY = "the library's: no other is predicted to be faster by enough"
-    UNSURE = "the library's: the model is not sure of another"
-    SIZES = "the library's: another may be slower at other values of a dynamic size"
-    LAYOUT = "the library's: the layout of an operand is not decided yet"
 
 
 @dataclass(frozen=True)

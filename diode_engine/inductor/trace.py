@@ -10,7 +10,7 @@ import json
 import logging
 from typing import Any
 
-from torch._logging import getArtifactLogger, trace_structured
+from torch._logging._internal import getArtifactLogger, trace_structured
 
 from diode_engine.inductor.stats import Selection
 

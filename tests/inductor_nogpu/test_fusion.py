@@ -11,9 +11,9 @@ import torch
 
 import diode_engine
 from diode_engine.hardware import H200
-from diode_engine.inductor.decision import margin
 from diode_engine.inductor.fusion import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
+from diode_engine.models.preference import margin
 from diode_engine.problem import Candidate, Problem
 
 M, N, K = 1024, 512, 256
