@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -52,11 +52,20 @@ _SETTINGS = {
 _INDUCTORS = ("Layout conflict detected", "on error, temporary cache dir")
 
 
+class _Graph(NamedTuple):
+    """A graph of the CPU, and tensors without data that it can be called with."""
+
+    module: torch.fx.GraphModule
+    inputs: Sequence[Any]
+
+
 def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> None:
     """Writes a row for each way: what it chose, said and raised. The first way has to be "plain",
     whose warnings the others may have as well. Raises IntegrationError where there is a GPU."""
     without_gpu.pretend(H200)
+    torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
     allowed: set[str] = set()
+    graphs: list[_Graph] = []
     for name in ways:
         start = time.perf_counter()
         row: Row = {
@@ -70,7 +79,8 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
         try:
             with WAYS[name].installed(), watched, diode_engine.profile_predictions() as profile:
                 with _said(said):
-                    row["graphs"] = _lower(model, WAYS[name].options)
+                    graphs = graphs or _traced(model)
+                    _lower(graphs, WAYS[name].options)
                 row["stats"] = diode_engine.get_stats()
         except Exception as error:  # noqa: BLE001  # it is what is looked for
             row["error"] = f"{type(error).__name__}: {error}"[:2000]
@@ -95,29 +105,37 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
         write(row)
 
 
-def _lower(model: Model, options: dict[str, Any]) -> int:
-    """How many graphs Inductor lowered."""
+def _lower(graphs: Sequence[_Graph], options: dict[str, Any]) -> None:
+    """Has Inductor lower the graphs for the pretended GPU."""
     torch._dynamo.reset()
-    torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
+    with without_gpu.lowering({**_SETTINGS, **options}), _timed(), torch.no_grad():
+        for graph in graphs:
+            with detect_fake_mode(graph.inputs):
+                compile_fx(*_on_gpu(graph))
+
+
+def _traced(model: Model) -> list[_Graph]:
+    """The graphs that Dynamo and autograd make of a step, forward and then backward."""
+    graphs = []
+
+    def note(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        graphs.append(_Graph(graph, inputs))
+        return make_boxed_func(graph)
+
     grad = contextlib.nullcontext() if model.train else torch.no_grad()
-    with (
-        without_gpu.lowering({**_SETTINGS, **options}) as lowered,
-        _timed(),
-        FakeTensorMode(allow_non_fake_inputs=True) as mode,
-        grad,
-    ):
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:
         module, args = _built(model, mode)
         compiled = torch.compile(
             module,
             backend=aot_autograd(
-                fw_compiler=_on_gpu, partition_fn=min_cut_rematerialization_partition
+                fw_compiler=note, partition_fn=min_cut_rematerialization_partition
             ),
             dynamic=model.dynamic or None,
         )
         out = compiled(*args)
         if model.train:
             out.backward()
-    return len(lowered.sources)
+    return graphs
 
 
 def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[Any, ...]]:
@@ -136,22 +154,18 @@ def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[A
         return module, tuple(mode.from_tensor(x) for x in args)
 
 
-def _on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """Lowers a graph of the CPU for the GPU, and returns what runs it where it is."""
+def _on_gpu(graph: _Graph) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """A copy of a graph of the CPU, and its inputs, on the pretended GPU."""
     nodes = torch.fx.Graph()
-    nodes.output(nodes.graph_copy(graph.graph, {}))
-    moved = torch.fx.GraphModule(graph, nodes)
-    with detect_fake_mode(inputs):
-        there = [_moved(x) for x in inputs]
-        for node in nodes.nodes:
-            if node.op == "get_attr" and isinstance(getattr(moved, node.target), torch.Tensor):
-                setattr(moved, node.target, _moved(getattr(moved, node.target)))
-            elif node.op == "call_function" and "device" in node.kwargs:
-                node.kwargs = {**node.kwargs, "device": CUDA}
+    nodes.output(nodes.graph_copy(graph.module.graph, {}))
+    moved = torch.fx.GraphModule(graph.module, nodes)
+    for node in nodes.nodes:
+        if node.op == "get_attr" and isinstance(getattr(moved, node.target), torch.Tensor):
+            setattr(moved, node.target, _moved(getattr(moved, node.target)))
+        elif node.op == "call_function" and "device" in node.kwargs:
+            node.kwargs = {**node.kwargs, "device": CUDA}
     moved.recompile()
-    with torch.no_grad():
-        compile_fx(moved, there)
-    return make_boxed_func(graph)
+    return moved, [_moved(x) for x in graph.inputs]
 
 
 def _moved(x: Any) -> Any:
