@@ -40,7 +40,7 @@ _NOT_THIS_HOST = (
 _OTHER_PAGE = "Another web page may not use this dashboard.\n"
 
 
-class DashboardServer(Server):  # type: ignore[misc]  # textual-serve has no types
+class DashboardServer(Server):
     """Serves `command`, a process for each page that is opened, at `host` and `port`.
 
     `public_url` is where browsers find it behind a proxy, which may write another Host but passes
