@@ -27,7 +27,7 @@ from textual_serve.server import Server
 from yarl import URL
 
 _EVERYWHERE = ("0.0.0.0", "::")  # compared with, not bound to
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")  # as browsers write it
 _SECONDS_TO_END = 1  # which the dashboards that are open have, twice
 _NO_TOKEN = (
     "This is not the whole address: it has a token, another one at each start. Open the address "
@@ -113,10 +113,12 @@ class DashboardServer(Server):
         return None
 
     def _is_here(self, host: str) -> bool:
-        match = _HOST.fullmatch(host)
-        if match is None:
+        if _HOST.fullmatch(host) is None:
             return False
-        name = match[1].strip("[]")
+        try:
+            name = URL(f"http://{host}").host
+        except ValueError:  # such as a port that is none
+            return False
         return name in self._names or _is_numbers(name)
 
     def _address(self, request: web.Request) -> str:
@@ -153,9 +155,9 @@ def _host(request: web.Request) -> str | None:
     return given[0].lower() if len(given) == 1 else None
 
 
-def _is_numbers(name: str) -> bool:
+def _is_numbers(name: str | None) -> bool:
     try:
-        ipaddress.ip_address(name)
+        ipaddress.ip_address(name or "")
     except ValueError:
         return False
     return True

@@ -182,6 +182,10 @@ async def test_a_name_that_is_made_to_point_here(address: str, path: str) -> Non
         f"127.0.0.1:{port}@evil.example",
         f"localhost.:{port}",
         "127.1",
+        "localhost:99999",
+        "localhost:",
+        "[127.0.0.1]",
+        "[::1",
         "",
     ):
         assert await status(address + path, Host=host, Origin=f"http://{host}") == 403, host
