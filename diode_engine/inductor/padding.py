@@ -28,7 +28,7 @@ from diode_engine.inductor import kernels, search
 from diode_engine.inductor.candidates import problem_from
 from diode_engine.inductor.chooser import Chooser, current
 from diode_engine.inductor.fusion import LAUNCH_US
-from diode_engine.inductor.space import Spaces
+from diode_engine.inductor.space import Spaces, search_space
 from diode_engine.inductor.stats import Fallback
 from diode_engine.problem import Problem
 
@@ -163,10 +163,11 @@ class _Asked(InductorChoices):
         op_name: str,
         kwarg_overrides: Any = None,
     ) -> list[Any]:
-        space = self._spaces.find(
-            op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
-            template_choices.__getitem__,
-        )  # fmt: skip
+        with search_space("EXHAUSTIVE"):
+            space = self._spaces.find(
+                op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
+                template_choices.__getitem__,
+            )  # fmt: skip
         self.tables.append(space.candidates)
         return []
 

@@ -18,6 +18,7 @@ CHOSEN = [
     Problem.make("mm", 17, 4096, 1001, "float16"),  # no TMA
     Problem.make("mm", 32, 96, 4096, "float16"),  # K may be split
     Problem.make("mm", 8, 64, 8192, "float16"),  # K is split
+    Problem.make("mm", 32, 96, 20160, "float16"),  # in more ways than DEFAULT tries
     Problem.make("mm", 512, 1, 4096, "float16", b_layout="col"),
     Problem.make("addmm", 100, 100, 100, "float32", allow_tf32=True),
     Problem.make("addmm", 5, 128, 64, "float32", bias="matrix"),

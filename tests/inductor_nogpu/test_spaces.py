@@ -14,7 +14,7 @@ from torch._inductor.template_heuristics.registry import get_template_heuristic
 import diode_engine
 from diode_engine.collect.sources import mixed
 from diode_engine.inductor import kernels
-from diode_engine.inductor.space import Spaces, Unlike, listed
+from diode_engine.inductor.space import Spaces, Unlike, listed, search_space
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problem import Op, Problem
 
@@ -44,7 +44,8 @@ class Comparing(InductorChoices):
         self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
         kwarg_overrides: Any = None,
     ) -> list[Any]:  # fmt: skip
-        offers = {uid: list(choices) for uid, choices in template_choices.items()}
+        with search_space("EXHAUSTIVE"):
+            offers = {uid: list(choices) for uid, choices in template_choices.items()}
         sizes = kernel_inputs.mnk_hinted()
         asked: list[str] = []
 
