@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -35,8 +36,8 @@ Shape = tuple[int, ...]
 
 def asking(*, persistent_tma: bool) -> dict[str, Any]:
     """The Inductor options under which its lowering asks for choices, of the templates that it
-    asks for in its DEFAULT space. (From torch 2.15 on there are more in the EXHAUSTIVE one: those of
-    Triton where K is so large that it is split. A compile with Diode does not meet them.)"""
+    asks for in its DEFAULT space. (From torch 2.15 on it asks for more in the EXHAUSTIVE one: for
+    Triton's where K is so large that it is split. A compile with Diode does not meet them.)"""
     return {
         "max_autotune": True,
         "max_autotune_gemm_search_space": "DEFAULT",
@@ -44,12 +45,15 @@ def asking(*, persistent_tma: bool) -> dict[str, Any]:
     }
 
 
-class _Collector(InductorChoices):
-    """Takes what is offered and chooses nothing."""
+class Noting(InductorChoices):
+    """Notes what of a space is offered, and chooses nothing."""
 
-    def __init__(self, space: str) -> None:
-        self.offered: list[Any] = []
+    def __init__(self, space: str = "EXHAUSTIVE") -> None:
         self._space = space
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        """`offers` are Inductor's generators of KernelTemplateChoices by template."""
+        raise NotImplementedError
 
     def _finalize_template_configs(
         self,
@@ -59,12 +63,20 @@ class _Collector(InductorChoices):
         op_name: str,
         kwarg_overrides: Any = None,
     ) -> list[Any]:
-        for choices in template_choices.values():
-            with search_space(self._space):
-                self.offered.extend(choices)
-        for choice in self.offered:
-            choice.layout = kernel_inputs.output_layout(flexible=False)
+        with search_space(self._space):
+            self.note(template_choices, kernel_inputs, op_name)
         return []
+
+
+class _Collector(Noting):
+    def __init__(self, space: str) -> None:
+        super().__init__(space)
+        self.offered: list[Any] = []
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        for choice in chain.from_iterable(offers.values()):
+            choice.layout = kernel_inputs.output_layout(flexible=False)
+            self.offered.append(choice)
 
 
 @contextlib.contextmanager
@@ -161,9 +173,8 @@ def ask(
     *,
     persistent_tma: bool,
 ) -> None:
-    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none;
-    what it is offered depends on
-    the `search_space` in which it looks. Call it inside `graph_for`."""
+    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none.
+    Call it inside `graph_for`."""
     lower = lowerings[getattr(torch.ops.aten, str(op)).default]
     with (
         config.patch(asking(persistent_tma=persistent_tma)),
