@@ -20,7 +20,7 @@ from diode_engine.inductor.decision import best
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
-from diode_engine.training.splits import split
+from diode_engine.validation.splits import split
 
 FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
 

@@ -268,7 +268,7 @@ def _settle() -> None:
         held.settling = True
         _attach_parts()
         try:
-            from diode_engine.inductor.install import create_diode_choices
+            from diode_engine.inductor.create import create_diode_choices
 
             _settle_as(create_diode_choices(top_k_configs=_AUTOMATIC_TOP_K), "")
         except DiodeError as error:
