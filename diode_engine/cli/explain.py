@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -154,6 +154,7 @@ def _explained(
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
+    from diode_engine.models.preference import taken
     from diode_engine.resources import fits
     from diode_engine.validation.exhaustive_space import exhaustive_space
 
@@ -181,12 +182,16 @@ def _explained(
             "estimate_us": None if math.isnan(estimate) else estimate,
         }
 
+    # Inductor offers persistent TMA kernels only where it is told to.
+    usual = np.array(["tma" not in candidate.template for candidate in candidates])
+    offered_us = np.where(usual, ranking.predicted_us, np.nan)
+    place, reason = taken(problem, candidates, replace(ranking, predicted_us=offered_us))
     rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]
     compared = None
     if rival is not None:
-        taken, other = candidates[order[0]], candidates[order[rival]]
-        parts = why.explain(predictor, problem, taken, other)
+        first, other = candidates[order[0]], candidates[order[rival]]
+        parts = why.explain(predictor, problem, first, other)
         factors = {} if parts is None else parts.factors
         compared = {
             "with": shown(rival + 1, order[rival]),
@@ -194,7 +199,7 @@ def _explained(
             "factors": dict(factors),
             "resources": [
                 None if needed is None else {**asdict(needed), "limits_us": dict(needed.limits_us)}
-                for needed in (resources(problem, each, device) for each in (taken, other))
+                for needed in (resources(problem, each, device) for each in (first, other))
             ],
         }
     return {
@@ -206,6 +211,7 @@ def _explained(
         "confidence": ranking.confidence,
         "to_time": ranking.k(_SURE),
         "roofline": None if roof is None else asdict(roof),
+        "taken": {**candidates[place].to_dict(), "why": str(reason)},
         "ranked": ranked,
         "compared": compared,
     }
@@ -232,6 +238,8 @@ def _text(found: Mapping[str, Any]) -> str:
             f"The first is within 5 % of the best with a probability of {found['confidence']:.2f}; "
             f"{found['to_time']} to time for {_SURE:.2f}."
         )
+
+    head.append(f"A compile takes {name(found['taken'])} ({found['taken']['why']}).")
 
     def cells(row: Mapping[str, Any]) -> list[str]:
         estimate = row["estimate_us"]

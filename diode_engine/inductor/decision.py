@@ -7,52 +7,63 @@ An op can ask for choices several times; every choice carries what was decided o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from diode_engine.inductor import layouts, trace
 from diode_engine.inductor.stats import Fallback, Selection
+from diode_engine.models.preference import Why, chosen, margin, usual
 from diode_engine.problem import Candidate, Problem
 
 if TYPE_CHECKING:
     from diode_engine.inductor.chooser import Chooser
 
-Microseconds = npt.NDArray[np.float64]
-
 ANNOTATION = "diode"
-# Where there is nothing to fuse, a library's kernel goes before one that is predicted to be faster
-# by less than this: alone it is as fast in the mean (benchmarks/library_first.py), it needs no
-# compiling, and in a program cuBLAS's kernels overlap with their neighbours, which their times
-# alone do not show (docs/integration.md).
-_LIBRARY_WITHIN = 1.02
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A chosen kernel, apart from the graph it was chosen in; `cost_us` is its predicted time
-    and what it costs not to fuse."""
+    """A chosen kernel, apart from the graph it was chosen in. `costs_us` are its predicted time
+    and what it costs not to fuse, for each of the decision's problems."""
 
     uid: str
     params: Any
     candidate: Candidate
-    cost_us: float
+    costs_us: tuple[float, ...]
+
+    @property
+    def cost_us(self) -> float:
+        """Of the problem by its hints."""
+        return self.costs_us[0]
 
 
 @dataclass(frozen=True)
 class Decision:
     """What is kept of what was offered: `picks`, best first, are at most `keep` whose cost is
-    within `threshold` times the least one. `saved_us` is what fusing the epilogue saves,
-    `swayed` whether another would be first without that, `considered` how many were offered."""
+    within `threshold` times the least one, and a library's kernel; `library` is the best of these,
+    kept or not. `problems` are the problem by its hints and, where a size is dynamic, others that
+    it may turn out to be. `sure` is whether the model knows enough for a kernel that is not the
+    library's. `saved_us` is what fusing the
+    epilogue saves, `swayed` whether another would be first without that, `considered` how many
+    were offered."""
 
-    problem: Problem
+    problems: tuple[Problem, ...]
     picks: tuple[Pick, ...]
+    library: Pick | None
     keep: int
     threshold: float
+    why: Why
     confidence: float | None
+    sure: bool
     saved_us: float
     swayed: bool
     considered: int
+
+    @property
+    def problem(self) -> Problem:
+        return self.problems[0]
 
 
 @dataclass(frozen=True)
@@ -68,24 +79,6 @@ class Prediction:
 def fuses(uid: str) -> bool:
     """Whether Inductor fuses an epilogue into this template's kernels."""
     return uid.startswith("triton::")
-
-
-def best(
-    us: Microseconds, keep: int, threshold: float, library: npt.NDArray[np.bool_] | None = None
-) -> list[int]:
-    """Where the `keep` best of the times [n] are, best first, of those within `threshold` times
-    the least one; one at least must be known. `library` [n] are those that go before others that
-    are hardly faster: they count as that much faster."""
-    times = np.where(known(us), us, np.inf)
-    key = times if library is None else np.where(library, times / _LIBRARY_WITHIN, times)
-    order = np.argsort(key, kind="stable")[:keep]
-    most = threshold * key[order[0]]
-    return [int(i) for i in order if key[i] <= most and key[i] < np.inf]
-
-
-def known(us: Microseconds) -> npt.NDArray[np.bool_]:
-    """[n] which of the times mean something."""
-    return np.isfinite(us) & (us > 0)
 
 
 def prediction_of(choice: Any) -> Prediction | None:
@@ -111,22 +104,34 @@ def final_choice(choices: list[Any]) -> list[Any]:
         return choices
     # An op that has asked several times is judged by the time that it offered most.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
-    cost = np.array([p.pick.cost_us for p in seen])
-    library = None if decision.saved_us else np.array([p.pick.candidate.is_extern for p in seen])
-    order = [0]
-    if len(seen) > 1:
-        order = best(cost, decision.keep, decision.threshold, library)
+    costs = np.array([p.pick.costs_us for p in seen]).T
+    library = usual([p.pick.candidate.template for p in seen])
+    choose = partial(
+        chosen, library=library, keep=decision.keep, threshold=decision.threshold,
+        factor=margin(decision.problem), sure=decision.sure,
+    )  # fmt: skip
+    order, why = choose(costs)
+    if why is Why.FASTEST and len(seen) == 1:
+        why = decision.why
+    if len(order) == 1 and not seen[order[0]].pick.candidate.is_extern:
+        operands = choices[order[0]].input_nodes
+        if library.any() and layouts.will_move(operands):
+            order, why = [int(np.where(library, costs[0], np.inf).argmin())], Why.LAYOUT
+        elif "tma" in seen[order[0]].pick.uid:
+            layouts.freeze(operands)
     if decision.saved_us:
-        alone = cost - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
-        swayed = decision.swayed or alone.argmin() != order[0]
+        alone = costs - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
+        swayed = decision.swayed or choose(alone)[0] != order
         chooser.stats.count("fusion_decided", int(swayed))
-    chooser.stats.selected(
-        Selection(
-            decision.problem,
-            tuple(seen[i].pick.candidate for i in order),
-            tuple(seen[i].pick.cost_us for i in order),
-            decision.confidence,
-            seen[order[0]].remembered,
-        )
+    selection = Selection(
+        decision.problem,
+        tuple(seen[i].pick.candidate for i in order),
+        tuple(seen[i].pick.cost_us for i in order),
+        None if decision.library is None else decision.library.cost_us,
+        decision.confidence,
+        seen[order[0]].remembered,
+        why,
     )
+    chooser.stats.selected(selection)
+    trace.tell(selection)
     return [choices[i] for i in order]

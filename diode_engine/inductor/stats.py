@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from diode_engine.models.preference import Why
+
 if TYPE_CHECKING:
     from diode_engine.problem import Candidate, Problem
 
@@ -35,14 +37,17 @@ OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm")
 class Selection:
     """The choice of a GEMM. `candidates` are what was kept of it, best first: one, or those
     that Inductor benchmarks; `predicted_us` their times, with what a fused epilogue saves taken
-    into account; `confidence` the probability that the first is within 5 % of the best, None of
-    a model that cannot tell; `remembered` whether the problem was met before."""
+    into account, and `library_us` that of the best library's kernel, None where it is not known;
+    `confidence` the probability that the first is within 5 % of the best, None of a model that
+    cannot tell; `remembered` whether the problem was met before."""
 
     problem: Problem
     candidates: tuple[Candidate, ...]
     predicted_us: tuple[float, ...]
+    library_us: float | None
     confidence: float | None
     remembered: bool
+    why: Why
 
 
 @dataclass

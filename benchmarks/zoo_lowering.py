@@ -1,0 +1,231 @@
+"""Lowers a model of the zoo in every way for a pretended H200, on a machine without a GPU.
+
+Dynamo and autograd see tensors of the CPU without data (a torch without a GPU has no autograd on
+one); the graphs that they make, forward and backward, are moved to the pretended GPU, and are
+Inductor's from there on. So attention is a kernel of the CPU there, which Inductor calls as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import detect_fake_mode
+from torch._inductor.choices import InductorChoices
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.scheduler import Scheduler
+from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from zoo_models import Model
+from zoo_ways import DIODE, WAYS, Row
+
+import diode_engine
+from diode_engine.hardware import H200
+from diode_engine.inductor import capture, without_gpu
+from diode_engine.problem import Problem
+from diode_engine.resources import fits
+
+CUDA = torch.device("cuda", 0)
+# as for a user, several choices are left until what is fused with them is benchmarked
+_SETTINGS = {
+    "benchmark_epilogue_fusion": True,
+    "shape_padding": True,
+    "joint_graph_constant_folding": False,  # it computes constants on the device
+}
+# said by stock max-autotune as well: a library's kernel is taken then; and after an error
+_INDUCTORS = ("Layout conflict detected", "on error, temporary cache dir")
+
+
+def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> None:
+    """Writes a row for each way: what it chose, said and raised. The first way has to be "plain",
+    whose warnings the others may have as well. Raises IntegrationError where there is a GPU."""
+    without_gpu.pretend(H200)
+    allowed: set[str] = set()
+    for name in ways:
+        start = time.perf_counter()
+        row: Row = {
+            "model": model.name, "way": name, "torch": str(torch.__version__),
+            "triton": triton.__version__, "error": "", "problems": [], "left_out": [],
+        }  # fmt: skip
+        notes: list[dict[str, Any]] = []
+        said: list[str] = []
+        watched = _captured(notes) if name == "plain" else contextlib.nullcontext()
+        profile = None
+        try:
+            with WAYS[name].installed(), watched, diode_engine.profile_predictions() as profile:
+                with _said(said):
+                    row["graphs"] = _lower(model, WAYS[name].options)
+                row["stats"] = diode_engine.get_stats()
+        except Exception as error:  # noqa: BLE001  # it is what is looked for
+            row["error"] = f"{type(error).__name__}: {error}"[:2000]
+        if name == "plain":
+            allowed = set(said)
+            found = [Problem.from_dict(n["problem"]) for n in notes if "problem" in n]
+            row["problems"] = [p.to_dict() for p in dict.fromkeys(found)]
+            row["left_out"] = sorted({n["left_out"] for n in notes if "left_out" in n})
+        row["warnings"] = sorted(
+            text for text in set(said) - allowed if not any(own in text for own in _INDUCTORS)
+        )
+        chosen = profile.selections if profile is not None else []
+        row["products"] = len(chosen)
+        row["unfit"] = [
+            f"{choice.problem}: {', '.join(map(str, choice.candidates))}"
+            for choice in chosen
+            if not fits(choice.problem, choice.candidates, H200).all()
+        ]
+        if name in DIODE and not chosen and row.get("stats", {}).get("fallbacks") == 0:
+            row["nothing_chosen"] = True
+        row["seconds"] = round(time.perf_counter() - start, 2)
+        write(row)
+
+
+def _lower(model: Model, options: dict[str, Any]) -> int:
+    """How many graphs Inductor lowered."""
+    torch._dynamo.reset()
+    torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
+    grad = contextlib.nullcontext() if model.train else torch.no_grad()
+    with (
+        without_gpu.lowering({**_SETTINGS, **options}) as lowered,
+        _timed(),
+        FakeTensorMode(allow_non_fake_inputs=True) as mode,
+        grad,
+    ):
+        module, args = _built(model, mode)
+        compiled = torch.compile(
+            module,
+            backend=aot_autograd(
+                fw_compiler=_on_gpu, partition_fn=min_cut_rematerialization_partition
+            ),
+            dynamic=model.dynamic or None,
+        )
+        out = compiled(*args)
+        if model.train:
+            out.backward()
+    return len(lowered.sources)
+
+
+def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    """The module and its inputs without data."""
+    try:
+        return model.made()
+    except DataDependentOutputException:  # a number is computed by a tensor (timm's drop path)
+        with unset_fake_temporarily():
+            module, args = model.made()
+        for part in module.modules():
+            for name, value in part.named_parameters(recurse=False):
+                fake = mode.from_tensor(value.detach())
+                setattr(part, name, torch.nn.Parameter(fake, requires_grad=model.train))
+            for name, buffer in part.named_buffers(recurse=False):
+                setattr(part, name, mode.from_tensor(buffer))
+        return module, tuple(mode.from_tensor(x) for x in args)
+
+
+def _on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """Lowers a graph of the CPU for the GPU, and returns what runs it where it is."""
+    nodes = torch.fx.Graph()
+    nodes.output(nodes.graph_copy(graph.graph, {}))
+    moved = torch.fx.GraphModule(graph, nodes)
+    with detect_fake_mode(inputs):
+        there = [_moved(x) for x in inputs]
+        for node in nodes.nodes:
+            if node.op == "get_attr" and isinstance(getattr(moved, node.target), torch.Tensor):
+                setattr(moved, node.target, _moved(getattr(moved, node.target)))
+            elif node.op == "call_function" and "device" in node.kwargs:
+                node.kwargs = {**node.kwargs, "device": CUDA}
+    moved.recompile()
+    with torch.no_grad():
+        compile_fx(moved, there)
+    return make_boxed_func(graph)
+
+
+def _moved(x: Any) -> Any:
+    """A tensor like it on the pretended GPU; sizes stay as they are."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=CUDA)
+
+
+@contextlib.contextmanager
+def _timed() -> Iterator[None]:
+    """Made-up times, that Triton wins by: what is left to a benchmark comes to its end with a
+    kernel that can be fused, the case that asks most of a compile."""
+
+    def times(self: Any, choices: Sequence[Any], *_: Any, **__: Any) -> dict[Any, float]:
+        from torch._inductor.select_algorithm import ExternKernelCaller
+
+        return {c: 2.0 if isinstance(c, ExternKernelCaller) else 1.0 for c in choices}
+
+    made = (None, SimpleNamespace())
+    with (
+        mock.patch.object(AlgorithmSelectorCache, "benchmark", times),
+        mock.patch.object(Scheduler, "compile_kernel", return_value=made),
+        mock.patch.object(Scheduler, "benchmark_codegened_module", return_value=(1.0, "")),
+        mock.patch.object(Scheduler, "benchmark_fused_nodes", return_value=(1.0, "")),
+        # what padding has timed before: it does not pay; Diode, in its ways, is asked first
+        mock.patch.object(pad_mm, "get_cached_should_pad", return_value=False),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _captured(notes: list[dict[str, Any]]) -> Iterator[None]:
+    """Notes the products, as `diode-engine capture` does, and has a library compute them."""
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    name = "_finalize_template_configs"
+    with mock.patch.object(InductorChoices, name, getattr(InductorChoices, name)):
+        capture._attach(lambda **note: notes.append(note))
+        try:
+            yield
+        finally:
+            if capture.prefer_aten in functions:
+                functions.remove(capture.prefer_aten)
+
+
+@contextlib.contextmanager
+def _said(found: list[str]) -> Iterator[None]:
+    """Collects warnings, and what is logged as such, without the numbers that differ."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(_plain(f"{record.name}: {record.getMessage()}"))
+
+    handler = Handler(logging.WARNING)
+    loggers = [
+        logger
+        for name, logger in list(logging.root.manager.loggerDict.items())
+        if isinstance(logger, logging.Logger)
+        and (
+            name in ("diode_engine", "torch")
+            or (name.startswith("torch.") and not logger.propagate)
+        )
+    ]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+        found += [_plain(f"{w.category.__name__}: {w.message}") for w in caught]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)[:500]

@@ -1,0 +1,499 @@
+"""Measures a model of the zoo in every way, on a GPU, in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import fcntl
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import triton
+from measuring import Way, stock, warm_up
+from torch._inductor.output_code import CompiledFxGraph
+from torch._inductor.utils import fresh_cache
+from zoo_models import Model
+from zoo_ways import DIODE, WAYS, Row
+
+import diode_engine
+from diode_engine.inductor import kernels
+from diode_engine.problem import Candidate, Problem
+
+ROUNDS = 9
+WAY_SECONDS = 0.4  # of timing
+SLOWER = 1.02  # than plain: measured again before it counts
+AGAIN_ROUNDS = 25
+INPUT_BYTES = 64 << 20  # sets of inputs up to this size are four that take turns
+SETS = 4
+ALMOST_NOTHING = 1e-3  # of the largest output's size: the error of such a one says nothing
+
+Step = Callable[..., tuple[torch.Tensor | None, ...]]  # None: a parameter without gradient
+
+
+@dataclass
+class Compiled:
+    """A way's compiled step: its figures, and what replays it."""
+
+    row: Row
+    replay: Callable[[], None]
+    calls: int  # steps in one replay
+    graph: bool
+
+
+@dataclass
+class Bench:
+    """A model on the GPU, with several sets of its inputs and what its step should give."""
+
+    model: Model
+    net: torch.nn.Module
+    sets: list[tuple[torch.Tensor, ...]]
+    reference: list[torch.Tensor | None] | None = None
+    why_none: str = ""
+    kept: list[Any] = field(default_factory=list)
+
+
+class Gpu:
+    """Whose turn the GPU is, among the processes that share a lock: many compile, one times."""
+
+    def __init__(self) -> None:
+        self._path = os.environ.get("ZOO_LOCK")
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        with self._held(fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._held(fcntl.LOCK_EX):
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, kind: int) -> Iterator[None]:
+        if self._path is None:
+            yield
+            return
+        # the gate lets who wants to be alone wait in line, not behind all that come meanwhile
+        with Path(self._path + ".gate").open("w") as gate, Path(self._path).open("w") as lock:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            fcntl.flock(lock, kind)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            try:
+                yield
+            finally:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+
+
+def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> None:
+    """Writes a row for each way. DEFAULT, which takes long, is compiled when the others' are
+    written."""
+    gpu = Gpu()
+    with _kept_alive() as kept:
+        with gpu.shared():
+            torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
+            bench = made(model)
+            warm_up([WAYS["import"]])
+            # what the first compile of a model pays for (imports, compile workers) is no way's
+            with contextlib.suppress(Exception):
+                compiled(bench, WAYS["plain"])
+        done: dict[str, Compiled] = {}
+        for some in ([w for w in ways if w != "DEFAULT"], [w for w in ways if w == "DEFAULT"]):
+            for name in some:
+                with gpu.shared():
+                    try:
+                        done[name] = compiled(bench, WAYS[name])
+                    except Exception as error:  # noqa: BLE001  # the other ways are worth having
+                        failed = f"{type(error).__name__}: {error}"[:2000]
+                        write(_head(bench, name) | {"error": failed})
+                        torch.cuda.synchronize()  # raises where the device is lost
+            here = {n: c for n, c in done.items() if n in some or n == "plain"}
+            if any(n in some for n in here):
+                with gpu.alone():
+                    rows = timed(here)
+                for name in some:
+                    if name in rows:
+                        write(_head(bench, name) | rows[name])
+        kept.clear()
+
+
+def _head(bench: Bench, way: str) -> Row:
+    model = bench.model
+    return {
+        "way": way, "group": model.group, "kind": model.kind, "torch": str(torch.__version__),
+        "triton": triton.__version__, "device": torch.cuda.get_device_name(), "error": "",
+        "no_reference": bench.why_none,
+    }  # fmt: skip
+
+
+def made(model: Model, *, reference: bool = True) -> Bench:
+    """The model on the GPU, and what its step gives in float64."""
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        net, args = model.made()
+    bench = Bench(model, net, [args])
+    size = sum(x.nbytes for x in args)
+    for _ in range(SETS - 1 if size <= INPUT_BYTES else 0):
+        bench.sets.append(tuple(_other(x) for x in args))
+    if reference:
+        try:
+            exact = copy.deepcopy(net).double()
+            given = [x.double() if x.is_floating_point() else x for x in args]
+            with _grad(model):
+                bench.reference = list(step_of(model, exact, exact)(*given))
+        except Exception as error:  # noqa: BLE001  # an operator without float64
+            bench.why_none = f"{type(error).__name__}: {error}"[:300]
+        torch.cuda.empty_cache()
+    return bench
+
+
+def _other(x: torch.Tensor) -> torch.Tensor:
+    """Another input of the same kind."""
+    if x.is_floating_point():
+        return torch.randn_like(x)
+    return x.flatten()[torch.randperm(x.numel(), device=x.device)].view_as(x)
+
+
+def _grad(model: Model) -> Any:
+    return contextlib.nullcontext() if model.train else torch.no_grad()
+
+
+def step_of(model: Model, net: torch.nn.Module, call: Callable[..., Any]) -> Step:
+    """A step by `call`, the net or what it was compiled to: its outputs, or the loss and the
+    gradients of all parameters."""
+    if not model.train:
+
+        def forward(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            out = call(*args)
+            return out if isinstance(out, tuple) else (out,)
+
+        return forward
+    parameters = [p for p in net.parameters() if p.requires_grad]
+
+    def both(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        loss = call(*args)
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        return (loss.detach(), *grads)
+
+    return both
+
+
+def compiled(bench: Bench, way: Way) -> Compiled:
+    """Compiles the step with cold caches, runs it, and captures it in a CUDA graph."""
+    model = bench.model
+    torch._dynamo.reset()
+    with (
+        way.installed(),
+        fresh_cache(),
+        _grad(model),
+        diode_engine.profile_predictions() as profile,
+    ):
+        before_stats = diode_engine.get_stats()
+        call = torch.compile(bench.net, options=way.options or None, dynamic=model.dynamic or None)
+        step = step_of(model, bench.net, call)
+        args = bench.sets[0]
+        before = _memory()
+        start = time.perf_counter()
+        outs = step(*args)
+        torch.cuda.synchronize()
+        row: Row = {
+            "compile_s": time.perf_counter() - start,
+            "compile_bytes": torch.cuda.max_memory_allocated() - before,
+            "output_error": _error(outs, bench.reference),
+        }
+        del outs
+        before = _memory()
+        step(*args)
+        torch.cuda.synchronize()
+        row["step_bytes"] = torch.cuda.max_memory_allocated() - before
+        row["products"] = products(profile.selections)
+        after = diode_engine.get_stats()
+        row["stats"] = {k: v for k, v in after.items() if v and v != before_stats.get(k)}
+        try:
+            graph = captured(step, bench.sets)
+            return Compiled(row, graph.replay, len(bench.sets), graph=True)
+        except Exception as error:  # noqa: BLE001  # a step that talks to the host
+            torch.cuda.synchronize()
+            row["no_graph"] = f"{type(error).__name__}: {error}"[:300]
+
+            def launch() -> None:
+                with _grad(model):
+                    step(*args)
+
+            return Compiled(row, launch, 1, graph=False)
+
+
+def _memory() -> int:
+    """Bytes in use; the peak is counted anew."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def captured(step: Step, sets: Sequence[tuple[torch.Tensor, ...]]) -> torch.cuda.CUDAGraph:
+    """A graph of the step on each set of inputs, warmed up on a side stream."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for args in (*sets[:2], *sets[:2]):
+            step(*args)
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for args in sets:
+            step(*args)
+    return graph
+
+
+def timed(ways: dict[str, Compiled]) -> dict[str, Row]:
+    """Each way's row with its step time, all of them run in turn, and beside plain's of the same
+    rounds. A way that is slower than plain is measured again, together with all others."""
+    first = in_turn(ways, ROUNDS, WAY_SECONDS)
+    again = None
+    if "plain" in ways and any(
+        statistics.median(_ratios(first, name)) > SLOWER for name in ways if name in DIODE
+    ):
+        again = in_turn(ways, AGAIN_ROUNDS, 2 * WAY_SECONDS)
+    plain = ways["plain"].row if "plain" in ways else None
+    rows = {}
+    for name, way in ways.items():
+        us = again or first
+        row = way.row | {
+            "timing": "graph" if way.graph else "events",
+            "step_us": statistics.median(us[name]),
+            "spread": max(us[name]) / min(us[name]) - 1,
+            "rounds": len(us[name]),
+        }
+        if plain is not None:
+            row |= {
+                "ratio": statistics.median(_ratios(us, name)),
+                "compile_ratio": row["compile_s"] / plain["compile_s"],
+                "error_ratio": _ratio(row["output_error"], plain["output_error"]),
+                "step_bytes_ratio": _ratio(row["step_bytes"], plain["step_bytes"]),
+                "compile_bytes_ratio": _ratio(row["compile_bytes"], plain["compile_bytes"]),
+                "plain_us": statistics.median(us["plain"]),
+            }
+            if again is not None:
+                row["first_ratio"] = statistics.median(_ratios(first, name))
+        rows[name] = row
+    return rows
+
+
+def _ratios(us: dict[str, list[float]], name: str) -> list[float]:
+    """The way's time over plain's, round by round."""
+    return [a / b for a, b in zip(us[name], us["plain"], strict=True)]
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    if a is None or b is None:
+        return None
+    return 1.0 if a == b else a / b if b else None
+
+
+def in_turn(ways: dict[str, Compiled], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Microseconds a step of each way, round by round; so many seconds a way in all."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def once(way: Compiled, repeats: int) -> float:
+        start.record()
+        for _ in range(repeats):
+            way.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) * 1e3 / repeats / way.calls
+
+    for way in ways.values():
+        once(way, 2)
+    repeats = {
+        name: max(1, min(1000, int(seconds * 1e6 / rounds / (once(way, 3) * way.calls))))
+        for name, way in ways.items()
+    }
+    us: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            us[name].append(once(way, repeats[name]))
+    return us
+
+
+def _error(
+    outs: Sequence[torch.Tensor | None], exact: Sequence[torch.Tensor | None] | None
+) -> float | None:
+    """The mean over the outputs of the relative error in the Euclidean norm; None without a
+    reference."""
+    if exact is None:
+        return None
+    both = [
+        (out.detach().double(), x)
+        for out, x in zip(outs, exact, strict=True)
+        if out is not None and x is not None
+    ]
+    sizes = [_rms(x) for _, x in both]
+    least = ALMOST_NOTHING * max(sizes)
+    found = [
+        _rms(out - x) / size for (out, x), size in zip(both, sizes, strict=True) if size > least
+    ]
+    return statistics.fmean(found) if found else None
+
+
+def _rms(x: torch.Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def products(selections: Sequence[Any]) -> list[Row]:
+    """What was chosen for each product, equal ones counted."""
+    counted = Counter(selections and [_key(s) for s in selections])
+    known = {_key(s): s for s in selections}
+    return [
+        {
+            "count": count,
+            "problem": known[key].problem.to_dict(),
+            "candidates": [c.to_dict() for c in known[key].candidates],
+            "predicted_us": list(known[key].predicted_us),
+            "confidence": known[key].confidence,
+        }
+        for key, count in counted.items()
+    ]
+
+
+def _key(selection: Any) -> Any:
+    return selection.problem, selection.candidates
+
+
+@contextlib.contextmanager
+def _kept_alive() -> Iterator[list[Any]]:
+    """Compiled graphs, and the constants in them, outlive Dynamo's reset: their CUDA graphs are
+    replayed when all ways are compiled."""
+    kept: list[Any] = []
+    ready = CompiledFxGraph.post_compile
+
+    def post_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kept.append(self)
+        return ready(self, *args, **kwargs)
+
+    with mock.patch.object(CompiledFxGraph, "post_compile", post_compile):
+        yield kept
+
+
+class Only:
+    """Predicts a time for one candidate, which is then taken."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self.identity = f"only {candidate}"
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        return np.array([1.0 if c == self._candidate else np.nan for c in candidates])
+
+
+def why(model: Model) -> None:
+    """Prints each product of the model with what was chosen and what that and the library's
+    kernel take alone, and then the kernels of a step in both ways."""
+    torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
+    bench = made(model, reference=False)
+    with _kept_alive():
+        compiled(bench, WAYS["plain"])  # what the first compile pays for
+        done = {name: compiled(bench, WAYS[name]) for name in ("plain", "import")}
+        rows = timed(done)
+        plain, own = rows["plain"]["step_us"], rows["import"]["step_us"]
+        ratio = rows["import"]["ratio"]
+        print(f"{model.name}: plain {plain:.1f} us, with Diode {own:.1f} us, {ratio:.3f} of it")
+        tables = {name: _profiled(way) for name, way in done.items()}
+    _print_products(rows["import"]["products"])
+    _print_kernels(tables)
+
+
+def _print_products(found: list[Row]) -> None:
+    print("\nProducts alone, operands not in the cache, without what a kernel fuses behind them:")
+    print(f"{'count':>5s} {'predicted':>9s} {'sure':>5s} {'chosen':>9s} {'library':>9s} "
+          f"{'lost':>8s}  problem, kernel")  # fmt: skip
+    lines = []
+    for product in found:
+        problem = Problem.from_dict(product["problem"])
+        candidate = Candidate.from_dict(product["candidates"][0])
+        library = alone_us(problem, None)
+        chosen = library if candidate.is_extern else alone_us(problem, candidate)
+        lost = product["count"] * (chosen - library)
+        sure = product["confidence"]
+        lines.append((lost, f"{product['count']:5d} {product['predicted_us'][0]:9.2f} "
+                      f"{'' if sure is None else f'{sure:.2f}':>5s} {chosen:9.2f} {library:9.2f} "
+                      f"{lost:+8.2f}  {problem}, {candidate}"))  # fmt: skip
+    for _, line in sorted(lines, reverse=True):
+        print(line)
+
+
+def alone_us(problem: Problem, candidate: Candidate | None) -> float:
+    """Microseconds of the product by the candidate, or by the library: compiled alone, in a CUDA
+    graph that goes through operands of more than the L2 cache. NaN where it does not compile."""
+    operator = getattr(torch, problem.op)
+    shapes = kernels.operand_shapes(problem).values()
+    bytes_each = sum(
+        getattr(torch, dtype).itemsize * _span(size, stride) for size, stride, dtype in shapes
+    )
+    l2 = torch.cuda.get_device_properties().L2_cache_size
+    sets = [
+        tuple(
+            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda").normal_()
+            for size, stride, dtype in shapes
+        )
+        for _ in range(max(2, min(64, 3 * l2 // bytes_each)))
+    ]
+    torch._dynamo.reset()
+    # the fused cost and padding are the whole model's business
+    options = {"max_autotune_gemm": True, "diode_fusion_aware": False, "shape_padding": False}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(kernels.tf32(problem.allow_tf32))
+        stack.enter_context(torch.no_grad())
+        if candidate is None:
+            stack.enter_context(stock())
+            options = {"shape_padding": False}
+        else:
+            stack.enter_context(
+                diode_engine.diode_choices(predictor=Only(candidate), top_k_configs=1)
+            )
+        call = torch.compile(lambda *x: operator(*x), options=options, dynamic=False)
+        try:
+            graph = captured(lambda *x: (call(*x),), sets)
+        except Exception as error:  # noqa: BLE001  # the other products are worth having
+            print(f"{problem}, {candidate}: {type(error).__name__}: {error}"[:300])
+            return float("nan")
+        way = Compiled({}, graph.replay, len(sets), graph=True)
+        return statistics.median(in_turn({"": way}, ROUNDS, WAY_SECONDS / 2)[""])
+
+
+def _span(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from a tensor's first to its last."""
+    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
+def _profiled(way: Compiled) -> dict[str, tuple[float, float]]:
+    """Of each kernel its launches and microseconds a step, by the profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    way.replay()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        way.replay()
+        torch.cuda.synchronize()
+    return {
+        event.key: (event.count / way.calls, event.self_device_time_total / way.calls)
+        for event in seen.key_averages()
+        if event.self_device_time_total > 0
+    }
+
+
+def _print_kernels(tables: dict[str, dict[str, tuple[float, float]]], most: int = 25) -> None:
+    for name, table in tables.items():
+        total = sum(us for _, us in table.values())
+        print(f"\nKernels of a step, {name}: {total:.1f} us in all")
+        for key, (count, us) in sorted(table.items(), key=lambda item: -item[1][1])[:most]:
+            print(f"{us:9.2f} us {count:5.1f} times  {key[:110]}")

@@ -1,0 +1,45 @@
+"""The models of the zoo (`python benchmarks/zoo.py`): published sizes, random weights, few layers.
+
+A record says how a model is built and compiled; building imports its library, so that records of
+libraries that are not installed can still be listed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+
+from zoo_models import audio, decoders, encoders, vision, written
+from zoo_models.record import Model
+
+
+def _by_turns(models: Iterable[Model]) -> Iterator[Model]:
+    """One of each group after the other, so that what a time limit cuts off is not one kind."""
+    groups: dict[str, list[Model]] = {}
+    for model in models:
+        groups.setdefault(model.group, []).append(model)
+    for several in itertools.zip_longest(*groups.values()):
+        yield from filter(None, several)
+
+
+_PARTS = (decoders, encoders, vision, audio, written)
+ZOO: dict[str, Model] = {
+    model.name: model for model in _by_turns(model for part in _PARTS for model in part.MODELS)
+}
+
+__all__ = ["ZOO", "Model", "missing", "named"]
+
+
+def named(pattern: str) -> list[Model]:
+    """Those whose name has the regular expression in it, in the zoo's order."""
+    found = re.compile(pattern)
+    return [model for model in ZOO.values() if found.search(model.name)]
+
+
+def missing(model: Model) -> str:
+    """Why the model cannot be built here: its library is not installed. Empty where it can."""
+    if model.source == "written" or importlib.util.find_spec(model.source):
+        return ""
+    return f"{model.source} is not installed"
