@@ -31,6 +31,7 @@ def install_diode_choices(
     DiodeInductorChoices); True where it does. `import diode_engine` has done it already, with
     top_k_configs=1.
 
+    What is compiled already is compiled anew, but while another thread is in it: a warning says so.
     Where it cannot be (DIODE_DISABLE, torch older than 2.10, no GPU, no model for it) one
     line in the log says why, nothing changes, and the answer is False. Raises ModelError or
     RegistryError where `model_path` cannot be loaded.

@@ -173,7 +173,7 @@ def _codegen_only(lowered: Lowered) -> Iterator[None]:
 def _as_of_2_11() -> Iterator[None]:
     """Inductor of torch 2.10 wants its inputs without data to be of the mode that Dynamo has traced
     in, and allocates the workspace of a kernel when it is rendered."""
-    if torch.__version__ >= (2, 11):
+    if torch.__version__ >= "2.11":
         yield
         return
     compile_graph = compile_fx.compile_fx
