@@ -19,6 +19,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError
@@ -317,7 +318,7 @@ def _forget_compiled() -> None:
 def _in_use_elsewhere(dynamo: Any) -> bool:
     """Whether another thread is in a function of torch.compile: torch's reset frees what that
     thread goes on with, and the process ends with a segmentation fault."""
-    folder = os.path.dirname(dynamo.__file__)
+    folder = str(Path(dynamo.__file__).parent)
     return any(
         frame.f_code.co_filename.startswith(folder)
         for thread, top in sys._current_frames().items()
