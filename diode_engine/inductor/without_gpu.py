@@ -122,7 +122,7 @@ def lowering(
     }
     with (
         _codegen_only(lowered),
-        _as_of_2_11(),
+        _inputs_of_one_mode(),
         _recorded(lowered),
         _timed_by(benchmark),
         config.patch({**settings, **(options or {})}),
@@ -170,9 +170,9 @@ def _codegen_only(lowered: Lowered) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_of_2_11() -> Iterator[None]:
+def _inputs_of_one_mode() -> Iterator[None]:
     """Inductor of torch 2.10 wants its inputs without data to be of the mode that Dynamo has traced
-    in, and allocates the workspace of a kernel when it is rendered."""
+    in; later it converts them itself."""
     if torch.__version__ >= "2.11":
         yield
         return
@@ -184,16 +184,7 @@ def _as_of_2_11() -> Iterator[None]:
             inputs = [_converted(each, context) for each in inputs]
         return compile_graph(graph, inputs, *args, **kwargs)
 
-    generate = TritonTemplate.generate
-
-    def without_data(*args: Any, **kwargs: Any) -> Any:
-        with FakeTensorMode():
-            return generate(*args, **kwargs)
-
-    with (
-        mock.patch.object(compile_fx, "compile_fx", converted),
-        mock.patch.object(TritonTemplate, "generate", without_data),
-    ):
+    with mock.patch.object(compile_fx, "compile_fx", converted):
         yield
 
 
@@ -368,6 +359,14 @@ def _avoid_the_device() -> None:
     setattr(fuse_attention, "_sfdp_init", _answer(None))  # noqa: B010
     setattr(misc_patterns, "_misc_patterns_init", _answer(None))  # noqa: B010
     config.compile_threads = 1  # nothing is compiled
+    if torch.__version__ < "2.11":  # it allocates a kernel's workspace when that is rendered
+        generate = TritonTemplate.generate
+
+        def without_data(*args: Any, **kwargs: Any) -> Any:
+            with FakeTensorMode():
+                return generate(*args, **kwargs)
+
+        setattr(TritonTemplate, "generate", without_data)  # noqa: B010
     # the launcher in C++ opens libcuda
     for name in ("use_static_cuda_launcher", "use_static_triton_launcher"):
         entry = config._config.get(name)  # type: ignore[attr-defined]
