@@ -3,17 +3,18 @@
 PYTHON ?= python3
 TORCH := 2.13.0
 TRITON := 3.7.1
+OLDEST = $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs try-torch clean
+.PHONY: help setup demo test check bench docs try-torch try-versions clean
 .SUFFIXES:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(VENV)/.installed ## install Diode and its tools into .venv
 
@@ -47,8 +48,7 @@ docs: setup ## build the documentation's site into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo "The site is build/docs/index.html."
 
-# For a scheduler: `make try-torch TORCH=newest` tells whether a new release still fits. torch
-# brings the Triton that belongs to it, but for its CPU builds, which get the newest.
+# torch brings the Triton that belongs to it, but for its CPU builds, which get the newest.
 try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, or newest
 	@set -e; try=.try-torch; rm -rf $$try; trap 'rm -rf $$try' EXIT; \
 	$(PYTHON) -m venv $$try; \
@@ -58,6 +58,12 @@ try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, 
 	$$try/bin/pip install -qq -e '.[dev]'; \
 	$$try/bin/python -c 'import torch, triton; print("torch", torch.__version__, "with Triton", triton.__version__)'; \
 	$$try/bin/pytest -q -p no:cacheprovider tests/inductor_nogpu
+
+# For a scheduler: tells whether a new release still fits, and the oldest as well.
+try-versions: ## run them with the oldest torch that Diode serves, and with the newest
+	@failed=; for version in $(OLDEST) newest; do \
+	  $(MAKE) --no-print-directory try-torch TORCH=$$version || failed="$$failed $$version"; done; \
+	test -z "$$failed" || { echo "Diode does not fit torch:$$failed (see above)."; exit 1; }
 
 clean: ## remove .venv and everything that was made
 	@echo "Removing .venv and caches ..."

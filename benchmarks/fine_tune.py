@@ -28,8 +28,8 @@ from diode_engine.store.transfer import read_dataset
 from diode_engine.table import TimingTable
 from diode_engine.training.fine_tune import covered, fine_tune
 from diode_engine.training.fit import fit, learnable, one_environment
-from diode_engine.training.splits import fold, split
 from diode_engine.validation import evaluate
+from diode_engine.validation.splits import fold, split
 
 GROUPS: dict[str, Callable[[Problem], bool]] = {
     "decode": lambda p: p.M <= 16,

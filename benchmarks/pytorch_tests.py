@@ -1,18 +1,26 @@
-"""PyTorch's own tests of autotuning, with Diode installed and without: which pass.
+"""PyTorch's own tests of autotuning, with Diode installed and without: which pass, and why the
+others do not.
 
     python benchmarks/pytorch_tests.py FILE … [-k EXPRESSION] [--workers N] [--seconds N]
-        [--json FILE]
+        [--repeats N] [--json FILE]
 
 The files are test/inductor/test_max_autotune.py and test_select_algorithm.py of the installed
-torch's release (git tag v<version>), which are not part of Diode. Each is run by pytest twice at a
-time, in processes and caches of their own, without Diode and with it (`-p diode_engine`), by
-`--workers` each (with pytest-xdist; 1: without). They need the package expecttest. A
-run that reaches the time limit counts as far as it came, and what only one of them reached is not
-compared. What passes only without Diode is run once more with it, without the file's other
-tests: one that depends on what its process ran before may pass then. What is left is run with
-Diode leaving what it is not certain of to the search: a test that asserts that candidates were
-benchmarked passes then (one that a choice of Diode's breaks may, too). Exits with 1 where a test
-passes only without Diode, also when only such tests are run.
+torch's release (git tag v<version>), which are not part of Diode. They need the package expecttest.
+Each file is run by pytest twice at a time, in processes and caches of their own, without Diode and
+with it (`-p diode_engine`), by `--workers` each (with pytest-xdist; 1: without). A run that reaches
+the time limit counts as far as it came, and what only one of them reached is not compared.
+
+What passes only without Diode is then run alone, a process for each time: `--repeats` times without
+Diode, with it, and with Diode leaving what it is not certain of to the search. A Markdown table
+says of each how often it passed, and what follows:
+
+- by its process: alone it passes each time, with Diode too;
+- flaky: alone it passes at some times only with Diode, or not each time without;
+- asserts a search: it passes each time where the choice is left to the search. Such a test reads
+  the code of candidates or counts what is done with them, and Diode renders and times none;
+- by Diode: none of these.
+
+Exits with 1 where there is one of the last two kinds.
 """
 
 from __future__ import annotations
@@ -28,9 +36,10 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -41,6 +50,8 @@ _SHARED = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?(?P<how>{_HOW}) (?P<test>\S+:
 _WHY = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+::\S+) - (?P<why>.*)")
 
 
+_SECONDS_ALONE = 150.0  # a process's start, its compiles and their benchmarks
+_LOST = ("asserts a search", "by Diode")
 # With Diode in place, and every choice that it is not certain of left to the search.
 LEFT_TO_SEARCH = {"DIODE_FALLBACK_TO_AUTOTUNE": "1", "DIODE_CONFIDENCE_THRESHOLD": "1"}
 
@@ -98,27 +109,69 @@ def outcomes(
     return found, why
 
 
-def again(
-    file: Path,
-    tests: Sequence[str],
-    what: str,
-    *,
-    workers: int,
-    seconds: float,
-    options: Mapping[str, str] | None = None,
-) -> tuple[dict[str, str], list[str]]:
-    """How these tests end with Diode, without the file's others, and which still fail; tells how
-    many pass, `what` being what that says of them."""
-    ends, _ = outcomes(
-        file.resolve(), diode=True, select="", workers=workers, seconds=seconds, options=options,
-        tests=tests,
-    )  # fmt: skip
-    still = [test for test in tests if ends.get(test) != "PASSED"]
-    print(f"  {len(tests) - len(still)} of these {len(tests)} {what}")
-    for test in still:
-        print(f"  not then either: {test} ({ends.get(test, 'not reached')})")
-    sys.stdout.flush()
-    return ends, still
+@dataclass(frozen=True)
+class Alone:
+    """How often a test passed when it was run alone, `repeats` times in each way, and how it
+    failed with Diode."""
+
+    repeats: int
+    without: int
+    with_diode: int
+    left_to_search: int
+    why: str
+
+    @property
+    def reason(self) -> str:
+        if self.with_diode == self.without == self.repeats:
+            return "by its process"
+        if self.without < self.repeats or self.with_diode:
+            return "flaky"
+        return "asserts a search" if self.left_to_search == self.repeats else "by Diode"
+
+
+_WAYS: dict[str, tuple[bool, Mapping[str, str]]] = {
+    "without": (False, {}), "with_diode": (True, {}), "left_to_search": (True, LEFT_TO_SEARCH),
+}  # fmt: skip
+
+
+def alone(
+    file: Path, tests: Sequence[str], *, repeats: int, at_once: int, seconds: float
+) -> Iterator[tuple[str, Alone]]:
+    """The tests each in a process of its own, in every way, `at_once` processes at a time; one
+    that takes longer than `seconds` has not passed."""
+
+    def run(job: tuple[str, str]) -> tuple[bool, str]:
+        test, way = job
+        diode, options = _WAYS[way]
+        ends, why = outcomes(
+            file, diode=diode, select="", workers=1, seconds=seconds, options=options, tests=[test]
+        )
+        return ends.get(test) == "PASSED", why.get(test, "")
+
+    with ThreadPoolExecutor(at_once) as pool:
+        started = {
+            test: {way: [pool.submit(run, (test, way)) for _ in range(repeats)] for way in _WAYS}
+            for test in tests
+        }
+        for test, ways in started.items():
+            found = {way: [each.result() for each in runs] for way, runs in ways.items()}
+            counts = {way: sum(passed for passed, _ in runs) for way, runs in found.items()}
+            why = next((why for _, why in found["with_diode"] if why), "")
+            yield test, Alone(repeats, **counts, why=why)
+
+
+_HEAD = """\
+| test | reason | alone without | with | left to the search | how it fails |
+|---|---|---|---|---|---|"""
+
+
+def row(test: str, each: Alone) -> str:
+    """Of a table in Markdown."""
+    counts = " | ".join(
+        f"{n}/{each.repeats}" for n in (each.without, each.with_diode, each.left_to_search)
+    )
+    why = each.why.replace("|", "\\|")[:120]
+    return f"| `{test}` | {each.reason} | {counts} | {why} |"
 
 
 def _name(test: str) -> str:
@@ -142,7 +195,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--json", type=Path)
     parser.add_argument(
-        "--seconds", type=float, default=3600, help="of each of up to three runs of a file"
+        "--seconds", type=float, default=3600, help="of each of the two runs of a whole file"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="how often a lost test is run alone in each way"
     )
     args = parser.parse_args()
     if not args.files:
@@ -180,15 +236,18 @@ def main() -> None:
         found = {"without": without, "with": ours, "lost": lost, "gained": gained, "why": why}
         document[file.name] = found
         write(args.json, document)
-        how = {"workers": args.workers, "seconds": args.seconds}
         if lost:
-            found["again"], lost = again(file, lost, "pass when only these are run", **how)
-            write(args.json, document)
-        if lost:
-            lost_any = True
-            what = "pass where Diode leaves the choice to the search"
-            found["left_to_search"], _ = again(file, lost, what, options=LEFT_TO_SEARCH, **how)
-            write(args.json, document)
+            print(_HEAD)
+        by_itself: dict[str, object] = {}
+        for test, each in alone(
+            file.resolve(), lost, repeats=args.repeats, at_once=2 * args.workers,
+            seconds=_SECONDS_ALONE,
+        ):  # fmt: skip
+            print(row(test, each), flush=True)
+            by_itself[test] = {**asdict(each), "reason": each.reason}
+            lost_any |= each.reason in _LOST
+            write(args.json, {**document, file.name: {**found, "alone": by_itself}})
+        document[file.name] = {**found, "alone": by_itself}
     sys.exit(int(lost_any))
 
 

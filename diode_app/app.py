@@ -20,7 +20,7 @@ from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen, SettingsChanged, StoreLooked
+from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
@@ -68,7 +68,7 @@ class DiodeApp(Actions, App[None]):
         self._clashes: set[str] = set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
-        screen = place.load()(self.session)
+        screen: Screen[Any] = place.load()(self.session)
         # Textual takes a new screen's styles for outdated and parses every style sheet twice
         # more, 100 ms; they are applied when it is mounted all the same.
         screen._css_update_count = self._css_update_count
@@ -166,6 +166,11 @@ class DiodeApp(Actions, App[None]):
 
         if not self.screen.is_modal:
             self.push_screen(Tour())
+
+    def on_model_asked(self, event: ModelAsked) -> None:
+        from diode_app.screens.model import ModelScreen
+
+        self.push_screen(ModelScreen(self.session, event.folder))
 
     # Settings
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from diode_engine.errors import DiodeError
     from diode_engine.hardware import Environment, Hardware
     from diode_engine.inductor.choices import DiodeInductorChoices
+    from diode_engine.inductor.create import create_diode_choices
     from diode_engine.inductor.install import (
-        create_diode_choices,
         diode_choices,
         get_prediction_stats,
         get_stats,
@@ -59,7 +59,7 @@ _HOME = {
     "ModelPointer": "diode_engine.inductor.integration",
     "Problem": "diode_engine.problem",
     "Timing": "diode_engine.problem",
-    "create_diode_choices": "diode_engine.inductor.install",
+    "create_diode_choices": "diode_engine.inductor.create",
     "create_matmul_integration": "diode_engine.inductor.matmul",
     "diode_choices": "diode_engine.inductor.install",
     "discover_and_register_integrations": "diode_engine.inductor.matmul",

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
+from diode_app.data.progress import as_number, fraction, seconds_left
 from diode_app.data.training_result import TrainingResult, training_result
+from diode_app.data.trainings import baseline_of
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -59,7 +61,7 @@ def view(status: Status) -> RunView:
     return RunView(
         status=status,
         fraction=fraction(status),
-        rate=_number(progress.get("rate")),
+        rate=as_number(progress.get("rate")),
         left_seconds=None if status.state.ended else seconds_left(status),
         failures=dict(progress.get("failures") or {}),
         gpus=_gpus(progress),
@@ -74,7 +76,7 @@ def _says(status: Status) -> str:
     if run.kind == "train" and "member" in progress and not status.state.ended:
         return (
             f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
-            f"{text.number(_number(progress.get('efficiency')), 3)}"
+            f"{text.number(as_number(progress.get('efficiency')), 3)}"
         )
     words = []
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
@@ -85,7 +87,7 @@ def _says(status: Status) -> str:
         ):  # fmt: skip
             if count := progress.get(name):
                 words.append(f"{count:,} {label}")
-    if rate := _number(progress.get("rate")):
+    if rate := as_number(progress.get("rate")):
         words.append(f"{rate:.3g} timings/s")
     return " · ".join(words)
 
@@ -110,7 +112,6 @@ def headline(status: Status) -> str:
 
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
-    from diode_app.data.trainings import baseline_of
     from diode_engine.runs import look
     from diode_engine.store.query import run_contents
 
@@ -137,31 +138,6 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     # What the run tells counts what it has not written yet as well.
     failures = seen.failures or contents.failures
     return replace(seen, facts=(*seen.facts, *holds), failures=failures)
-
-
-def fraction(status: Status) -> float | None:
-    """The part of its work that a run has done, by what it tells of itself."""
-    if status.state == "done":
-        return 1.0
-    progress = status.run.progress or {}
-    for done, of in (("timings", "candidates"), ("step", "steps"), ("done", "total")):
-        part, whole = _number(progress.get(done)), _number(progress.get(of))
-        if part is not None and whole:
-            return min(1.0, part / whole)
-    return None
-
-
-def seconds_left(status: Status) -> float | None:
-    """As the run tells, else at its mean pace so far."""
-    told = _number((status.run.progress or {}).get("seconds_left"))
-    if told is not None:
-        return told
-    part = fraction(status)
-    return status.seconds * (1 - part) / part if part else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
@@ -247,7 +223,7 @@ _SORTS: Mapping[str, Any] = {
     "kind": lambda s: s.run.kind,
     "state": lambda s: str(s.state),
     "progress": lambda s: fraction(s) or 0.0,
-    "rate": lambda s: _number((s.run.progress or {}).get("rate")) or 0.0,
+    "rate": lambda s: as_number((s.run.progress or {}).get("rate")) or 0.0,
     "left": lambda s: (None if s.state.ended else seconds_left(s)) or 0.0,
     "started": lambda s: s.run.started,
     "tags": lambda s: s.run.tags,

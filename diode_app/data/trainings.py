@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, kinds
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.runs import fraction
+from diode_app.data.progress import fraction
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status

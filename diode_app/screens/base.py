@@ -51,6 +51,15 @@ class SettingsChanged(Message):
         self.settings = settings
 
 
+class ModelAsked(Message):
+    """The user wants the page of the model in this folder; the app opens it. (Its page opens those
+    of runs, which so cannot open it themselves.)"""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+
+
 class DiodeScreen(Actions, Screen[None]):
     """A screen over the store.
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from diode_app.actions import Action
-
-if TYPE_CHECKING:
-    from diode_app.screens.base import DiodeScreen
 
 
 @dataclass(frozen=True)
@@ -24,10 +21,10 @@ class Place:
     title: str
     target: str
 
-    def load(self) -> type[DiodeScreen]:
+    def load(self) -> Any:
+        """The class of the screen, which is made of a session."""
         module, _, name = self.target.partition(":")
-        screen: type[DiodeScreen] = getattr(importlib.import_module(module), name)
-        return screen
+        return getattr(importlib.import_module(module), name)
 
     @property
     def action(self) -> Action:

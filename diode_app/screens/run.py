@@ -18,6 +18,7 @@ from diode_app.data.curves import CurveReader, kinds, series_of, thinned
 from diode_app.data.runs import Gpu, RunView, run_view
 from diode_app.data.threads import in_thread
 from diode_app.data.trainings import pin
+from diode_app.screens.base import ModelAsked
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
@@ -247,11 +248,9 @@ class RunScreen(RunActions):
         self.act(pinned, f"pins run {self._run}")
 
     def action_model(self) -> None:
-        from diode_app.screens.model import ModelScreen  # whose lineage leads to runs
-
         assert self._view is not None
         assert self._view.trained is not None
-        self.app.push_screen(ModelScreen(self.session, self._view.trained.folder))
+        self.post_message(ModelAsked(self._view.trained.folder))
 
     def action_validate(self) -> None:
         from diode_app.screens.validate_new import NewValidationScreen, model_choices

@@ -15,7 +15,7 @@ from textual.widgets import Button, Input, Static
 from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.problems import suggestions
-from diode_app.data.runs import fraction
+from diode_app.data.progress import fraction
 from diode_app.data.training import (
     FAMILIES,
     HELD_OUT,

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch._inductor import choices as inductor_choices
-from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
@@ -27,6 +26,7 @@ from diode_engine.inductor import fast
 from diode_engine.inductor.chooser import Chooser, Predictor, Request
 from diode_engine.inductor.decision import final_choice
 from diode_engine.inductor.integration import ModelPointer
+from diode_engine.inductor.space import search_space
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class DiodeInductorChoices(InductorChoices):
 
         def offered(uid: str | None) -> Iterable[Any]:
             # the generators read the search space when they are consumed
-            with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
+            with search_space("EXHAUSTIVE"):
                 return stock(template_choices) if uid is None else list(template_choices[uid])
 
         try:

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.inductor import layouts, trace
-from diode_engine.inductor.stats import Fallback, Selection
+from diode_engine.inductor.stats import Fallback, Selection, Stats
 from diode_engine.models.preference import Why, chosen, margin, usual
 from diode_engine.problem import Candidate, Problem
 
-if TYPE_CHECKING:
-    from diode_engine.inductor.chooser import Chooser
-
 ANNOTATION = "diode"
+
+
+class Decider(Protocol):
+    """Who decides, a Chooser: is told what came of it."""
+
+    stats: Stats
+
+    def fall_back(self, reason: Fallback, why: str) -> None:
+        """A GEMM was left to stock Inductor."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Prediction:
 
     pick: Pick
     decision: Decision
-    chooser: Chooser
+    chooser: Decider
     remembered: bool
 
 

@@ -1,4 +1,4 @@
-"""Diode's choices in torch.compile: made, put in place, taken out, and what they did."""
+"""Diode's choices in torch.compile: put in place, taken out, and what they did."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor import slot
+from diode_engine.inductor.create import create_diode_choices
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choices import DiodeInductorChoices
     from diode_engine.inductor.chooser import Predictor
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ def install_diode_choices(
     DiodeInductorChoices); True where it does. `import diode_engine` has done it already, with
     top_k_configs=1.
 
+    What is compiled already is compiled anew, but while another thread is in it: a warning says so.
     Where it cannot be (DIODE_DISABLE, torch older than 2.10, no GPU, no model for it) one
     line in the log says why, nothing changes, and the answer is False. Raises ModelError or
     RegistryError where `model_path` cannot be loaded.
@@ -81,33 +82,6 @@ def diode_choices(
     finally:
         if installed:
             slot.put_back(was)
-
-
-def create_diode_choices(
-    model_path: str | os.PathLike[str] | None = None,
-    device: int | None = None,
-    top_k_configs: int = 3,
-    enable_fallback: bool = True,
-    performance_threshold: float = 1.1,
-    *,
-    predictor: Predictor | None = None,
-) -> DiodeInductorChoices:
-    """Choices that are not installed yet: see DiodeInductorChoices, whose arguments and errors
-    these are. Raises IntegrationError also where torch cannot be imported or has no Inductor."""
-    try:
-        from diode_engine.inductor.choices import DiodeInductorChoices
-    except ImportError as error:
-        raise IntegrationError(
-            f"Diode needs torch 2.10 or newer with Inductor and Triton: {error}."
-        ) from error
-    return DiodeInductorChoices(
-        model_path,
-        device,
-        top_k_configs,
-        enable_fallback,
-        performance_threshold,
-        predictor=predictor,
-    )
 
 
 def uninstall_diode_choices() -> None:

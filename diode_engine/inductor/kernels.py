@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -27,25 +28,32 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from diode_engine.inductor.candidates import candidate_of, tf32_allowed
+from diode_engine.inductor.space import search_space
 from diode_engine.problem import Bias, Candidate, DType, Op, Operand, Problem
 
 Shape = tuple[int, ...]
 
 
-def search_space(problem_space: str, *, persistent_tma: bool) -> dict[str, Any]:
-    """The Inductor options under which `problem_space` (EXHAUSTIVE or DEFAULT) is offered."""
+def asking(*, persistent_tma: bool) -> dict[str, Any]:
+    """The Inductor options under which its lowering asks for choices, of the templates that it
+    asks for in its DEFAULT space. (From torch 2.15 on it asks for more in the EXHAUSTIVE one: for
+    Triton's where K is so large that it is split. A compile with Diode does not meet them.)"""
     return {
         "max_autotune": True,
-        "max_autotune_gemm_search_space": problem_space,
+        "max_autotune_gemm_search_space": "DEFAULT",
         "triton.enable_persistent_tma_matmul": persistent_tma,
     }
 
 
-class _Collector(InductorChoices):
-    """Takes what is offered and chooses nothing."""
+class Noting(InductorChoices):
+    """Notes what of a space is offered, and chooses nothing."""
 
-    def __init__(self) -> None:
-        self.offered: list[Any] = []
+    def __init__(self, space: str = "EXHAUSTIVE") -> None:
+        self._space = space
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        """`offers` are Inductor's generators of KernelTemplateChoices by template."""
+        raise NotImplementedError
 
     def _finalize_template_configs(
         self,
@@ -55,11 +63,20 @@ class _Collector(InductorChoices):
         op_name: str,
         kwarg_overrides: Any = None,
     ) -> list[Any]:
-        for choices in template_choices.values():
-            for choice in choices:
-                choice.layout = kernel_inputs.output_layout(flexible=False)
-                self.offered.append(choice)
+        with search_space(self._space):
+            self.note(template_choices, kernel_inputs, op_name)
         return []
+
+
+class _Collector(Noting):
+    def __init__(self, space: str) -> None:
+        super().__init__(space)
+        self.offered: list[Any] = []
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        for choice in chain.from_iterable(offers.values()):
+            choice.layout = kernel_inputs.output_layout(flexible=False)
+            self.offered.append(choice)
 
 
 @contextlib.contextmanager
@@ -141,10 +158,11 @@ def offered(
     space: str = "EXHAUSTIVE",
     persistent_tma: bool = True,
 ) -> dict[Candidate, Any]:
-    """Every candidate of the space with its KernelTemplateChoice, as Inductor's lowering of
-    the op offers them. Call it inside `graph_for`."""
-    collector = _Collector()
-    ask(collector, op, operands, space=space, persistent_tma=persistent_tma)
+    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them:
+    of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT.
+    Call it inside `graph_for`."""
+    collector = _Collector(space)
+    ask(collector, op, operands, persistent_tma=persistent_tma)
     return {candidate_of(choice): choice for choice in collector.offered}
 
 
@@ -153,14 +171,13 @@ def ask(
     op: Op,
     operands: Sequence[ir.TensorBox],
     *,
-    space: str = "EXHAUSTIVE",
     persistent_tma: bool,
 ) -> None:
     """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none.
     Call it inside `graph_for`."""
     lower = lowerings[getattr(torch.ops.aten, str(op)).default]
     with (
-        config.patch(search_space(space, persistent_tma=persistent_tma)),
+        config.patch(asking(persistent_tma=persistent_tma)),
         V.set_choices_handler(choices),
         contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
     ):

@@ -9,14 +9,14 @@ torch 2.11 does not fill in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch._inductor import config
-from torch._inductor.choices import InductorChoices
 from torch._inductor.lookup_table.choices import LookupTableChoices
 
 from diode_engine.hardware import detect
@@ -38,26 +38,17 @@ class _Asked:
     offered: tuple[Any, ...]
 
 
-class _Recorder(InductorChoices):
-    """Notes what is asked, and chooses nothing."""
-
+class _Recorder(kernels.Noting):
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[_Asked] = []
         self._keys = LookupTableChoices()
 
-    def _finalize_template_configs(
-        self,
-        template_choices: dict[str, Any],
-        kernel_inputs: Any,
-        templates: Any,
-        op_name: str,
-        kwarg_overrides: Any = None,
-    ) -> list[Any]:
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
         key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
-        offered = tuple(choice for choices in template_choices.values() for choice in choices)
+        offered = tuple(chain.from_iterable(offers.values()))
         if key is not None and offered:
             self.asked.append(_Asked(key, offered))
-        return []
 
 
 def lookup_entries(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, IntegrationError
 from diode_engine.inductor import install, slot
+from diode_engine.inductor.create import create_diode_choices
 from diode_engine.inductor.integration import (
     BaseIntegration,
     IntegrationRegistry,
@@ -77,7 +78,7 @@ class MatmulIntegration(BaseIntegration):
             )
 
     def load(self) -> None:
-        self._choices = install.create_diode_choices(
+        self._choices = create_diode_choices(
             self._model.reference, None, self._top_k, self.enable_fallback
         )
 

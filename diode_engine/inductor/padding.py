@@ -15,13 +15,12 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import torch
 from torch._inductor import config
-from torch._inductor.choices import InductorChoices
 
 from diode_engine.encoding import CandidateTable
 from diode_engine.inductor import kernels, search
@@ -148,27 +147,17 @@ def _least_us(chooser: Chooser, problem: Problem, device: torch.device) -> float
     return known
 
 
-class _Asked(InductorChoices):
-    """Notes what is offered, and chooses nothing."""
-
+class _Asked(kernels.Noting):
     def __init__(self, spaces: Spaces) -> None:
+        super().__init__()
         self.tables: list[CandidateTable] = []
         self._spaces = spaces
 
-    def _finalize_template_configs(
-        self,
-        template_choices: dict[str, Any],
-        kernel_inputs: Any,
-        templates: Any,
-        op_name: str,
-        kwarg_overrides: Any = None,
-    ) -> list[Any]:
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
         space = self._spaces.find(
-            op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
-            template_choices.__getitem__,
-        )  # fmt: skip
+            op_name, kernel_inputs, tuple(offers), kernel_inputs.mnk_hinted(), offers.__getitem__
+        )
         self.tables.append(space.candidates)
-        return []
 
 
 def _hint(size: Any) -> Any:

@@ -17,7 +17,9 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError
@@ -268,7 +270,7 @@ def _settle() -> None:
         held.settling = True
         _attach_parts()
         try:
-            from diode_engine.inductor.install import create_diode_choices
+            from diode_engine.inductor.create import create_diode_choices
 
             _settle_as(create_diode_choices(top_k_configs=_AUTOMATIC_TOP_K), "")
         except DiodeError as error:
@@ -302,5 +304,24 @@ def _move_foreign(virtualized: Any, ours: str, theirs: str) -> None:
 def _forget_compiled() -> None:
     """Graphs that were compiled under other choices must not survive."""
     dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None:
-        dynamo.reset()
+    if dynamo is None:
+        return
+    if _in_use_elsewhere(dynamo):
+        log.warning(
+            "Another thread compiles, or runs what torch.compile has compiled: functions that are "
+            "compiled already keep their kernels. Call torch._dynamo.reset() when no thread does."
+        )
+        return
+    dynamo.reset()
+
+
+def _in_use_elsewhere(dynamo: Any) -> bool:
+    """Whether another thread is in a function of torch.compile: torch's reset frees what that
+    thread goes on with, and the process ends with a segmentation fault."""
+    folder = str(Path(dynamo.__file__).parent)
+    return any(
+        frame.f_code.co_filename.startswith(folder)
+        for thread, top in sys._current_frames().items()
+        if thread != threading.get_ident()
+        for frame, _ in traceback.walk_stack(top)
+    )

@@ -12,7 +12,8 @@ space is the one that Inductor lists.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from itertools import chain
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from torch._inductor import choices as inductor_choices
 from torch._inductor import config
+from torch._inductor.utils import get_k_splits
 
 from diode_engine.encoding import CandidateTable
 from diode_engine.inductor.candidates import candidate_from, candidate_of
@@ -33,6 +35,18 @@ _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
 _LEAST_TILE = 16
 _MOST_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
 _KEPT = 64  # spaces: a model's problems share a few
+
+
+@contextmanager
+def search_space(name: str) -> Iterator[None]:
+    """In which Inductor's generators of choices read what they offer: `name` is EXHAUSTIVE (what
+    Diode chooses among) or DEFAULT."""
+    with config.patch(max_autotune_gemm_search_space=name):
+        get_k_splits.cache_clear()  # it would take those of one space for those of the other
+        try:
+            yield
+        finally:
+            get_k_splits.cache_clear()
 
 
 class Unlike(Exception):

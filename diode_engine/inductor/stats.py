@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from diode_engine.models.preference import Why
-
 if TYPE_CHECKING:
+    from diode_engine.models.preference import Why
     from diode_engine.problem import Candidate, Problem
 
 

@@ -4,7 +4,7 @@
 torch.compile over tensors without data, up to the generated source. No kernel is compiled or
 launched, and nothing is timed: what is shown this way is which kernels would be chosen.
 
-Checked on torch 2.11 to 2.15 with the Triton that belongs to each.
+Checked on torch 2.10 to 2.15 with the Triton that belongs to each.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from unittest import mock
 
 import torch
 import torch._dynamo.device_interface as device_interface
-from torch._inductor import config
+from torch._guards import TracingContext
+from torch._inductor import compile_fx, config
 from torch._inductor.graph import GraphLowering
-from torch._inductor.select_algorithm import AlgorithmSelectorCache
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._inductor.select_algorithm import AlgorithmSelectorCache, TritonTemplate
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from diode_engine.errors import IntegrationError
 from diode_engine.hardware import H200, Hardware, detect
@@ -121,6 +122,7 @@ def lowering(
     }
     with (
         _codegen_only(lowered),
+        _inputs_of_one_mode(),
         _recorded(lowered),
         _timed_by(benchmark),
         config.patch({**settings, **(options or {})}),
@@ -165,6 +167,34 @@ def _codegen_only(lowered: Lowered) -> Iterator[None]:
 
     with mock.patch.object(GraphLowering, "compile_to_module", compile_to_module):
         yield
+
+
+@contextlib.contextmanager
+def _inputs_of_one_mode() -> Iterator[None]:
+    """Inductor of torch 2.10 wants its inputs without data to be of the mode that Dynamo has traced
+    in; later it converts them itself."""
+    if torch.__version__ >= "2.11":
+        yield
+        return
+    compile_graph = compile_fx.compile_fx
+
+    def converted(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        context = TracingContext.try_get()
+        if context is not None and context.fake_mode is not None:
+            inputs = [_converted(each, context) for each in inputs]
+        return compile_graph(graph, inputs, *args, **kwargs)
+
+    with mock.patch.object(compile_fx, "compile_fx", converted):
+        yield
+
+
+def _converted(value: Any, context: TracingContext) -> Any:
+    mode = context.fake_mode
+    if mode is None or not isinstance(value, FakeTensor) or value.fake_mode is mode:
+        return value
+    symbolic = context.tensor_to_context.get(value)
+    source = getattr(symbolic, "tensor_source", None)
+    return mode.from_tensor(value, symbolic_context=symbolic, source=source)
 
 
 @contextlib.contextmanager
@@ -329,6 +359,14 @@ def _avoid_the_device() -> None:
     setattr(fuse_attention, "_sfdp_init", _answer(None))  # noqa: B010
     setattr(misc_patterns, "_misc_patterns_init", _answer(None))  # noqa: B010
     config.compile_threads = 1  # nothing is compiled
+    if torch.__version__ < "2.11":  # it allocates a kernel's workspace when that is rendered
+        generate = TritonTemplate.generate
+
+        def without_data(*args: Any, **kwargs: Any) -> Any:
+            with FakeTensorMode():
+                return generate(*args, **kwargs)
+
+        setattr(TritonTemplate, "generate", without_data)  # noqa: B010
     # the launcher in C++ opens libcuda
     for name in ("use_static_cuda_launcher", "use_static_triton_launcher"):
         entry = config._config.get(name)  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.members import Ensemble
+from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import Matrix
 from diode_engine.models.tensors import Tensors

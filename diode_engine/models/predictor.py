@@ -14,7 +14,8 @@ from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
 from diode_engine.models.blas import one_thread
 from diode_engine.models.distilled import DistilledNetwork
-from diode_engine.models.members import Ensemble, answers_of
+from diode_engine.models.ensemble import Ensemble
+from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Problem

@@ -20,7 +20,7 @@ from diode_engine.models.neighbours import Places, places
 from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import Report, Settings, fit
-from diode_engine.training.splits import folds
+from diode_engine.validation.splits import folds
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3

@@ -23,9 +23,10 @@ from diode_engine.collect.sources import mixed
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Coverage, kernel, type_of
 from diode_engine.models.distilled import DistilledNetwork, quantized
+from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fitting import Checkpoint, Examples, Report
-from diode_engine.models.members import Ensemble, answers_of
+from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.problem import Candidate, Problem

@@ -22,7 +22,7 @@ from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.distil import distil, drawn_problems, lessons, part, with_timings
-from diode_engine.training.splits import split_validation
+from diode_engine.validation.splits import split_validation
 
 # The members of each family, in the order in which they are fitted.
 # Networks of other seeds err elsewhere: three of them with the trees chose better on problems

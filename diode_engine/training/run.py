@@ -15,11 +15,11 @@ from diode_engine.models.fitting import Progress
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.table import TimingTable
-from diode_engine.training import splits
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import Report, Settings, learnable, one_environment
 from diode_engine.training.search import Trial, search
 from diode_engine.training.train import Origin, Trained, train
+from diode_engine.validation import splits
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -27,7 +27,6 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.table import TimingTable
-from diode_engine.training import splits
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.fine_tune import check_base, covered, fine_tune
@@ -40,7 +39,7 @@ from diode_engine.training.fit import (
     learnable,
     one_environment,
 )
-from diode_engine.validation import evaluate
+from diode_engine.validation import evaluate, splits
 
 LEAST_HELD_OUT = 2  # problems to judge a model by
 

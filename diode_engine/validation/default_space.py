@@ -1,7 +1,7 @@
 """The candidates that max-autotune times with its search space DEFAULT, told without torch.
 
 This mirrors what torch._inductor offers on NVIDIA GPUs (template_heuristics/triton.py,
-decompose_k.py and kernel/mm.py, torch 2.10 to 2.13, options as they are set by default); a test
+decompose_k.py and kernel/mm.py, torch 2.10 to 2.15, options as they are set by default); a test
 holds it against the real Inductor. Persistent TMA kernels are not among them: they are off by
 default.
 """
@@ -45,7 +45,7 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     if problem.op is Op.MM and times >= _SPLIT_FROM:
         splits = tuple(
             Candidate.make("decompose_k", k_split=split)
-            for split in _k_splits(problem.M, problem.N, problem.K)
+            for split in k_splits(problem.M, problem.N, problem.K)[:_SPLITS]
         )
         if times >= _SPLIT_ONLY_FROM:
             return aten + splits
@@ -75,8 +75,9 @@ def _tiled(template: str, m: int, n: int, k: int, newest: bool) -> tuple[Candida
     )  # fmt: skip
 
 
-def _k_splits(m: int, n: int, k: int) -> list[int]:
-    """Divisors of K whose parts are powers of two, then multiples of 32, then the others."""
+def k_splits(m: int, n: int, k: int) -> list[int]:
+    """Divisors of K whose parts are powers of two, then multiples of 32, then the others: all of
+    them, of which the DEFAULT space has the first ten."""
     most = min(k // m, k // n, k // _LEAST_PART)
     small = [d for d in range(1, math.isqrt(k) + 1) if k % d == 0]
     powers: list[int] = []
@@ -87,4 +88,4 @@ def _k_splits(m: int, n: int, k: int) -> list[int]:
         if 2 <= split <= most:
             kind = powers if part & (part - 1) == 0 else multiples if part % 32 == 0 else others
             kind.append(split)
-    return (powers + multiples + others)[:_SPLITS]
+    return powers + multiples + others

@@ -1,8 +1,10 @@
-"""The candidates that max-autotune offers with its search space EXHAUSTIVE and persistent TMA
-kernels on, told without torch: what Diode chooses among at compile time.
+"""The candidates of max-autotune's search space EXHAUSTIVE with persistent TMA kernels on, told
+without torch: what Diode chooses among at compile time.
 
 This mirrors what torch._inductor offers on NVIDIA GPUs (template_heuristics/triton.py, torch
-2.10 to 2.13); a test holds it against the real Inductor.
+2.10 to 2.15); a test holds it against the real Inductor. Where K is so large that the DEFAULT space
+only splits it, there are no others: torch 2.15 offers more to a program that asks for EXHAUSTIVE
+itself, but not to a compile with Diode.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import itertools
 from functools import cache
 
 from diode_engine.problem import Candidate, Operand, Problem
-from diode_engine.validation.default_space import default_space
+from diode_engine.validation.default_space import default_space, k_splits
 
 _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
@@ -43,8 +45,14 @@ _Grid = tuple[int, int, int, tuple[int, ...]]  # the blocks' reach, warps
 def _parts(problem: Problem, torch: str) -> tuple[tuple[Candidate, ...], list[tuple[str, _Grid]]]:
     """The candidates without tiles, and the grids of those with."""
     default = default_space(problem, torch)
-    first = tuple(c for c in default if c.is_extern or c.template == "decompose_k")
-    if len(first) == len(default):  # K is only split
+    first = tuple(c for c in default if c.is_extern)
+    tiled = any(c.template.startswith("triton::") for c in default)
+    if any(c.template == "decompose_k" for c in default):
+        first += tuple(
+            Candidate.make("decompose_k", k_split=split)
+            for split in k_splits(problem.M, problem.N, problem.K)
+        )
+    if not tiled:  # K is only split
         return first, []
     m, n, k = (_reach(size) for size in (problem.M, problem.N, problem.K))
     if problem.op.batched:

@@ -18,6 +18,7 @@ from diode_engine.validation import choosers
 from diode_engine.validation.calibration import Calibration, calibration
 from diode_engine.validation.choosers import Chooser
 from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
+from diode_engine.validation.document import document
 from diode_engine.validation.metrics import (
     Errors,
     Summary,
@@ -29,6 +30,7 @@ from diode_engine.validation.metrics import (
 )
 from diode_engine.validation.noise import Noise, noise
 from diode_engine.validation.pool import Pool
+from diode_engine.validation.render import render
 
 KS = (1, 3, 5, 10)
 
@@ -125,14 +127,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it (docs/validation.md): NaN is None, a k is a text."""
-        from diode_engine.validation.document import document
-
         return document(self)
 
     def render(self, worst: int = 5) -> str:
         """As plain text, with so many of the worst choices."""
-        from diode_engine.validation.render import render
-
         return render(self, worst)
 
 

@@ -21,7 +21,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.store import RunState, Store, write_dataset
 from diode_engine.table import TimingTable
-from diode_engine.training.splits import held_out
+from diode_engine.validation.splits import held_out
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 OPS = ("mm", "addmm", "bmm", "baddbmm")

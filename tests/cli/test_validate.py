@@ -14,7 +14,7 @@ import pytest
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.table import TimingTable
 from diode_engine.training.fit import learnable
-from diode_engine.training.splits import held_out, split
+from diode_engine.validation.splits import held_out, split
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 

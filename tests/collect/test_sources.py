@@ -30,7 +30,7 @@ from diode_engine.named_layers import TRANSFORMERS, models_of
 from diode_engine.problem import Bias, Candidate, DType, Layout, Problem, Timing
 from diode_engine.store import write_dataset
 from diode_engine.table import TimingTable
-from diode_engine.training.splits import split_named
+from diode_engine.validation.splits import split_named
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from torch._inductor.select_algorithm import (
     clear_preprocessing_fns,
     get_algorithm_selector_cache,
 )
+from torch._inductor.utils import get_k_splits
 
 import diode_engine
 from diode_engine.inductor import chooser, feedback, memory
@@ -581,6 +582,21 @@ def test_decompose_k_is_a_candidate_like_any_other(make_predictor: Any) -> None:
         chosen, inner = lowered.seen  # the batched product inside is lowered too
         assert chosen.candidates == (Candidate.make("decompose_k", k_split=16),)
         assert inner.predicted_us == (None,)
+
+
+def test_what_is_left_to_inductor_is_split_as_without_diode() -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return torch.mm, (empty(32, 20160), empty(20160, 96))
+
+    def splits() -> list[Candidate]:
+        seen = lower(build, benchmark=lambda candidate: 1.0).seen[0].candidates
+        return [c for c in seen if c.template == "decompose_k"]
+
+    stock = splits()
+    get_k_splits.cache_clear()  # Inductor's memory of it is for a space
+    diode_engine.install_diode_choices(predictor=Speechless(), top_k_configs=1)
+    assert splits() == stock
+    assert diode_engine.get_stats()["fallback_no_prediction"] == 1
 
 
 def test_the_search_space_is_put_back(predictor: Any) -> None:

@@ -263,6 +263,46 @@ def test_what_is_compiled_is_forgotten_when_the_model_changes(make_predictor: An
     assert len(compiles) == 2
 
 
+def test_what_another_thread_runs_is_not_taken_from_under_it(
+    make_predictor: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    running, over = threading.Event(), threading.Event()
+    compiled: list[int] = []
+
+    @torch._dynamo.disable
+    def wait() -> None:
+        running.set()
+        over.wait(60)
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        compiled.append(len(inputs))
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def function(x: torch.Tensor) -> torch.Tensor:
+        wait()
+        return x + 1
+
+    torch._dynamo.reset()
+    thread = threading.Thread(target=function, args=(torch.ones(2),))
+    thread.start()
+    try:
+        assert running.wait(60)
+        diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+        assert "Another thread compiles, or runs" in caplog.text
+    finally:
+        over.set()
+        thread.join()
+    assert compiled == [1]
+    function(torch.ones(2))
+    assert compiled == [1]  # it was not forgotten
+    caplog.clear()
+    diode_engine.uninstall_diode_choices()
+    assert not caplog.text
+    function(torch.ones(2))
+    assert compiled == [1, 1]
+
+
 def test_no_model_for_this_hardware(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,9 +22,9 @@ from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
+from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
-from diode_engine.models.members import Ensemble
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees

@@ -23,9 +23,9 @@ from diode_engine.table import TimingTable
 from diode_engine.training.distil import drawn_problems, lessons, with_timings
 from diode_engine.training.fit import Settings, fit, learnable
 from diode_engine.training.search import Trial, search
-from diode_engine.training.splits import split
 from diode_engine.training.train import train
 from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.validation.splits import split
 
 SMALL = Settings(
     trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),

@@ -11,7 +11,7 @@ from diode_engine.hardware import H200, Environment
 from diode_engine.named_layers import models_of
 from diode_engine.problem import Candidate, Problem, Timing
 from diode_engine.table import TimingTable
-from diode_engine.training.splits import (
+from diode_engine.validation.splits import (
     Part,
     fold,
     folds,

@@ -33,8 +33,8 @@ from diode_engine.training.fit import (
     thinned,
 )
 from diode_engine.training.run import Request, train_from_store
-from diode_engine.training.splits import split
 from diode_engine.training.train import train
+from diode_engine.validation.splits import split
 
 SMALL = Settings(
     trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),

@@ -20,8 +20,8 @@ from diode_engine.models.network import Network
 from diode_engine.problem import Candidate, Problem
 from diode_engine.registry import ModelVersion, Status, choice
 from diode_engine.table import TimingTable
-from diode_engine.training.splits import held_out
 from diode_engine.validation import gate
+from diode_engine.validation.splits import held_out
 
 CANDIDATES = (
     Candidate.make("aten::mm"),
