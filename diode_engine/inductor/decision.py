@@ -6,6 +6,7 @@ An op can ask for choices several times; every choice carries what was decided o
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from diode_engine.problem import Candidate, Problem
 
 if TYPE_CHECKING:
     from diode_engine.inductor.chooser import Chooser
+
+log = logging.getLogger(__name__)
 
 Microseconds = npt.NDArray[np.float64]
 
@@ -94,7 +97,23 @@ def prediction_of(choice: Any) -> Prediction | None:
 
 
 def final_choice(choices: list[Any]) -> list[Any]:
-    """A preprocessing function of Inductor's: the best of the complete list of one op.
+    """A preprocessing function of Inductor's: `_best_of` the complete list of one op, or where
+    that fails the list as it is, whose choices Inductor benchmarks."""
+    chooser: Chooser | None = None
+    try:
+        seen = [p for p in map(prediction_of, choices) if p is not None]
+        chooser = seen[0].chooser if seen else None
+        return _best_of(choices)
+    except Exception as error:
+        if chooser is None:  # what is there instead of Diode's annotations is not Diode's
+            log.debug("A list of choices could not be read.", exc_info=True)
+        else:
+            chooser.failed("the last choice failed", error)
+        return choices
+
+
+def _best_of(choices: list[Any]) -> list[Any]:
+    """The best of the complete list of one op.
 
     Where another backend (CUTLASS, an external matmul, …) has added a kernel, the list stays
     as it is and Inductor benchmarks it: whoever turned that backend on wants it considered,
