@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from inspect import isgenerator
 from typing import Any, NamedTuple, Protocol
@@ -17,24 +18,29 @@ from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from diode_engine.encoding import CandidateTable, Family
+from diode_engine.encoding import CandidateTable
 from diode_engine.hardware import Hardware, detect
-from diode_engine.inductor import fusion, search
+from diode_engine.inductor import fusion, layouts, search
 from diode_engine.inductor.candidates import problem_of
 from diode_engine.inductor.decision import (
     ANNOTATION,
+    LEAST_CONFIDENCE,
     Decision,
+    Mask,
     Microseconds,
     Pick,
     Prediction,
-    best,
+    chosen,
     fuses,
     known,
+    margin,
+    usual,
 )
+from diode_engine.inductor.dynamic import problems_over
 from diode_engine.inductor.memory import key_of
 from diode_engine.inductor.options import Options
 from diode_engine.inductor.space import Space, Spaces, Unlike, listed
-from diode_engine.inductor.stats import Fallback, Stats
+from diode_engine.inductor.stats import Fallback, Stats, Why
 from diode_engine.models.ranking import Ranking
 from diode_engine.problem import Candidate, Op, Problem
 from diode_engine.resources import fits
@@ -43,6 +49,7 @@ from diode_engine.version import __version__
 log = logging.getLogger(__name__)
 
 _OF_GRAPH = "_diode"  # an attribute of Inductor's graph
+_SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
 _OPS = frozenset(str(op) for op in Op)
 
 
@@ -211,14 +218,18 @@ class Chooser:
                 f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
                 "problem that Diode knows",
             )
-        saved = fusion.saved_us(problem, self.hardware) if options.fusion else 0.0
-        decide = partial(self._decide, problem, saved, options)
+        problems = (problem,)
+        if key is None:
+            problems = problems_over(kernel_inputs, op_name, problem)
+        epilogue = fusion.current_epilogue() if options.fusion else None
+        saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
+        decide = partial(self._decide, problems, saved, options)
         if not rebuild:
             choices = list(offered(None))
             decision = decide(listed(choices))
             by_params = {id(choice.params): choice for choice in choices}
-            chosen = [by_params[id(pick.params)] for pick in decision.picks]
-            return _annotated(chosen, self._predictions(decision, remembered=False))
+            kept = [by_params[id(pick.params)] for pick in decision.picks]
+            return _annotated(kept, self._predictions(decision, remembered=False))
         uids = tuple(request.offers)
         find = partial(
             self.spaces.find, op_name, kernel_inputs, uids,
@@ -264,19 +275,25 @@ class Chooser:
         return known[1:]
 
     def _decide(
-        self, problem: Problem, saved_us: float, options: Options, space: Space
+        self, problems: Sequence[Problem], saved_us: Sequence[float], options: Options, space: Space
     ) -> Decision:
-        candidates = space.candidates
+        """The kernels to keep for the first of the problems, which is the one by its hints, with
+        the others in mind; `saved_us` is what fusing the epilogue saves for each of them."""
+        candidates, problem = space.candidates, problems[0]
         if not len(candidates):
-            return Decision(problem, (), self.top_k, self.threshold, None, 0.0, False, 0)
+            return Decision(
+                tuple(problems), (), None, self.top_k, self.threshold, Why.FASTEST, None, True,
+                0.0, False, 0,
+            )  # fmt: skip
         ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
             raise Stock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
+        sure = ranking.confidence is None or ranking.confidence >= LEAST_CONFIDENCE
         confidence = ranking.confidence
         if confidence is not None:
             confidence *= self.likeness
         keep, threshold = options.top_k or self.top_k, self.threshold
-        if confidence is not None and confidence < options.confidence:
+        if confidence is not None and not confidence >= options.confidence:
             if options.fallback:
                 raise Stock(
                     Fallback.LOW_CONFIDENCE,
@@ -285,21 +302,62 @@ class Chooser:
                 )
             enough = ranking.k(min(1.0, options.confidence / max(self.likeness, 1e-9)))
             keep, threshold = max(keep, enough or 0), np.inf
-        if options.deterministic:
-            keep = 1
-        cost, columns = ranking.predicted_us, candidates.columns
-        if saved_us:
-            fused = np.array([fuses(uid) for uid in columns.templates])
-            cost = cost + np.where(fused[columns.template], 0.0, saved_us)
-        library = None if saved_us else columns.family == Family.ATEN
-        order = best(cost, keep, threshold, library)
-        picks = tuple(
-            Pick(space.uid(i), space.params(i), candidates[i], float(cost[i])) for i in order
+        if options.deterministic or len(problems) > 1:
+            keep = (
+                1  # what is fastest for the hint, as a benchmark would find, may not be elsewhere
+            )
+        columns = candidates.columns
+        library = usual(columns.templates)[columns.template]
+        fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
+        alone = self._times(problems, candidates, ranking, library)
+        choose = partial(
+            chosen,
+            library=library,
+            keep=keep,
+            threshold=threshold,
+            factor=margin(problem),
+            sure=sure,
         )
+        cost = alone + np.where(fused, 0.0, np.reshape(saved_us, (-1, 1)))
+        order, why = choose(cost)
+        swayed = bool(saved_us[0]) and choose(alone)[0] != order
+
+        def pick(i: int) -> Pick:
+            return Pick(space.uid(i), space.params(i), candidates[i], tuple(cost[:, i].tolist()))
+
+        picks = [pick(i) for i in order]
+        best = next((p for p in picks if p.candidate.is_extern), None)
+        if best is None and library.any():
+            best = pick(int(np.where(library, np.nan_to_num(cost[0], nan=np.inf), np.inf).argmin()))
+            if options.other_backends:  # with a kernel of theirs there are several
+                picks.append(best)
         return Decision(
-            problem, picks, keep, threshold, confidence,
-            saved_us, bool(saved_us and order[0] != ranking.order[0]), len(candidates),
+            tuple(problems), tuple(picks), best, keep, threshold, why, confidence, sure,
+            saved_us[0], swayed, len(candidates),
         )  # fmt: skip
+
+    def _times(
+        self,
+        problems: Sequence[Problem],
+        candidates: CandidateTable,
+        ranking: Ranking,
+        library: Mask,
+    ) -> Microseconds:
+        """[problems, n] predicted times of the candidates, of the first problem as it was ranked.
+        Of several problems only those are asked about that are among the fastest for the first,
+        the middle or the last one, and the library's; the others are NaN."""
+        if len(problems) == 1:
+            return ranking.predicted_us[None]
+        asked = library.copy()
+        asked[ranking.order[:_SHORTLIST]] = True
+        for problem in {problems[len(problems) // 2], problems[-1]}:
+            asked[self._ranking(problem, candidates).order[:_SHORTLIST]] = True
+        places, some = np.flatnonzero(asked), candidates.take(asked)
+        times = np.full((len(problems), len(candidates)), np.nan)
+        for row, problem in zip(times, problems, strict=True):
+            row[places] = self.predictor.predict_us(problem, some)
+            row[places[~fits(problem, some, self.hardware)]] = np.nan
+        return times
 
     def _ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
         """Of those that can be launched; what is unknown or impossible is NaN, and not in the
@@ -332,10 +390,16 @@ def _key(request: Request, options: Options) -> Any:
 
 
 def _made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
-    """The KernelTemplateChoices of what was picked."""
+    """The KernelTemplateChoices of what was picked, and of the library's kernel beside a template
+    whose operands will lie otherwise: `final_choice` takes that one then."""
     found = dict(zip(request.offers, request.templates, strict=True))
-    chosen = [_rebuilt(p.pick, found[p.pick.uid], request) for p in predictions]
-    return _annotated(chosen, predictions)
+    if len(predictions) == 1 and not predictions[0].pick.candidate.is_extern:
+        only = predictions[0]
+        library = only.decision.library
+        if library is not None and layouts.will_move(request.kernel_inputs.nodes()):
+            predictions = [only, replace(only, pick=library)]
+    made = [_rebuilt(p.pick, found[p.pick.uid], request) for p in predictions]
+    return _annotated(made, predictions)
 
 
 def _annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any]:

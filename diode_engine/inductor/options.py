@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Options:
     cache: bool
     fusion: bool
     deterministic: bool  # Inductor's own: nothing may be benchmarked
+    other_backends: bool  # whether others may add kernels to those that Diode chooses
 
     @classmethod
     def current(cls) -> Options:
@@ -90,7 +92,14 @@ class Options:
             bool(config.diode_cache_predictions),
             bool(config.diode_fusion_aware and config.epilogue_fusion),
             bool(config.deterministic),
+            bool(config.external_matmul or _other_backends(config.max_autotune_gemm_backends)),
         )
+
+
+@cache
+def _other_backends(backends: str) -> bool:
+    names = {name.strip() for name in backends.upper().split(",")}
+    return not names <= {"ATEN", "TRITON", "CPP", "DIODE", ""}
 
 
 def register(state: Callable[[], str]) -> None:

@@ -31,18 +31,32 @@ class Fallback(StrEnum):
 OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm")
 
 
+class Why(StrEnum):
+    """Why a GEMM's kernels were kept."""
+
+    FASTEST = "predicted to be the fastest"
+    SEVERAL = "Inductor times these"
+    LIBRARY = "the library's: no other is predicted to be faster by enough"
+    UNSURE = "the library's: the model is not sure of another"
+    SIZES = "the library's: another may be slower at other values of a dynamic size"
+    LAYOUT = "the library's: the layout of an operand is not decided yet"
+
+
 @dataclass(frozen=True)
 class Selection:
     """The choice of a GEMM. `candidates` are what was kept of it, best first: one, or those
     that Inductor benchmarks; `predicted_us` their times, with what a fused epilogue saves taken
-    into account; `confidence` the probability that the first is within 5 % of the best, None of
-    a model that cannot tell; `remembered` whether the problem was met before."""
+    into account, and `library_us` that of the best library's kernel, None where it is not known;
+    `confidence` the probability that the first is within 5 % of the best, None of a model that
+    cannot tell; `remembered` whether the problem was met before."""
 
     problem: Problem
     candidates: tuple[Candidate, ...]
     predicted_us: tuple[float, ...]
+    library_us: float | None
     confidence: float | None
     remembered: bool
+    why: Why
 
 
 @dataclass

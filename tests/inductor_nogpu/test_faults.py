@@ -32,6 +32,7 @@ from diode_engine.inductor import (
     fast,
     feedback,
     fusion,
+    layouts,
     padding,
     search,
     slot,
@@ -91,7 +92,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "a key is made": (chooser, "key_of"),
     "what follows is read": (fusion, "current_epilogue"),
     "the problem is read": (chooser, "problem_of"),
-    "fusing is valued": (fusion, "saved_us"),
+    "fusing is valued": (fusion.Epilogue, "saved_us"),
     "the space is made": (space.Spaces, "find"),
     "Inductor's list is read": (space._Configs, "read"),
     "the list is cut": (space._Configs, "_cut_to"),
@@ -100,7 +101,9 @@ STEPS: dict[str, tuple[Any, str]] = {
     "candidates are encoded": (chooser.CandidateTable, "of"),
     "what fits is asked": (chooser, "fits"),
     "the model is asked": (chooser.Chooser, "_ranking"),
-    "the best are taken": (chooser, "best"),
+    "the best are taken": (chooser, "chosen"),
+    "its worth is judged": (chooser, "margin"),
+    "the operands are looked at": (layouts, "will_move"),
     "it is decided": (chooser.Chooser, "_decide"),
     "the choice is made": (chooser, "_made"),
     "it is annotated": (chooser, "_annotated"),
@@ -268,8 +271,9 @@ def test_inductors_generators_fail_for_diode_alone(
 
 
 LAST = {
-    "the best are taken": (decision, "best"),
+    "the best are taken": (decision, "chosen"),
     "it is told": (Stats, "selected"),
+    "it is traced": (decision.trace, "tell"),
     "what is known is looked at": (decision, "_best_of"),
 }
 

@@ -134,7 +134,8 @@ def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
     diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
     assert len(left(lower(gemm))) == 1
     unsure = {"diode_confidence_threshold": 0.7}
-    assert len(left(lower(gemm, options=unsure, benchmark=lambda _: 1.0))) == 3
+    # and the library's, which Inductor may need
+    assert len(left(lower(gemm, options=unsure, benchmark=lambda _: 1.0))) == 3 + 1
     sure = {"diode_confidence_threshold": 0.4}
     assert len(left(lower(gemm, options=sure))) == 1
     # nothing may be benchmarked where the results must be the same each time
@@ -161,7 +162,7 @@ def test_a_model_of_other_hardware_is_less_sure(caplog: pytest.LogCaptureFixture
     assert profile.selections[0].confidence == pytest.approx(0.4 * likeness)
     # 0.3 of what was measured there is more than 0.4 · likeness gives
     asked = {"diode_confidence_threshold": 0.3}
-    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) == 2
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) == 2 + 1
 
 
 @pytest.mark.parametrize("backends", ["DIODE", "diode,aten", "ATEN,TRITON,DIODE"])

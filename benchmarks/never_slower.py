@@ -1,0 +1,119 @@
+"""How often Diode's choice is slower than the kernel that plain torch.compile calls, and what it
+costs to avoid that.
+
+    python benchmarks/never_slower.py [MODEL]
+
+By measured times of the products of real layers (datasets/nvidia-h200/real-layers-…: of each the
+library's kernels, the four that `gemm@6` predicted to be fastest, and the one that it predicted to
+be fastest in max-autotune's DEFAULT space). The margins of diode_engine/inductor/decision.py were
+chosen on one half of the families of layers, by name; the other half judges them. The reference is
+the model's own order, without margins. Held-out problems of the other datasets of directly launched
+kernels follow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from diode_engine.hardware import H200
+from diode_engine.inductor.decision import LEAST_CONFIDENCE, chosen, margin, usual
+from diode_engine.models.predictor import Predictor
+from diode_engine.problem import Problem
+from diode_engine.registry import load_predictor
+from diode_engine.store import read_dataset
+from diode_engine.table import TimingTable
+from diode_engine.training.splits import split
+
+FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
+LAYERS = FOLDER / "real-layers-2026-11-22.packed.zst"
+FAMILIES = Path(__file__).parent / "results" / "real-layers-2026-11-22.json"
+SLOWER = 1.05
+NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
+
+
+class Case(NamedTuple):
+    """The speed of the choice over the library's kernel, with margins and without."""
+
+    problem: Problem
+    speed: float
+    speed_without: float
+
+
+def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
+    table = table.take(table.failure == 0)
+    order = np.argsort(table.problem, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(table.problem[order])) + 1):
+        problem = table.problems[table.problem[rows[0]]]
+        candidates = [table.candidates[i] for i in table.candidate[rows]]
+        ranking, us = model.rank(problem, candidates), table.time_us[rows]
+        library = usual([c.template for c in candidates])
+        if not np.isfinite(ranking.predicted_us[library]).any():
+            continue
+        sure = ranking.confidence is None or ranking.confidence >= LEAST_CONFIDENCE
+        plain = us[library].min()
+
+        def speed(
+            factor: float, sure: bool, *, ranking=ranking, library=library, us=us, plain=plain
+        ) -> float:
+            kept, _ = chosen(
+                ranking.predicted_us[None], library, keep=1, threshold=1.0, factor=factor, sure=sure
+            )
+            return float(plain / us[kept[0]])
+
+        yield Case(problem, speed(margin(problem), sure), speed(1.0, True))
+
+
+def show(name: str, found: list[Case]) -> None:
+    def figures(speeds: list[float]) -> str:
+        slower = sum(speed * SLOWER < 1 for speed in speeds)
+        return (
+            f"{np.exp(np.mean(np.log(speeds))):.4f} × the library's speed, slower by over 5 % on "
+            f"{slower} of {len(speeds)} ({slower / len(speeds):.2%}), at worst "
+            f"{1 / min(speeds):.2f} times as slow"
+        )
+
+    print(f"{name}\n  with margins  {figures([c.speed for c in found])}")
+    print(f"  without       {figures([c.speed_without for c in found])}")
+
+
+def kind(problem: Problem) -> str:
+    dtype = "tf32" if problem.allow_tf32 else str(problem.dtype)
+    return f"{'float32' if dtype == 'float32' else 'TF32' if dtype == 'tf32' else 'half'}, " + (
+        "in batches" if problem.op.batched else "not in batches"
+    )
+
+
+def main() -> None:
+    model = Predictor.load(Path(sys.argv[1])) if len(sys.argv) > 1 else load_predictor(H200)
+    family = {key: name for name, keys in json.loads(FAMILIES.read_text()).items() for key in keys}
+
+    def tuned(problem: Problem) -> bool:
+        name = family[problem.key[:10]]
+        digest = hashlib.sha256((str(problem) if name == NO_FAMILY else name).encode()).hexdigest()
+        return int(digest, 16) % 2 == 0
+
+    found = list(cases(read_dataset(LAYERS), model))
+    show(
+        "real layers, the families that the margins were chosen on",
+        [c for c in found if tuned(c.problem)],
+    )
+    judged = [c for c in found if not tuned(c.problem)]
+    show("real layers, the other families", judged)
+    for each in sorted({kind(c.problem) for c in judged}):
+        show(f"  of these {each}", [c for c in judged if kind(c.problem) == each])
+    show("real layers, all", found)
+    held: list[Case] = []
+    for file in sorted(FOLDER.glob("gemm-direct-*.zst")):
+        held += cases(split(read_dataset(file))[1], model)
+    show("held-out problems of the other datasets", held)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Products with dynamic sizes are chosen for all sizes that they may turn out to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import diode_engine
+from diode_engine.inductor.without_gpu import Lowered, lower
+from diode_engine.problem import Candidate, Problem
+
+N, K = 768, 1024
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+
+def is_tile(candidate: Candidate, tile: dict[str, int]) -> bool:
+    return all(candidate.config.get(name) == value for name, value in tile.items())
+
+
+class Speeds:
+    """A library's kernel takes `library` microseconds, and one of Triton's what `speed` says of
+    each problem, times that; the others take very long."""
+
+    identity = "speeds"
+
+    def __init__(self, speed: Callable[[Problem], float], library: float = 100.0) -> None:
+        self.speed = speed
+        self.library = library
+        self.asked: set[tuple[int, int, int]] = set()
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        self.asked.add((problem.M, problem.N, problem.K))
+        ours = self.library * self.speed(problem)
+        return np.array(
+            [self.library if c.is_extern else ours if is_tile(c, TILE) else 1e6 for c in candidates]
+        )
+
+
+def lowered_mm(
+    predictor: Any, *, m: int = 300, top_k: int = 1, mark: dict[str, int] | None = None,
+    function: Any = torch.mm, **more: Any,
+) -> Lowered:  # fmt: skip
+    """With a dynamic M of that hint, within the bounds of `mark`."""
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=top_k)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        a = empty(m, K)
+        torch._dynamo.mark_dynamic(a, 0, **(mark or {}))
+        return function, (a, empty(K, N))
+
+    return lower(build, **more)
+
+
+def only(lowered: Lowered) -> Candidate:
+    (seen,) = lowered.seen
+    (candidate,) = seen.candidates
+    return candidate
+
+
+def test_a_kernel_that_is_fast_for_all_sizes_is_taken() -> None:
+    predictor = Speeds(lambda _: 0.8)
+    for _ in range(2):
+        assert is_tile(only(lowered_mm(predictor)), TILE)
+    rows = sorted(m for m, _, _ in predictor.asked)
+    assert rows[0] == 2
+    assert rows[-1] > 2000
+    assert len(rows) > 8
+    assert {(n, k) for _, n, k in predictor.asked} == {(N, K)}
+    assert diode_engine.get_stats()["cache_hits"] == 0  # EVEN_K does not follow from a hint
+
+
+@pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
+def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op: str) -> None:
+    diode_engine.install_diode_choices(
+        predictor=Speeds(lambda p: 0.5 if 100 < p.M < 1000 else 1.5), top_k_configs=1
+    )
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        lead = (4,) if op == "bmm" else ()
+        a = empty(*lead, 300, K)
+        torch._dynamo.mark_dynamic(a, len(lead))
+        return getattr(torch, op), (*([empty(N)] if op == "addmm" else []), a, empty(*lead, K, N))
+
+    assert only(lower(build)).is_extern
+
+
+def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:
+    assert only(lowered_mm(Speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
+
+
+def test_bounds_that_the_program_gives_are_used() -> None:
+    predictor = Speeds(lambda p: 0.5 if 100 <= p.M <= 1000 else 1.5)
+    assert is_tile(only(lowered_mm(predictor, mark={"min": 100, "max": 1000})), TILE)
+    rows = sorted(m for m, _, _ in predictor.asked)
+    assert (rows[0], rows[-1]) == (100, 1000)
+
+
+def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.relu(a @ b)
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 64), (2048, 8192)])
+def test_what_is_fused_counts_at_every_size(low: int, high: int) -> None:
+    predictor = Speeds(lambda p: 0.95, library=10.0)
+    bounds = {"min": low, "max": high}
+    assert only(lowered_mm(predictor, m=high, mark=bounds)).is_extern
+    fused = lowered_mm(predictor, m=high, mark=bounds, function=relu_of_mm)
+    assert is_tile(only(fused), TILE)
+    assert fused.seen[0].predicted_us == (9.5,)
+
+
+def test_several_kernels_are_not_timed_for_the_hint_alone() -> None:
+    assert is_tile(only(lowered_mm(Speeds(lambda _: 0.8), top_k=3)), TILE)
+
+
+def test_where_no_library_is_offered_the_best_in_the_mean_is_taken() -> None:
+    predictor = Speeds(lambda p: 0.5 if p.M == 300 else 1.5)
+    only_triton = {"max_autotune_gemm_backends": "TRITON"}
+    lowered = lowered_mm(predictor, options=only_triton)
+    assert only(lowered).template == "triton::mm"
+
+
+def test_two_dynamic_sizes_are_drawn_together() -> None:
+    predictor = Speeds(lambda _: 0.8)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        a = empty(300, 512)
+        torch._dynamo.mark_dynamic(a, 0)
+        torch._dynamo.mark_dynamic(a, 1)
+        b = empty(512, N)
+        torch._dynamo.mark_dynamic(b, 0)
+        return torch.mm, (a, b)
+
+    assert is_tile(only(lower(build)), TILE)
+    large_and_small = [(m, k) for m, _, k in predictor.asked if max(m, k) > 32 * min(m, k)]
+    assert any(m > k for m, k in large_and_small)
+    assert any(m < k for m, k in large_and_small)
+    assert all(max(m, k) <= 8192 for m, _, k in predictor.asked)

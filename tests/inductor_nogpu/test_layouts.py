@@ -1,0 +1,70 @@
+"""Operands whose layout is decided after the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import ir
+from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm_selector_cache
+
+import diode_engine
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.problem import Candidate
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+
+def sum_of_transposed() -> tuple[Any, Sequence[torch.Tensor]]:
+    """The sum counts as row-major when the product is chosen, and will be column-major."""
+    args = empty(1024, 512), empty(1024, 512), empty(1024, 768)
+    return lambda x, y, w: (x.t() + y.t()) @ w, args
+
+
+def plain_sum() -> tuple[Any, Sequence[torch.Tensor]]:
+    args = empty(512, 1024), empty(512, 1024), empty(1024, 768)
+    return lambda x, y, w: (x + y) @ w, args
+
+
+@pytest.mark.parametrize("options", [{}, {"triton.enable_persistent_tma_matmul": True}])
+def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
+    options: dict[str, Any], make_predictor: Any
+) -> None:
+    class Tma(make_predictor):  # type: ignore[misc]
+        def time(self, candidate: Candidate) -> float:
+            return super().time(candidate) * (0.5 if "tma" in candidate.template else 1.0)
+
+    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    for _ in range(2):  # the second time it is remembered
+        with diode_engine.profile_predictions() as profile:
+            (source,) = lower(sum_of_transposed, options=options).sources
+        assert "extern_kernels.mm(" in source
+        assert "layout" in str(profile.selections[0].why)
+    (kept,) = lower(plain_sum, options=options).seen  # the same problem, of which nothing moves
+    assert not kept.candidates[0].is_extern
+
+
+def test_an_operand_that_descriptors_are_made_for_stays_as_it_is(make_predictor: Any) -> None:
+    class Tma(make_predictor):  # type: ignore[misc]
+        def time(self, candidate: Candidate) -> float:
+            return 0.5 if "tma" in candidate.template else super().time(candidate)
+
+    fixed: list[bool] = []
+
+    def look(choices: list[Any]) -> list[Any]:
+        fixed.append(isinstance(choices[0].input_nodes[0].get_layout(), ir.FixedLayout))
+        return choices
+
+    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    lower(plain_sum)  # puts Diode's own function in its place
+    add_preprocessing_fn(look)
+    try:
+        for tma in (False, True):
+            lower(plain_sum, options={"triton.enable_persistent_tma_matmul": tma})
+    finally:
+        get_algorithm_selector_cache().preprocessing_fns.remove(look)
+    assert fixed == [False, True]

@@ -1,0 +1,49 @@
+"""What was chosen stands where Inductor's users look for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import torch
+import diode_engine
+from diode_engine.hardware import H200
+from diode_engine.inductor import without_gpu
+
+without_gpu.pretend(H200)
+without_gpu.lower(
+    lambda: (torch.mm, [torch.empty(8192, 8192, dtype=torch.bfloat16, device="cuda")] * 2)
+)
+"""
+
+
+def ran(**environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, **environment}, text=True,
+        stderr=subprocess.PIPE, check=True, timeout=300,
+    )  # fmt: skip
+    return done.stderr
+
+
+def test_torch_logs_has_a_line_for_each_product_where_it_is_asked_for() -> None:
+    (line,) = [line for line in ran(TORCH_LOGS="autotuning").splitlines() if "Diode:" in line]
+    assert "mm 8192×8192×8192 bfloat16" in line
+    assert "µs" in line
+    assert "confidence" in line
+    assert "Diode:" not in ran()
+
+
+def test_torch_trace_has_an_artifact_for_tlparse(tmp_path: Path) -> None:
+    ran(TORCH_TRACE=str(tmp_path))
+    (log,) = tmp_path.glob("*.log")
+    lines = log.read_text().splitlines()
+    (place,) = [i for i, line in enumerate(lines) if '"name": "diode_choice"' in line]
+    record = json.loads(lines[place + 1])
+    assert record["problem"]["M"] == 8192
+    assert record["kernels"][0]["predicted_us"] > 0
+    assert record["library_us"] > 0
+    assert record["why"]
