@@ -143,6 +143,26 @@ def test_a_step_that_fails_leaves_the_product_to_stock(
     said_once(caplog, str(fault))
 
 
+DYNAMIC_STEPS: dict[str, tuple[Any, str]] = {
+    "sizes without a hint are looked for": (chooser, "free_unbacked_symbols"),
+    "other sizes are drawn": (chooser, "problems_over"),
+    "they are judged": (chooser.Chooser, "_times"),
+}
+
+
+@pytest.mark.parametrize("step", DYNAMIC_STEPS)
+def test_a_step_that_fails_for_dynamic_sizes(
+    step: str, predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    diode_engine.uninstall_diode_choices()
+    expected = program(mm, dynamic=True)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    monkeypatch.setattr(*DYNAMIC_STEPS[step], raising(RuntimeError("broken")))
+    assert program(mm, dynamic=True) == expected
+    assert diode_engine.get_stats()["fallback_error"] == 1
+    said_once(caplog, "broken")
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("step", ["the problem is read", "what fits is asked", "it is annotated"])
 def test_all_of_a_program_s_products_are_left_and_it_is_said_once(
