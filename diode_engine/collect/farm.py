@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.children import end
 from diode_engine.collect.scratch import Scratch
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.kernel_class import KernelClass
@@ -90,9 +90,7 @@ class _Compiler:
     begun: int | None = None
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        end(self.process)
         self.connection.close()
         shutil.rmtree(self.caches, ignore_errors=True)
 
@@ -211,8 +209,9 @@ class Farm:
         try:
             while not self._closing:
                 self._step()
-        except (CollectionError, OSError) as error:
-            with self._lock:
+        except Exception as error:
+            log.debug("The compilers' thread ends.", exc_info=True)
+            with self._lock:  # whoever waits has no deadline
                 self._error = CollectionError(f"Nothing more can be compiled: {error}")
                 for order in self._orders:
                     order.finish(self._error)

@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from diode_engine.collect import protocol
+from diode_engine.collect.children import end
 from diode_engine.collect.gpus import visible_to_a_child
 from diode_engine.collect.scratch import Scratch
 from diode_engine.errors import CollectionError
@@ -86,9 +86,7 @@ class _Worker:
 
     def kill(self) -> None:
         """Ends the process and all that it started (compilers), and its caches with it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        end(self.process)
         self.connection.close()
         shutil.rmtree(self.caches, ignore_errors=True)
 

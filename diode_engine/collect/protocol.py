@@ -28,7 +28,14 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    message: Message = msgpack.unpackb(data)
+    """Raises OSError where it is no message, as a connection that is lost does: whoever sent it
+    is not to be relied on any more."""
+    try:
+        message: Message = msgpack.unpackb(data)
+    except ValueError as error:
+        raise OSError(f"what was sent is no message: {error}") from error
+    if not isinstance(message, dict):
+        raise OSError("what was sent is no message")
     return message
 
 

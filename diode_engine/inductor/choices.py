@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -31,6 +32,10 @@ from diode_engine.inductor.space import search_space
 log = logging.getLogger(__name__)
 
 HOOK = "_finalize_template_configs"
+# Of the call of `get_template_configs` under way: whether Diode chose something, and whether it
+# is to keep out of it.
+_chosen = ContextVar("diode_chosen", default=False)
+_below = ContextVar("diode_below", default=False)
 
 
 class DiodeInductorChoices(InductorChoices):
@@ -113,6 +118,47 @@ class DiodeInductorChoices(InductorChoices):
         below = getattr(super(), "uuid", None)
         return self._diode.identity if below is None else f"{self._diode.identity}, over {below()}"
 
+    def get_template_configs(
+        self,
+        kernel_inputs: Any,
+        templates: list[Any],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[Any]:
+        """The rendered choices. Where anything of Diode's fails, or what it chose cannot be
+        rendered, they are those of the choices below."""
+        ask = functools.partial(
+            super().get_template_configs, kernel_inputs, templates, op_name, kwarg_overrides
+        )
+        if not self._diode.enable_fallback:
+            return ask()
+        chosen = _chosen.set(False)
+        try:
+            rendered = ask()
+            if rendered or not _chosen.get():
+                return rendered
+            error: Exception = IntegrationError("Inductor renders none of the chosen kernels.")
+        except fast.LeftToDefault:
+            raise
+        except Exception as raised:  # noqa: BLE001
+            error = raised
+        finally:
+            _chosen.reset(chosen)
+        self._note(error)
+        fast.leave_to_default()
+        below = _below.set(True)
+        try:
+            return ask()
+        finally:
+            _below.reset(below)
+
+    def _note(self, error: Exception) -> None:
+        """Counts a failure; what fails may be the counting itself."""
+        try:
+            self._diode.failed("a choice could not be rendered", error)
+        except Exception:
+            log.debug("A failure was not counted.", exc_info=True)
+
     def _finalize_template_configs(
         self,
         template_choices: dict[str, Any],
@@ -121,11 +167,16 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
+        if _below.get():
+            return super()._finalize_template_configs(
+                template_choices, kernel_inputs, templates, op_name, kwarg_overrides
+            )
         start = time.perf_counter()
         diode = self._diode
         request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
         if rebuild and (known := diode.again(request)) is not None:
+            _chosen.set(bool(known))
             add_final_choice()
             diode.stats.called(time.perf_counter() - start)
             return known
@@ -149,6 +200,7 @@ class DiodeInductorChoices(InductorChoices):
         finally:
             diode.stats.called(time.perf_counter() - start)
         if chosen is not None:
+            _chosen.set(bool(chosen))
             add_final_choice()
             return chosen
         fast.leave_to_default()

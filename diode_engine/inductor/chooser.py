@@ -145,11 +145,8 @@ class Chooser:
             return self._choose(request, offered, rebuild)
         except Stock as stock:
             self.fall_back(stock.reason, str(stock))
-        except Exception as error:
-            if not self.enable_fallback:
-                raise
-            log.debug("The choice of a kernel failed.", exc_info=True)
-            self.fall_back(Fallback.ERROR, f"the choice failed, {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001
+            self.failed("the choice failed", error)
         return None
 
     def again(self, request: Request) -> list[Any] | None:
@@ -169,6 +166,14 @@ class Chooser:
             if not self.enable_fallback:
                 raise
             return None
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Notes that a part of Diode has raised and stock Inductor goes on; raises it again where
+        there is no fallback."""
+        if not self.enable_fallback:
+            raise error
+        log.debug("%s", what, exc_info=error)
+        self.fall_back(Fallback.ERROR, f"{what}, {type(error).__name__}: {error}")
 
     def fall_back(self, reason: Fallback, why: str) -> None:
         if self.stats.fallback(reason):
@@ -421,4 +426,6 @@ def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
 
 def current() -> Chooser | None:
     """The chooser behind this thread's choices; None where they are not Diode's."""
-    return getattr(V.choices.get_ktc.__self__, "_diode", None)  # type: ignore[attr-defined]
+    # `V.choices` itself only passes on what is asked of it
+    handler = getattr(getattr(V.choices, "get_ktc", None), "__self__", None)
+    return getattr(handler, "_diode", None)

@@ -6,6 +6,7 @@ An op can ask for choices several times; every choice carries what was decided o
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ from diode_engine.inductor.stats import Fallback, Selection, Stats
 from diode_engine.models.preference import Why, chosen, margin, usual
 from diode_engine.problem import Candidate, Problem
 
+log = logging.getLogger(__name__)
+
 ANNOTATION = "diode"
 
 
@@ -28,6 +31,9 @@ class Decider(Protocol):
 
     def fall_back(self, reason: Fallback, why: str) -> None:
         """A GEMM was left to stock Inductor."""
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Diode's own code raised; what was decided is left to stock Inductor."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,23 @@ def _keep_as_predicted(template: Any, uid: str) -> None:
 
 
 def final_choice(choices: list[Any]) -> list[Any]:
-    """A preprocessing function of Inductor's: the best of the complete list of one op.
+    """A preprocessing function of Inductor's: `_best_of` the complete list of one op, or where
+    that fails the list as it is, whose choices Inductor benchmarks."""
+    chooser: Decider | None = None
+    try:
+        seen = [p for p in map(prediction_of, choices) if p is not None]
+        chooser = seen[0].chooser if seen else None
+        return _best_of(choices)
+    except Exception as error:
+        if chooser is None:  # what is there instead of Diode's annotations is not Diode's
+            log.debug("A list of choices could not be read.", exc_info=True)
+        else:
+            chooser.failed("the last choice failed", error)
+        return choices
+
+
+def _best_of(choices: list[Any]) -> list[Any]:
+    """The best of the complete list of one op.
 
     Where another backend (CUTLASS, an external matmul, …) has added a kernel, the list stays
     as it is and Inductor benchmarks it: whoever turned that backend on wants it considered,

@@ -10,18 +10,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor import config, lowering, utils
 
 from diode_engine.problem import Op
 
+if TYPE_CHECKING:
+    from diode_engine.inductor.chooser import Chooser
+
 _lowering = ContextVar("diode_fast_lowering", default=False)
 _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
 
 
-class _LeftToDefault(Exception):
+class LeftToDefault(Exception):
     """Raised through the lowering under way, which has changed nothing yet."""
 
 
@@ -47,20 +50,25 @@ def leave_to_default() -> None:
     """Has the GEMM under way lowered as in the default mode, where only fast_autotune is what
     brought it to Diode and no fallback to autotuning is asked for."""
     if _lowering.get() and not config.diode_fallback_to_autotune:  # type: ignore[attr-defined]
-        raise _LeftToDefault
+        raise LeftToDefault
 
 
 def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
-        if not config.fast_autotune or not _chooses(args):  # type: ignore[attr-defined]
+        chooser = _chooses(args)
+        if chooser is None:
             return lower(*args, **kwargs)
         token = _lowering.set(True)
         try:
             with config.patch(max_autotune_gemm=True):
                 return lower(*args, **kwargs)
-        except _LeftToDefault:
+        except LeftToDefault:
             pass
+        except Exception as error:  # noqa: BLE001
+            # Inductor lowers some products in the default mode alone; what no mode lowers is
+            # raised by that one.
+            chooser.failed("lowering for a choice failed", error)
         finally:
             _lowering.reset(token)
         return lower(*args, **kwargs)
@@ -68,13 +76,15 @@ def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
     return lowered
 
 
-def _chooses(args: tuple[Any, ...]) -> bool:
-    """Whether Diode is to choose here, and would not be asked anyway."""
+def _chooses(args: tuple[Any, ...]) -> Chooser | None:
+    """What is to choose here, and would not be asked anyway."""
     from diode_engine.inductor.chooser import current  # not in the import of lowering
 
+    if not config.fast_autotune:  # type: ignore[attr-defined]
+        return None
     if config.max_autotune or config.max_autotune_gemm:
-        return False
+        return None
     device = args[0].get_device() if args and hasattr(args[0], "get_device") else None
     if device is None or device.type != "cuda" or not utils._use_autotune_backend("TRITON"):
-        return False
-    return current() is not None
+        return None
+    return current()

@@ -28,7 +28,6 @@ from diode_engine.inductor.candidates import problem_from
 from diode_engine.inductor.chooser import Chooser, current
 from diode_engine.inductor.fusion import LAUNCH_US
 from diode_engine.inductor.space import Spaces
-from diode_engine.inductor.stats import Fallback
 from diode_engine.problem import Problem
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
@@ -47,7 +46,7 @@ def attach() -> None:
 
     @functools.wraps(original)
     def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> bool:
-        answer = _answer(match, mat1, mat2, op, bias)
+        answer = _answer_or_none(match, mat1, mat2, op, bias)
         return bool(original(match, mat1, mat2, op, bias)) if answer is None else answer
 
     _replaced.append((should_pad, original))
@@ -62,24 +61,26 @@ def detach() -> None:
     _replaced.clear()
 
 
-def _answer(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
+def _answer_or_none(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
     """None where it is Inductor's to say: Diode does not choose here or cannot, or Inductor
     needs no benchmark for its answer."""
-    tuning = bool(config.max_autotune or config.max_autotune_gemm)
     chooser = current()
-    if chooser is None or not (tuning or config.fast_autotune):  # type: ignore[attr-defined]
+    if chooser is None:
+        return None
+    try:
+        return _answer(chooser, match, mat1, mat2, op, bias)
+    except Exception as error:  # noqa: BLE001
+        chooser.failed("padding was not decided", error)
+        return None
+
+
+def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
+    tuning = bool(config.max_autotune or config.max_autotune_gemm)
+    if not (tuning or config.fast_autotune):  # type: ignore[attr-defined]
         return None
     if config.force_shape_pad or "pad_aten_mm_pass" in config.post_grad_fusion_options:
         return None
-    try:
-        answer = _predicted(chooser, match, mat1, mat2, op, bias)
-    except Exception as error:
-        if not chooser.enable_fallback:
-            raise
-        chooser.fall_back(
-            Fallback.ERROR, f"padding was not decided, {type(error).__name__}: {error}"
-        )
-        answer = None
+    answer = _predicted(chooser, match, mat1, mat2, op, bias)
     if answer is None:
         return None if tuning else False  # fast_autotune benchmarks nothing
     chooser.stats.count("padding_decided")

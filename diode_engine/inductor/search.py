@@ -42,6 +42,8 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 
 def altered() -> str | None:
     """What is other than Inductor has it by itself, in words; None where nothing is."""
+    if (ways := _other_ways()) is not None:
+        return ways
     for name in _NARROWING:
         if getattr(config.test_configs, name, None) not in (None, False, ""):
             return f"torch._inductor.config.test_configs.{name} is set"
@@ -54,6 +56,17 @@ def altered() -> str | None:
         function = getattr(owner, name, None)
         if function is not None and not _inductors(function):
             return f"{owner.__name__}.{name} of Inductor's search was replaced"
+    return None
+
+
+def _other_ways() -> str | None:
+    """Ways of searching that count on all of what Inductor offers; None where it takes none."""
+    if getattr(config, "multi_kernel_hints", None):
+        return "torch._inductor.config.multi_kernel_hints asks for kernels for several sizes"
+    if getattr(config, "distributed_max_autotune_gemm", False):
+        return "torch._inductor.config.distributed_max_autotune_gemm spreads the search over ranks"
+    if config.run_autoheuristic("mm"):
+        return "Inductor's AutoHeuristic is used or trained for products"
     return None
 
 

@@ -233,21 +233,42 @@ def _default() -> Any:
             setattr(virtualized.threadlocal, slot.key, choices)
         _settle()
         if held.choices is not None:
-            choices = held.choices.over(choices)
+            choices = _over(held.choices, choices)
         setattr(virtualized.threadlocal, virtualized._choices._key, choices)
         return choices
 
 
-def _key() -> str:
-    """What Diode adds to Inductor's cache keys: "" while it is inactive.
+def _over(ours: DiodeInductorChoices, others: Any) -> Any:
+    """Ours on top of the others, or these alone where they cannot be composed with."""
+    try:
+        return ours.over(others)
+    except Exception as error:  # noqa: BLE001
+        ours._diode.failed(f"{type(others).__name__} cannot be composed with", error)
+        return others
 
-    Before that is known it is a value that never comes again, so that nothing is cached under
-    it. Making a cache key initialises CUDA by itself, before it looks here.
-    """
+
+def _key() -> str:
+    """What Diode adds to Inductor's cache keys: "" while it is inactive. Must not raise: it is
+    a read of Inductor's config. Where it cannot be told nothing is cached under it."""
+    try:
+        return _told_key()
+    except Exception:
+        log.debug("What Diode chooses by could not be told.", exc_info=True)
+        return _never_again()
+
+
+def _never_again() -> str:
+    return f"unsettled {os.urandom(16).hex()}"
+
+
+def _told_key() -> str:
+    """Before it is known whether Diode is active this is a value that never comes again, so that
+    nothing is cached under it. Making a cache key initialises CUDA by itself, before it looks
+    here."""
     if not held.settled and _may_settle():
         _settle()
     if not held.settled:
-        return f"unsettled {os.urandom(16).hex()}"
+        return _never_again()
     if held.choices is None:
         return ""
     from diode_engine.inductor.search import altered  # imports much of Inductor

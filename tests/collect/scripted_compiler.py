@@ -2,7 +2,7 @@
 do.
 
 The environment variable DIODE_COMPILER_SCRIPT holds JSON: a log of what is begun, and by the
-candidate what happens to its classes: "crash" each time, "crash once", "hang".
+candidate what happens to its classes: "crash" each time, "crash once", "hang", "nonsense" said.
 """
 
 import json
@@ -47,6 +47,9 @@ def main() -> None:
             if fate == "crash" or (fate == "crash once" and not earlier):
                 os.kill(os.getpid(), signal.SIGKILL)
             if fate == "hang":
+                signal.pause()
+            if fate == "nonsense":
+                connection.send_bytes(protocol.pack([1]))
                 signal.pause()
             binaries.put(cls, binary(cls))
             connection.send_bytes(protocol.pack({"end": index}))

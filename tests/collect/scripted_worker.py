@@ -1,7 +1,9 @@
 """A worker without a GPU: speaks the real protocol, and does to some candidates what GPUs do.
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers, and what happens
-to which of them ("crash", "hang", or the name of a failure); all others take `time_us`.
+to which of them ("crash", "hang", "nonsense" said, "sticky" for an error after which the device
+is lost to the process, or the name of a failure); all others take `time_us`. The processes after
+the first `lives` find no GPU.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
 """
@@ -25,10 +27,15 @@ def main() -> None:
     connection = Connection(int(number))
     script = json.loads(os.environ["DIODE_SCRIPT"])
     if script.get("log"):
-        with Path(script["log"]).open("a") as file:
+        log = Path(script["log"])
+        with log.open("a") as file:
             file.write(f"{os.getpid()}\n")
+        if len(log.read_text().splitlines()) > script.get("lives", sys.maxsize):
+            sys.exit("the GPU has fallen off the bus")
     if script.get("dead_on_arrival"):
         sys.exit("no GPU today")
+    if script.get("hangs_on_arrival"):
+        signal.pause()
     environment = Environment(H200, "", "test", "test")
     binaries = Binaries(Path(direct[0]), environment) if direct else None
     gpu = f"uuid-{os.environ['CUDA_VISIBLE_DEVICES']}"
@@ -67,10 +74,18 @@ def answer(connection: Connection, request: dict, script: dict, binaries: Binari
             os.kill(os.getpid(), signal.SIGKILL)
         if fate == "hang":
             signal.pause()
+        if fate == "nonsense":
+            connection.send_bytes(b"\xc1")
+            signal.pause()
+        sticky = fate == "sticky"
+        if sticky:
+            fate = "illegal_access"
         timing = Timing(min_us=script["time_us"], median_us=script["time_us"], repeats=7)
         if fate is not None:
             timing = Timing(failure=Failure(fate))
         connection.send_bytes(protocol.pack(protocol.timed(index, timing, fate or "")))
+        if sticky:
+            os._exit(1)
     connection.send_bytes(protocol.pack({"done": True}))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_engine.collect import children, pool
 from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.plan import Plan
@@ -277,6 +278,62 @@ def test_workers_that_cannot_start_end_the_run_with_their_last_words(tmp_path, s
         with pytest.raises(CollectionError, match="no GPU today"):
             run(store)
         assert store.runs()[-1].state == "failed"
+
+
+def test_workers_that_hang_when_they_start_end_the_run(tmp_path, script, monkeypatch):
+    monkeypatch.setattr(pool, "START_SECONDS", 0.2)
+    script(hangs_on_arrival=True)
+    with Store.open(tmp_path / "s.db") as store, pytest.raises(CollectionError, match="started"):
+        run(store)
+
+
+def test_an_error_that_takes_the_device_is_typed_and_the_next_worker_goes_on(tmp_path, script):
+    sticky = {config(32, 2), config(64, 1), OFFERED[0]}
+    script(dict.fromkeys(sticky, "sticky"))
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store)
+        table = store.read()
+    assert set(rows(table).values()) == {1}
+    assert len(table) == len(OFFERED) * 3
+    lost = [table.candidates[table.candidate[i]] for i in range(len(table))
+            if table.timing(i).failure is Failure.ILLEGAL_ACCESS]  # fmt: skip
+    assert Counter(lost) == dict.fromkeys(sticky, 3)
+    assert progress.workers_lost == 9
+
+
+def test_a_worker_that_talks_nonsense_is_replaced(tmp_path, script):
+    script({config(32, 2): "nonsense"})
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store)
+        table = store.read()
+    assert len(table) == len(OFFERED) * 3
+    assert {table.timing(i).failure for i in range(len(table))} == {None, Failure.CRASH}
+    assert progress.workers_lost == 3
+
+
+def test_a_gpu_that_is_lost_on_the_way_ends_the_run_and_keeps_what_is_there(tmp_path, script):
+    log = tmp_path / "pids"
+    last = OFFERED[-1]
+    script({last: "sticky"}, log=str(log), lives=1, default=len(OFFERED))
+    with Store.open(tmp_path / "s.db") as store:
+        with pytest.raises(CollectionError, match="fallen off the bus"):
+            run(store, workers_per_gpu=1)
+        assert store.runs()[-1].state == "failed"
+        assert len(store.read()) >= BATCH
+    assert len(log.read_text().splitlines()) == 1 + pool.MOST_FAILED_STARTS
+
+
+def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
+    """One that waits for its device in the kernel dies when the driver lets go of it."""
+
+    class Stuck:
+        pid = 2**22 + 1  # beyond what Linux gives
+
+        def wait(self, timeout: float) -> None:
+            raise subprocess.TimeoutExpired("a worker", timeout)
+
+    children.end(Stuck())
+    assert "cannot be killed" in caplog.text
 
 
 def test_a_problem_that_kills_every_worker_is_left_alone(tmp_path, script):

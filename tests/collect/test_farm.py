@@ -67,12 +67,29 @@ def test_each_class_is_compiled_once(binaries, script):
 
 
 def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binaries, script):
-    script({CLASSES[2]: "crash", CLASSES[5]: "hang", CLASSES[7]: "crash once"})
+    fates = {2: "crash", 5: "hang", 7: "crash once", 9: "nonsense"}
+    script({CLASSES[i]: fate for i, fate in fates.items()})
     with farm(binaries, deadline=1.0) as compilers:
         compilers.order(CLASSES).result()
     found = [binaries.get(cls) for cls in CLASSES]
-    assert [i for i, f in enumerate(found) if isinstance(f, Unbuilt)] == [2, 5]
-    assert (found[2].failure, found[5].failure) == (Failure.CRASH, Failure.TIMEOUT)
+    assert [i for i, f in enumerate(found) if isinstance(f, Unbuilt)] == [2, 5, 9]
+    assert [found[i].failure for i in (2, 5, 9)] == [
+        Failure.CRASH, Failure.TIMEOUT, Failure.CRASH
+    ]  # fmt: skip
+
+
+def test_a_fault_of_the_farm_itself_ends_every_order(binaries, script, monkeypatch):
+    script()
+
+    def fails(*_: object) -> None:
+        raise MemoryError("all of it is used")
+
+    monkeypatch.setattr(Farm, "_hear", fails)
+    with farm(binaries) as compilers:
+        with pytest.raises(CollectionError, match="all of it is used"):
+            compilers.order(CLASSES).result()
+        with pytest.raises(CollectionError, match="all of it is used"):
+            compilers.order(CLASSES).result()
 
 
 def test_a_killed_compiler_loses_nothing(binaries, script):

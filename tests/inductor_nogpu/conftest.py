@@ -23,6 +23,22 @@ without_gpu.pretend(H200)
 BEST = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 3, "num_warps": 8}
 
 
+BATCH = 10  # random products of a test
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tries", type=int, default=40, help="random products to lower")
+    parser.addoption("--first", type=int, default=0, help="the number of the first one")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "tries" in metafunc.fixturenames:
+        first = metafunc.config.getoption("--first")
+        numbers = range(first, first + metafunc.config.getoption("--tries"))
+        parts = [numbers[at : at + BATCH] for at in range(0, len(numbers), BATCH)]
+        metafunc.parametrize("tries", parts, ids=lambda part: f"{part[0]}-{part[-1]}")
+
+
 class FixedPredictor:
     """Predicts one microsecond for the `best` Triton config, `aten` for ATen and more for the
     larger of all other tiles."""

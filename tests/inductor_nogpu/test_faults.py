@@ -1,0 +1,498 @@
+"""Whatever of Diode's fails in a compile, the program is the one that stock Inductor generates; it
+is counted, and said once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.select_algorithm import get_algorithm_selector_cache
+from torch._inductor.virtualized import V
+
+import diode_engine
+from diode_engine import registry
+from diode_engine.inductor import (
+    choices as choices_module,
+)
+from diode_engine.inductor import (
+    chooser,
+    decision,
+    fast,
+    feedback,
+    fusion,
+    layouts,
+    padding,
+    search,
+    slot,
+    space,
+)
+from diode_engine.inductor.choices import DiodeInductorChoices
+from diode_engine.inductor.integration import ModelPointer
+from diode_engine.inductor.options import Options
+from diode_engine.inductor.stats import Stats
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.problem import Candidate
+
+Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+
+def mm() -> tuple[Any, Sequence[torch.Tensor]]:
+    return (lambda a, b: torch.relu(a @ b)), (empty(512, 1024), empty(1024, 768))
+
+
+def addmm() -> tuple[Any, Sequence[torch.Tensor]]:
+    return torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))
+
+
+def milliseconds(candidate: Candidate) -> float:
+    """A Triton kernel of the default space wins."""
+    return 0.5 if candidate.config.get("BLOCK_M") == 128 else 1.0
+
+
+def program(build: Build, **how: Any) -> str:
+    (source,) = lower(build, benchmark=milliseconds, **how).sources
+    return re.sub(r"AOT ID: .*|/tmp\w+/", "", source)
+
+
+def said_once(caplog: pytest.LogCaptureFixture, what: str) -> None:
+    (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("diode_engine")]
+    assert what in line
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fails
+
+
+FAULTS = (RuntimeError("broken"), MemoryError("full"), RecursionError("deep"), KeyError("gone"))
+
+# Each step of a choice, by the name under which Diode finds it.
+STEPS: dict[str, tuple[Any, str]] = {
+    "the device is looked at": (chooser, "detect"),
+    "the search is looked at": (search, "altered"),
+    "options are read": (Options, "current"),
+    "a key is made": (chooser, "key_of"),
+    "what follows is read": (fusion, "current_epilogue"),
+    "the problem is read": (chooser, "problem_of"),
+    "fusing is valued": (fusion.Epilogue, "saved_us"),
+    "the space is made": (space.Spaces, "find"),
+    "Inductor's list is read": (space._Configs, "read"),
+    "the list is cut": (space._Configs, "_cut_to"),
+    "the parts are joined": (space, "_joined"),
+    "parameters are made": (space._Configs, "params"),
+    "candidates are encoded": (chooser.CandidateTable, "of"),
+    "what fits is asked": (chooser, "fits"),
+    "the model is asked": (chooser.Chooser, "_ranking"),
+    "the best are taken": (chooser, "chosen"),
+    "its worth is judged": (chooser, "margin"),
+    "the operands are looked at": (layouts, "will_move"),
+    "it is decided": (chooser.Chooser, "_decide"),
+    "the choice is made": (chooser, "_made"),
+    "it is annotated": (chooser, "_annotated"),
+    "it is rebuilt": (chooser, "_rebuilt"),
+    "the choice is asked for": (chooser.Chooser, "choose"),
+    "the op is looked at": (chooser.Chooser, "asked"),
+    "it is counted": (Stats, "count"),
+    "a call is counted": (Stats, "called"),
+    "the last function is added": (choices_module, "add_final_choice"),
+}
+
+
+@pytest.fixture(scope="module")
+def stock() -> dict[Build, str]:
+    diode_engine.uninstall_diode_choices()
+    return {build: program(build) for build in (mm, addmm)}
+
+
+def test_a_product_is_chosen_otherwise_than_by_stock(stock: Any, predictor: Any) -> None:
+    assert program(mm) != stock[mm]
+    assert program(addmm) != stock[addmm]
+
+
+@pytest.mark.parametrize(("step", "fault"), zip(STEPS, itertools.cycle(FAULTS), strict=False))
+def test_a_step_that_fails_leaves_the_product_to_stock(
+    step: str,
+    fault: Exception,
+    stock: dict[Build, str],
+    predictor: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(*STEPS[step], raising(fault))
+    assert program(mm) == stock[mm]
+    if "counted" not in step:
+        assert diode_engine.get_stats()["fallback_error"] == 1
+    said_once(caplog, str(fault))
+
+
+DYNAMIC_STEPS: dict[str, tuple[Any, str]] = {
+    "sizes without a hint are looked for": (chooser, "free_unbacked_symbols"),
+    "other sizes are drawn": (chooser, "problems_over"),
+    "they are judged": (chooser.Chooser, "_times"),
+}
+
+
+@pytest.mark.parametrize("step", DYNAMIC_STEPS)
+def test_a_step_that_fails_for_dynamic_sizes(
+    step: str, predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    diode_engine.uninstall_diode_choices()
+    expected = program(mm, dynamic=True)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    monkeypatch.setattr(*DYNAMIC_STEPS[step], raising(RuntimeError("broken")))
+    assert program(mm, dynamic=True) == expected
+    assert diode_engine.get_stats()["fallback_error"] == 1
+    said_once(caplog, "broken")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("step", ["the problem is read", "what fits is asked", "it is annotated"])
+def test_all_of_a_program_s_products_are_left_and_it_is_said_once(
+    step: str,
+    fault: Exception,
+    stock: dict[Build, str],
+    predictor: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(*STEPS[step], raising(fault))
+        assert program(addmm) == stock[addmm]  # asks three times from torch 2.13 on
+        assert program(addmm) == stock[addmm]
+    assert diode_engine.get_stats()["fallback_error"] >= 2
+    said_once(caplog, str(fault))
+    assert program(addmm) != stock[addmm]  # once it works again
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    zip(STEPS, itertools.cycle([KeyboardInterrupt, SystemExit]), strict=False),
+)
+def test_who_wants_to_end_the_program_is_let(
+    step: str, error: type[BaseException], predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*STEPS[step], raising(error()))
+    with pytest.raises(error):
+        lower(mm, benchmark=milliseconds)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_without_fallback_it_is_raised(
+    step: str, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diode_engine.install_diode_choices(
+        predictor=make_predictor(), top_k_configs=1, enable_fallback=False
+    )
+    monkeypatch.setattr(*STEPS[step], raising(RuntimeError("broken")))
+    with pytest.raises(Exception, match="broken"):
+        lower(mm, benchmark=milliseconds)
+
+
+class Answers:
+    """A model whose answer is given."""
+
+    identity = "answers"
+
+    def __init__(self, answer: Callable[[int], Any]) -> None:
+        self.answer = answer
+
+    def predict_us(self, problem: Any, candidates: Sequence[Any]) -> Any:
+        return self.answer(len(candidates))
+
+
+ODD: dict[str, tuple[Callable[[int], Any], str]] = {
+    "NaN": (lambda n: np.full(n, np.nan), "no_prediction"),
+    "infinity": (lambda n: np.full(n, np.inf), "no_prediction"),
+    "negative": (lambda n: np.full(n, -1.0), "no_prediction"),
+    "zero": (lambda n: np.zeros(n), "no_prediction"),
+    "too few": (lambda n: np.ones(n - 1), "error"),
+    "too many": (lambda n: np.ones(n + 1), "error"),
+    "nothing": (lambda n: np.ones(0), "error"),
+    "None": (lambda n: None, "no_prediction"),
+    "words": (lambda n: np.array(["fast"] * n), "error"),
+    "two dimensions": (lambda n: np.ones((n, 2)), "error"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("build", [mm, addmm])
+def test_a_model_that_answers_nonsense(what: str, build: Build, stock: dict[Build, str]) -> None:
+    answer, reason = ODD[what]
+    diode_engine.install_diode_choices(predictor=Answers(answer), top_k_configs=1)
+    assert program(build) == stock[build]
+    stats = diode_engine.get_stats()
+    assert stats[f"fallback_{reason}"] == stats["fallbacks"] > 0
+
+
+@pytest.mark.parametrize("place", ["at once", "after some", "when it is rendered", "declined"])
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_inductors_generators_fail_for_diode_alone(
+    place: str,
+    rebuilt: bool,
+    stock: dict[Build, str],
+    predictor: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What stock Inductor offers can be rendered; of the wider space something cannot."""
+    from torch._inductor.select_algorithm import TritonTemplate
+
+    if not rebuilt:  # another library's hook: Diode reads what Inductor lists
+        hook = InductorChoices._finalize_template_configs
+
+        def theirs(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return hook(self, *args, **kwargs)
+
+        monkeypatch.setattr(InductorChoices, "_finalize_template_configs", theirs)
+    get_ktc = InductorChoices.get_ktc
+
+    def generators(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for place_of, choice in enumerate(get_ktc(self, *args, **kwargs)):
+            wide = config.max_autotune_gemm_search_space == "EXHAUSTIVE"
+            if wide and (place == "at once" or place_of == 3):
+                raise RuntimeError("not in this space")
+            yield choice
+
+    choice_or_none = TritonTemplate.choice_or_none
+
+    def render(self: Any, **kwargs: Any) -> Any:
+        if (kwargs["BLOCK_M"], kwargs["BLOCK_N"], kwargs["num_stages"]) == (128, 256, 3):
+            if place == "declined":
+                return None
+            raise RuntimeError("cannot be rendered")
+        return choice_or_none(self, **kwargs)
+
+    if "rendered" in place or place == "declined":
+        monkeypatch.setattr(TritonTemplate, "choice_or_none", render)
+    elif rebuilt:
+        monkeypatch.setattr(space._Configs, "read", lambda *_: None)  # it is listed
+        monkeypatch.setattr(InductorChoices, "get_ktc", generators)
+    else:
+        monkeypatch.setattr(InductorChoices, "get_ktc", generators)
+    assert program(mm) == stock[mm]
+    assert diode_engine.get_stats()["fallback_error"] == 1
+
+
+LAST = {
+    "the best are taken": (decision, "chosen"),
+    "it is told": (Stats, "selected"),
+    "it is traced": (decision.trace, "tell"),
+    "what is known is looked at": (decision, "_best_of"),
+}
+
+
+@pytest.mark.parametrize("step", LAST)
+@pytest.mark.parametrize("build", [mm, addmm])
+def test_a_last_choice_that_fails_leaves_the_list_to_inductor(
+    step: str,
+    build: Build,
+    make_predictor: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    diode_engine.install_diode_choices(
+        predictor=make_predictor(aten=1.2), performance_threshold=1e9, top_k_configs=3
+    )
+    monkeypatch.setattr(*LAST[step], raising(RuntimeError("broken")))
+    lowered = lower(build, benchmark=milliseconds)
+    assert len(lowered.seen[0].candidates) >= 3
+    assert diode_engine.get_stats()["fallback_error"] == 1
+    said_once(caplog, "broken")
+
+
+@pytest.mark.parametrize("lost", [None, {}, {"diode": "theirs"}, "no dictionary", 7])
+def test_annotations_that_are_lost_or_replaced(lost: Any) -> None:
+    choices = [SimpleNamespace(annotations=lost), SimpleNamespace()]
+    assert decision.final_choice(choices) == choices
+
+
+def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: Any) -> None:
+    def clear(choices: list[Any]) -> list[Any]:
+        for choice in choices:
+            choice.annotations.clear()
+        return choices
+
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    functions.insert(0, clear)
+    try:
+        (source,) = lower(mm, benchmark=milliseconds).sources
+    finally:
+        functions.remove(clear)
+    assert "triton_heuristics.template" in source
+
+
+def test_the_model_s_files_may_go_once_it_is_installed(tmp_path: Path, stock: Any) -> None:
+    found = registry.resolve("gemm")
+    folder = tmp_path / "model"
+    shutil.copytree(found.folder, folder)
+    assert diode_engine.install_diode_choices(folder, top_k_configs=1)
+    expected = program(mm)
+    assert diode_engine.get_stats()["model_selections"] > 0
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"something else")
+    slot.held.choices._diode._memory.clear()
+    assert program(mm) == expected
+    shutil.rmtree(folder)
+    slot.held.choices._diode._memory.clear()
+    assert program(mm) == expected
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("error", FAULTS)
+def test_a_model_that_cannot_be_loaded_when_something_is_compiled(
+    error: Exception, stock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ModelPointer, "load", raising(error))
+    with slot.held.lock:
+        slot.held.settled = False
+        slot._take_slot()
+    for _ in range(2):
+        assert program(mm) == stock[mm]
+    assert "could not be loaded" in str(diode_engine.get_stats()["reason"])
+    said_once(caplog, "inactive")
+
+
+def test_a_cache_key_that_cannot_be_told_is_never_met_again(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "altered", raising(RuntimeError("broken")))
+    assert config.diode_state != config.diode_state
+
+
+def test_choices_that_cannot_be_composed_with(
+    predictor: Any, stock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(DiodeInductorChoices, "over", raising(RuntimeError("broken")))
+    diode_engine.install_diode_choices(predictor=predictor)  # threads ask again
+    assert program(mm) == stock[mm]
+    said_once(caplog, "broken")
+
+
+class Bare:
+    """Choices of somebody's that are no subclass, and whose methods are functions."""
+
+    def __init__(self) -> None:
+        below = InductorChoices()
+        for name in dir(below):
+            if not name.startswith("__"):
+                setattr(self, name, (lambda f: lambda *a, **k: f(*a, **k))(getattr(below, name)))
+
+
+def test_choices_of_another_kind_on_top(predictor: Any) -> None:
+    with V.set_choices_handler(Bare()):
+        assert chooser.current() is None
+
+
+@pytest.mark.parametrize("place", ["_predicted", "_answer"])
+def test_padding_that_fails_is_inductors_to_decide(
+    place: str, predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[Any] = []
+    padding.detach()
+    monkeypatch.setattr(pad_mm, "_should_pad", lambda *args: bool(asked.append(args)))
+    padding.attach()
+    monkeypatch.setattr(padding, place, raising(MemoryError("broken")))
+    with config.patch(max_autotune=True):
+        assert pad_mm._should_pad(None, None, None, torch.ops.aten.mm) is False
+    assert len(asked) == 1
+    assert diode_engine.get_stats()["fallback_error"] == 1
+    said_once(caplog, "broken")
+
+
+FAST = {"mode": "default", "options": {"fast_autotune": True}}
+
+
+@pytest.mark.parametrize("step", ["the problem is read", "it is annotated", "a call is counted"])
+def test_fast_autotune_leaves_what_fails_to_the_default_mode(
+    step: str, predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diode_engine.uninstall_diode_choices()
+    expected = program(addmm, mode="default")
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    assert program(addmm, **FAST) != expected
+    slot.held.choices._diode._memory.clear()
+    monkeypatch.setattr(*STEPS[step], raising(RuntimeError("broken")))
+    assert program(addmm, **FAST) == expected
+
+
+def scalar_bias() -> tuple[Any, Sequence[torch.Tensor]]:
+    return torch.addmm, (empty(), empty(512, 1024), empty(1024, 768))
+
+
+def halved() -> tuple[Any, Sequence[torch.Tensor]]:
+    def f(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(c, a, b, beta=0.5)
+
+    return f, (empty(16, 64, 1), empty(16, 64, 128), empty(16, 128, 64))
+
+
+@pytest.mark.parametrize("build", [scalar_bias, halved])
+def test_what_only_the_default_mode_lowers_is_lowered_by_fast_autotune(
+    build: Build, predictor: Any
+) -> None:
+    """Inductor's max-autotune itself raises on some products."""
+    diode_engine.uninstall_diode_choices()
+    expected = program(build, mode="default")
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    program(build, **FAST)
+    assert expected
+
+
+def test_what_no_mode_lowers_is_raised_as_by_stock(predictor: Any) -> None:
+    from torch._inductor import lowering
+
+    op = torch.ops.aten.addmm.default
+    ours = lowering.lowerings[op]
+    assert ours is fast._replaced[op][0]
+    with pytest.raises(TypeError), config.patch(fast_autotune=True):
+        ours()
+
+
+@pytest.mark.parametrize("error", FAULTS)
+def test_feedback_that_fails_is_passed_over(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, stock: Any
+) -> None:
+    monkeypatch.setattr(feedback, "_listeners", [])
+    feedback.listen(raising(error))
+    assert program(mm) == stock[mm]
+    monkeypatch.setattr(feedback, "_records", raising(error))
+    assert program(mm) == stock[mm]
+
+
+OTHER_WAYS: dict[str, dict[str, Any]] = {
+    "kernels for several sizes": {"multi_kernel_hints": [64, 256]},
+    "a search over ranks": {"distributed_max_autotune_gemm": True},
+}
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_a_search_that_counts_on_all_that_is_offered_is_left_to_it(
+    way: str, make_predictor: Any
+) -> None:
+    diode_engine.install_diode_choices(predictor=make_predictor(), performance_threshold=1e9)
+    with contextlib.suppress(Exception):  # a search over ranks wants ranks
+        lower(mm, dynamic=True, benchmark=milliseconds, options=OTHER_WAYS[way])
+    assert diode_engine.get_stats()["fallback_altered_search"] == 1
+
+
+def test_autoheuristic_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(config), "run_autoheuristic", lambda name: name == "mm")
+    assert "AutoHeuristic" in str(search.altered())
