@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs try-torch clean
+.PHONY: help setup demo test check bench docs try-torch zoo clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -59,9 +59,19 @@ try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, 
 	$$try/bin/python -c 'import torch, triton; print("torch", torch.__version__, "with Triton", triton.__version__)'; \
 	$$try/bin/pytest -q -p no:cacheprovider tests/inductor_nogpu
 
+# torch brings the torchvision and Triton that belong to it; a CPU build of torch gets the newest Triton.
+zoo: ## lower the zoo's models for a pretended H200: TORCH=x.y.z, or newest; hours on two cores
+	@set -e; mkdir -p build; try=.zoo; rm -rf $$try; trap 'rm -rf $$try' EXIT; \
+	$(PYTHON) -m venv $$try; \
+	echo "Installing torch $(TORCH), transformers, timm and torchvision, some minutes ..."; \
+	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))" -e '.[zoo]'; \
+	$$try/bin/python -c 'import triton' 2>/dev/null || $$try/bin/pip install -qq triton; \
+	$$try/bin/python benchmarks/zoo.py --lower --workers $$(nproc) --seconds 1e6 --limit 1800 \
+	  --products build/zoo-products.json --json build/zoo-$(TORCH).jsonl
+
 clean: ## remove .venv and everything that was made
 	@echo "Removing .venv and caches ..."
-	@rm -rf $(VENV) .try-torch .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .try-torch .zoo .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp a step, so that a second run is quick and an interrupted one goes on where it was.
