@@ -17,7 +17,6 @@ from textual.screen import Screen
 
 from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
-from diode_app.data.commands import run_command
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
@@ -133,7 +132,9 @@ class DiodeApp(Actions, App[None]):
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
             self.notify("Importing the shipped timings ...")
-            await run_command(["data", "import", *files, f"--store={self.session.path}"])
+            await self.session.source.command(
+                ["data", "import", *files, f"--store={self.session.path}"]
+            )
             return "The shipped timings are in the store."
 
         self._act(bring)
@@ -176,9 +177,10 @@ class DiodeApp(Actions, App[None]):
         self.set_keymap(dict(settings.keys))
 
     def change(self, settings: Settings) -> None:
-        """Applies and writes settings; they hold even where they cannot be written."""
+        """Applies and writes settings; they hold even where they cannot be, or are not to be,
+        written."""
         self.apply(settings)
-        if self.session.settings_path is None:
+        if self.session.settings_path is None or self.session.read_only:
             return
         try:
             user_settings.save(self.session.settings_path, settings)

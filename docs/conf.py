@@ -14,7 +14,7 @@ from diode_engine.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 # What the site has beside docs/; everything else in the repository is none of its business.
-BESIDE = ("CHANGELOG.md", "README.md", "benchmarks", "datasets", "examples")
+BESIDE = ("CHANGELOG.md", "README.md", "SECURITY.md", "benchmarks", "datasets", "examples")
 # The order of pages, by the part that the sidebar shows them in.
 NAV = {
     "Start": ("docs/getting-started", "docs/concepts", "README", "docs/troubleshooting"),
@@ -43,6 +43,7 @@ NAV = {
         "docs/calibration",
         "benchmarks/README",
         "datasets/README",
+        "SECURITY",
         "CHANGELOG",
     ),
 }

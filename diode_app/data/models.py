@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.commands import CommandError, run_command
+from diode_app.data.commands import CommandError
 from diode_app.data.pages import Row
 from diode_engine.errors import DiodeError, NoSuchModelError
 from diode_engine.hardware import Hardware
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
+    from diode_app.data.source import Source
     from diode_engine.registry import Entry, Match
 
 
@@ -218,15 +218,15 @@ class Verdict:
         )
 
 
-async def promote(store: Path, entry: Entry, *, force: str = "") -> Verdict:
+async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
     """Has the gate judge the model on the store's timings, in a process of its own, and makes it
     the default if it passes, or with `force`, the reason for doing it anyway. Raises
     DiodeError where it could not be judged."""
-    words = ["models", "promote", *named(entry), f"--store={store}", "--json"]
+    words = ["models", "promote", *named(entry), f"--store={source.path}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]
     try:
-        said = await run_command(words)
+        said = await source.command(words)
     except CommandError as error:
         said = error.out
         if not said.strip():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from diode_app.data.commands import run_command
 from diode_app.data.registry_watch import registry_version
 from diode_app.data.threads import in_thread
 from diode_engine import paths
@@ -60,7 +61,8 @@ class Look:
 
 
 class Source:
-    """Reads and writes of the store at `path`. Everything is awaited and done in a thread.
+    """Reads of the store at `path`, and all that the dashboard writes: the store, and by `change`
+    and `command` models and files. Everything is awaited and done in a thread or a process.
 
     It opens the store when it is first asked, and again when the file was replaced or could not
     be opened before; it needs no closing.
@@ -106,8 +108,21 @@ class Source:
 
         await in_thread(done, "create")
 
+    async def change(self, work: Callable[[], T], name: str) -> T:
+        """What `work` gives, which writes models or files; in a thread of this name. Raises
+        StoreError where the dashboard is read-only."""
+        self.must_be_writable()
+        return await in_thread(work, name)
+
+    async def command(self, words: Sequence[str]) -> str:
+        """What a headless command writes to stdout that changes something (see `run_command`).
+        Raises StoreError where the dashboard is read-only."""
+        self.must_be_writable()
+        return await run_command(words)
+
     def must_be_writable(self) -> None:
-        """Raises StoreError where the dashboard was started with --read-only."""
+        """Raises StoreError where the dashboard was started with --read-only. All that writes asks
+        it; an action that asks the person something first does so before that."""
         if self.read_only:
             raise StoreError(
                 "This dashboard was started with --read-only; start it without to change things."

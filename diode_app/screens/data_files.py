@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from diode_app.actions import Action
-from diode_app.data.commands import run_command
 from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.modals import Prompt
 
@@ -41,7 +40,7 @@ class FileActions(DiodeScreen):
                 return None
             file = Path(given).expanduser()
             self.notify(f"Importing {file.name} ...", markup=False)
-            told = await run_command(
+            told = await self.session.source.command(
                 ["data", "import", str(file.absolute()), f"--store={self.session.path}"]
             )
             done = json.loads(told)
@@ -54,6 +53,7 @@ class FileActions(DiodeScreen):
 
     def action_export_file(self) -> None:
         async def write() -> str | None:
+            self.session.source.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     "Write all timings of the store to which file?",
@@ -69,7 +69,7 @@ class FileActions(DiodeScreen):
             ):
                 return None
             self.notify(f"Writing {target.name} ...", markup=False)
-            told = await run_command(
+            told = await self.session.source.command(
                 ["data", "export", str(target.absolute()), f"--store={self.session.path}"]
             )
             return f"{json.loads(told)['timings']:,} timings are in {target}."

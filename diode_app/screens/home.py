@@ -139,7 +139,11 @@ class HomeScreen(DiodeScreen):
 
     def action_stats(self) -> None:
         async def stats() -> None:
-            said = await run_command(["data", "stats", f"--store={self.session.path}"])
+            # This reads alone: it refuses a store of an older schema, which the command updates.
+            await self.session.source.read(lambda store: store)
+            # Nor does it write to the log of errors.
+            words = ["--debug", "data", "stats", f"--store={self.session.path}"]
+            said = await run_command(words)
             await self.app.push_screen_wait(Notice("What the store holds", said))
 
         self.act(stats, "counts what the store holds")

@@ -78,7 +78,7 @@ class ModelActions(DiodeScreen):
             self.notify(
                 f"{reference} is judged on the held-out problems ...", timeout=8, markup=False
             )
-            verdict = await promote(source.path, entry)
+            verdict = await promote(source, entry)
             if verdict.promoted:
                 await self.app.push_screen_wait(
                     Notice(f"✓ {reference} is taken now", checks(verdict))
@@ -97,7 +97,7 @@ class ModelActions(DiodeScreen):
             )
             if reason is None:
                 return None
-            await promote(source.path, entry, force=reason)
+            await promote(source, entry, force=reason)
             return f"{reference} is taken now, against the gate."
 
         self.act(judge, f"promotes {reference}")
@@ -119,7 +119,7 @@ class ModelActions(DiodeScreen):
                 "Roll back",
             ):
                 return None
-            await in_thread(lambda: registry.rollback(slug), "rollback")
+            await self.session.source.change(lambda: registry.rollback(slug), "rollback")
             return f"{now} is retired; for {slug} {then} counts again."
 
         self.act(back, f"rolls {slug} back")
@@ -188,6 +188,7 @@ class ModelActions(DiodeScreen):
             from diode_engine import registry
 
             model = entry.model
+            self.session.source.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     f"Write {model.reference} to",
@@ -203,7 +204,7 @@ class ModelActions(DiodeScreen):
                 f"{target} exists already. Replace it?", "Replace it"
             ):
                 return None
-            digest = await in_thread(
+            digest = await self.session.source.change(
                 lambda: registry.export_model(model, target, replace=there), "export"
             )
             return f"{model.reference} is in {target}; its SHA-256 is {digest}."
@@ -226,7 +227,7 @@ class ModelActions(DiodeScreen):
                 "Delete it",
             ):
                 return None
-            await in_thread(lambda: registry.remove(model, aliases=True), "remove")
+            await self.session.source.change(lambda: registry.remove(model, aliases=True), "remove")
             self.removed()
             return f"{model.reference} is deleted."
 
@@ -262,7 +263,7 @@ class ModelActions(DiodeScreen):
                     if name not in after:
                         registry.remove_alias(name, model.slug)
 
-            await in_thread(write, "alias")
+            await self.session.source.change(write, "alias")
             return f"{model.reference} has the aliases {' '.join(after) or '(none)'}."
 
         self.act(alias, f"names {entry.model.reference}")
@@ -283,7 +284,9 @@ class ModelActions(DiodeScreen):
                 return None
             after = given.split()
             gone = [word for word in before if word not in after]
-            known = await in_thread(lambda: registry.tag(entry.model, after, gone), "tag")
+            known = await self.session.source.change(
+                lambda: registry.tag(entry.model, after, gone), "tag"
+            )
             return f"{entry.model.reference} has the tags {' '.join(known.tags) or '(none)'}."
 
         self.act(tag, f"tags {entry.model.reference}")
@@ -301,7 +304,7 @@ class ModelActions(DiodeScreen):
             )
             if given is None:
                 return None
-            await in_thread(lambda: registry.set_note(entry.model, given), "note")
+            await self.session.source.change(lambda: registry.set_note(entry.model, given), "note")
             return f"The note on {entry.model.reference} is written."
 
         self.act(note, f"notes on {entry.model.reference}")

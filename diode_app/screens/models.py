@@ -169,9 +169,14 @@ class ModelsScreen(ModelActions):
                 return None
             path = Path(given).expanduser()
             if path.is_dir():
-                model, new = await in_thread(lambda: registry.register(path), "register"), True
+                model = await self.session.source.change(
+                    lambda: registry.register(path), "register"
+                )
+                new = True
             else:
-                model, new = await in_thread(lambda: registry.import_model(path), "import")
+                model, new = await self.session.source.change(
+                    lambda: registry.import_model(path), "import"
+                )
             if not new:
                 return f"{model.reference} is the same model; nothing was imported."
             return f"{model.reference} is registered; Promote has it judged, and taken."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_app.actions import Action
-from diode_app.data.commands import run_command
 from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.modals import Prompt
 
@@ -51,7 +50,9 @@ class RunActions(DiodeScreen):
                 return None
             self.notify(f"Run {run} is asked to stop ...")
             # A process of its own: it may take twenty seconds, and is not to end with us.
-            await run_command(["runs", "cancel", str(run), f"--store={self.session.path}"])
+            await self.session.source.command(
+                ["runs", "cancel", str(run), f"--store={self.session.path}"]
+            )
             return f"Run {run} has stopped."
 
         self.act(cancel, f"cancels run {run}")

@@ -54,9 +54,11 @@ class SettingsScreen(DiodeScreen):
 
     def body_mounted(self) -> None:
         path = self.session.settings_path
-        self.query_one("#settings-file", Static).update(
-            f"Kept in {path}" if path else "Not written: the file could not be read."
-        )
+        if self.session.read_only:
+            where = "They hold until you leave: with --read-only nothing is written."
+        else:
+            where = f"Kept in {path}" if path else "Not written: the file could not be read."
+        self.query_one("#settings-file", Static).update(where)
 
     def values(self) -> Mapping[str, object]:
         return {"settings": self.session.settings_path}

@@ -299,6 +299,11 @@ class PagedTable(Actions, Vertical):
         self.run_worker(self._export(), group="export", exit_on_error=False)
 
     async def _export(self) -> None:
+        try:
+            self._session.source.must_be_writable()
+        except DiodeError as error:
+            await self.app.push_screen_wait(Problem(str(error)))
+            return
         given = await self.app.push_screen_wait(
             Prompt(
                 f"Write these {self.page.total:,} {self._what} to (.csv or .json)",

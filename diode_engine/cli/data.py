@@ -21,7 +21,7 @@ from diode_engine.cli.queries import (
     table_text,
     write,
 )
-from diode_engine.errors import StoreError
+from diode_engine.errors import SchemaTooOldError, StoreError
 
 if TYPE_CHECKING:
     from diode_engine.store import Stats, Store
@@ -125,7 +125,7 @@ def stats(query: str, store: Path, by: tuple[str, ...], form: str) -> None:
 
     if by or query or form == "csv":
         by = by or ("gpu", "op", "dtype")
-        with existing(store) as opened:
+        with _readable(store) as opened:
             groups = statistics(opened, query, by=by)
         if form != "text":
             rows = [{**dict(zip(by, g.values, strict=True)), **_counts(g)} for g in groups]
@@ -135,7 +135,7 @@ def stats(query: str, store: Path, by: tuple[str, ...], form: str) -> None:
         else:
             diagnostics.note("There are no such problems.")
         return
-    with existing(store) as opened:
+    with _readable(store) as opened:
         counted = opened.stats()
         states = {status.run.id: str(status.state) for status in look_at_all(opened)}
     if form == "json":
@@ -150,6 +150,17 @@ def existing(path: Path) -> Store:
     from diode_engine.store import Store
 
     return Store.open(path, read_only=not os.access(path, os.W_OK))
+
+
+def _readable(path: Path) -> Store:
+    """The store, opened for reading alone unless it has to be migrated first. Raises StoreError
+    where there is none."""
+    from diode_engine.store import Store
+
+    try:
+        return Store.open(path, read_only=True)
+    except SchemaTooOldError:
+        return existing(path)
 
 
 _COUNTS = ("problems", "candidates", "failed", "timings", "aten", "aten_near_best")

@@ -121,7 +121,7 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None:
-            said = settings.read()
+            said = settings.read(name)
             settings.check(said, COMMANDS)
             ctx.default_map = {name: settings.default_map(said, command, name)}
         return name, command, rest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -18,6 +19,19 @@ _MISSING = (
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
+def _check_url(_ctx: click.Context, _param: click.Parameter, given: str | None) -> str | None:
+    try:
+        url = urlsplit(given or "http://localhost")
+        right = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        right = False
+    if not right or url.username is not None or url.query or url.fragment:
+        raise click.BadParameter(
+            f"{given!r} is not http:// or https://, a host, and perhaps a port and a path."
+        )
+    return given
+
+
 @click.command()
 @store_option
 @click.option("--read-only", is_flag=True, help="Let nobody change anything by it.")
@@ -25,24 +39,48 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Its port."
 )
-@click.option("--public-url", metavar="URL", help="Where browsers find it, behind a proxy.")
+@click.option(
+    "--public-url", metavar="URL", callback=_check_url,
+    help="Where browsers find it, behind a proxy that passes on what is after it, and Origin.",
+)  # fmt: skip
 def serve(store: Path, read_only: bool, host: str, port: int, public_url: str | None) -> None:
     """Show the dashboard, diode-tui, in a browser, until Ctrl-C.
 
-    Each page that is opened has a dashboard of its own. There is no password: whoever reaches
-    the address can do what you can with the store and its runs, or see it with --read-only.
+    The address to open is printed. It has a token, another one at each start: whoever has the
+    address can do what you can with the store and its runs, or see it with --read-only, and other
+    requests are refused, also those that another web page makes in your browser. It is http: on a
+    network, put a proxy with TLS before it and give its address with --public-url.
+
+    Each page that is opened has a dashboard of its own.
     """
     try:
-        from textual_serve.server import Server
+        from diode_engine.cli.dashboard_server import DashboardServer
     except ModuleNotFoundError as error:
         raise click.ClickException(_MISSING.format(error.name)) from error
     if host not in _HERE:
         diagnostics.warn(
-            f"Whoever reaches {host}:{port} can use this dashboard"
-            + (", to look only." if read_only else ", and start and stop runs by it.")
+            f"Others can reach {host}:{port}. Whoever gets hold of the address can use this "
+            "dashboard" + (", to look only." if read_only else ", and start and stop runs by it.")
         )
-    words = [sys.executable, "-m", "diode_app", "--store", str(store.absolute())]
+    # -P: in a folder of somebody else's, Python would take modules from it.
+    words = [sys.executable, "-P", "-m", "diode_app", "--store", str(store.absolute())]
     command = shlex.join([*words, *(["--read-only"] if read_only else [])])
-    server = Server(command, host=host, port=port, title="Diode", public_url=public_url)
+    listens = False
+
+    def say(address: str) -> None:
+        nonlocal listens
+        listens = True
+        diagnostics.note(f"The dashboard of {store}, until Ctrl-C, is at")
+        click.echo(address)
+
+    server = DashboardServer(command, host=host, port=port, public_url=public_url, listening=say)
     server.console = diagnostics.console()
-    server.serve()
+    try:
+        server.serve()
+    except OSError as error:
+        if listens:
+            raise
+        raise click.ClickException(
+            f"The dashboard cannot be served at {host}:{port}: {error.strerror or error}. Give "
+            "another --port, or another --host."
+        ) from error

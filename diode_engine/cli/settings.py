@@ -12,6 +12,8 @@
 They are read from `config.toml` in the user's configuration directory and then from `diode.toml` in
 the current one, which comes first. An environment variable comes before both (DIODE_STORE,
 DIODE_COLLECT_BUDGET, DIODE_DATA_PROBLEMS_ROWS), and what is given on the command line before all.
+
+The current directory may be somebody else's, so its file does not say everything: see OF_THE_USER.
 """
 
 from __future__ import annotations
@@ -24,13 +26,26 @@ from typing import Any
 import click
 
 from diode_engine import paths
+from diode_engine.cli import diagnostics
 
 ENVIRONMENT = "DIODE"  # the beginning of the variables
 HERE = "diode.toml"
 
+# Options that the file in the current directory cannot set, of whatever command.
+OF_THE_USER = frozenset(
+    {
+        "host", "port", "public-url", "read-only",  # who can use the dashboard that is served
+        "output", "o", "figure", "replace",  # which file is written, and over what
+        "yes", "remove", "with-aliases",  # what is deleted
+        "default", "force", "index",  # which model is taken, and from where one comes
+    }
+)  # fmt: skip
 
-def read() -> dict[str, Any]:
-    """What the files say, the later one's word last. Raises UsageError where one is malformed."""
+
+def read(command: str) -> dict[str, Any]:
+    """What the files say, the later one's word last. What the one in the current directory cannot
+    say is left out, with a warning where it is of this command. Raises UsageError where a file is
+    malformed."""
     said: dict[str, Any] = {}
     for path in (paths.config_path(), Path(HERE)):
         try:
@@ -42,9 +57,13 @@ def read() -> dict[str, Any]:
         import tomllib
 
         try:
-            _merge(said, tomllib.loads(text))
+            given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise click.UsageError(f"{path} is no TOML: {error}.") from error
+        if path == Path(HERE):
+            for name, table in given.items():
+                _leave_out(table, name, warns=name == command)
+        _merge(said, given)
     return said
 
 
@@ -93,6 +112,22 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
         if given and parameter.envvar is None:
             defaults[str(parameter.name)] = _value(given, parameter)
     return defaults
+
+
+def _leave_out(table: Any, name: str, *, warns: bool) -> None:
+    """Takes what only the user says out of a command's table and of those below it."""
+    if not isinstance(table, MutableMapping):
+        return
+    for key in list(table):
+        if isinstance(table[key], Mapping):
+            _leave_out(table[key], f"{name}.{key}", warns=warns)
+        elif key in OF_THE_USER:
+            del table[key]
+            if warns:
+                diagnostics.warn(
+                    f"{key} of [{name}] in {HERE} is ignored: a directory's file cannot set it. "
+                    f"{paths.config_path()}, the environment and the command line can."
+                )
 
 
 def _value(given: str, option: click.Option) -> Any:

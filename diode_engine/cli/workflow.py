@@ -96,7 +96,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
             diagnostics.note(f"Step {step.name}: diode-engine {shlex.join(step.words)}")
             memory.forget(step)
             done = subprocess.run(
-                [sys.executable, "-m", "diode_engine", *step.words],
+                [sys.executable, "-P", "-m", "diode_engine", *step.words],
                 cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False,
             )  # fmt: skip
             line |= {"code": done.returncode, "result": _result(done.stdout)}

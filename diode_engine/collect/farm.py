@@ -26,7 +26,7 @@ from diode_engine.problem import Failure
 
 log = logging.getLogger(__name__)
 
-COMPILER = (sys.executable, "-m", "diode_engine.collect.compile_worker")
+COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
 # For one kernel. The slowest seen took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
 START_SECONDS = 300.0

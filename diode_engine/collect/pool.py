@@ -33,7 +33,7 @@ START_SECONDS = 300.0
 # A pool whose workers die at once, again and again, is not going to get better.
 MOST_FAILED_STARTS = 3
 
-WORKER = (sys.executable, "-m", "diode_engine.collect.worker")
+WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.worker")
 
 
 @dataclass(frozen=True)

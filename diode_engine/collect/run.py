@@ -66,7 +66,7 @@ class Direct:
 
     binaries: Path
     compilers: int | None = None
-    worker: tuple[str, ...] = (sys.executable, "-m", "diode_engine.collect.direct_worker")
+    worker: tuple[str, ...] = (sys.executable, "-P", "-m", "diode_engine.collect.direct_worker")
     compiler: tuple[str, ...] = COMPILER
 
 

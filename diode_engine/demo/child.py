@@ -33,7 +33,7 @@ def ask(
             "TRITON_CACHE_DIR": str(Path(caches, "triton")),
         }
         with subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

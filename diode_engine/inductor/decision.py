@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.inductor import layouts, trace
 from diode_engine.inductor.stats import Fallback, Selection
@@ -86,6 +87,18 @@ def prediction_of(choice: Any) -> Prediction | None:
     return (getattr(choice, "annotations", None) or {}).get(ANNOTATION)
 
 
+def _keep_as_predicted(template: Any, uid: str) -> None:
+    """Has Inductor leave a template that is the only choice as it was predicted.
+
+    Pointwise ops before a product it would fuse into the template's loads without timing that, and
+    a kernel that converts or computes what it loads can take five times as long. (Of several
+    choices it times both.)"""
+    if hasattr(template, "allowed_prologue_inps"):
+        template.allowed_prologue_inps = OrderedSet()
+    if "tma" in uid:
+        layouts.freeze(template.input_nodes)
+
+
 def final_choice(choices: list[Any]) -> list[Any]:
     """A preprocessing function of Inductor's: the best of the complete list of one op.
 
@@ -117,8 +130,8 @@ def final_choice(choices: list[Any]) -> list[Any]:
         operands = choices[order[0]].input_nodes
         if library.any() and layouts.will_move(operands):
             order, why = [int(np.where(library, costs[0], np.inf).argmin())], Why.LAYOUT
-        elif "tma" in seen[order[0]].pick.uid:
-            layouts.freeze(operands)
+        else:
+            _keep_as_predicted(choices[order[0]], seen[order[0]].pick.uid)
     if decision.saved_us:
         alone = costs - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
         swayed = decision.swayed or choose(alone)[0] != order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,7 +18,16 @@ from diode_engine.runs.process import process
 from diode_engine.runs.status import look, look_at_all
 from diode_engine.store import Run, RunState, Store
 
-KINDS = ("collect", "train", "validate")  # the commands that are runs
+KINDS = ("collect", "train", "validate")  # the commands that are started as runs
+
+# Those that make runs, which can be done again. `capture` and `workflow` start what they are told
+# to, and others write or delete what they are told to: not by the word of a store, which people
+# share.
+_AGAIN = {
+    ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("validate",),
+    ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
+}  # fmt: skip
+_OF_DIODE_ENGINE = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # before the command
 
 
 def command_line(kind: str, spec: Mapping[str, Any], store: Path) -> tuple[str, ...]:
@@ -80,6 +90,12 @@ def _again(store: Store, run: int) -> tuple[Run, tuple[str, ...], Path]:
     if earlier.command is None or earlier.directory is None:
         raise RunError(
             f"Run {run} was not started as a command, so it cannot be started again from here."
+        )
+    words = [word for word in earlier.command[1:] if word not in _OF_DIODE_ENGINE]
+    if not {tuple(words[:1]), tuple(words[:2])} & _AGAIN:
+        raise RunError(
+            f"Run {run} records {shlex.join(earlier.command)!r}, which is no run's command: it is "
+            "not started."
         )
     directory = Path(earlier.directory)
     if not directory.is_dir():

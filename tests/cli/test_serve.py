@@ -1,57 +1,82 @@
-"""diode-engine serve: what is asked of textual-serve."""
+"""diode-engine serve: what is asked of the server, and what a user is told."""
 
 from __future__ import annotations
 
 import shlex
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+pytest.importorskip("textual_serve")
+
 Run = Callable[..., Any]
 
 
-class Server:
-    """Notes how it was made, and serves nothing."""
-
-    made: list[tuple[str, dict[str, Any]]]
-
-    def __init__(self, command: str, **options: Any) -> None:
-        self.made.append((command, options))
-
-    def serve(self) -> None:
-        pass
-
-
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    module = ModuleType("textual_serve.server")
-    Server.made = []
-    module.Server = Server  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "textual_serve", ModuleType("textual_serve"))
-    monkeypatch.setitem(sys.modules, "textual_serve.server", module)
-    return Server
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The servers that were made, which serve nothing."""
+    from diode_engine.cli.dashboard_server import DashboardServer
+
+    made: list[Any] = []
+    monkeypatch.setattr(DashboardServer, "serve", lambda server: made.append(server))
+    return made
 
 
-def test_the_dashboard_of_this_store(run: Run, server: type[Server], tmp_path: Path) -> None:
+def test_the_dashboard_of_this_store(run: Run, served: list[Any], tmp_path: Path) -> None:
     store = tmp_path / "a store.db"
     ran = run("serve", "--store", store, "--port", "8765", "--read-only")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
-    ((command, options),) = server.made
-    assert shlex.split(command)[1:] == ["-m", "diode_app", "--store", str(store), "--read-only"]
-    assert (options["host"], options["port"]) == ("localhost", 8765)
+    (server,) = served
+    words = shlex.split(server.command)[1:]
+    assert words == ["-P", "-m", "diode_app", "--store", str(store), "--read-only"]
+    assert (server.host, server.port) == ("localhost", 8765)
+    assert server.public_url == "http://localhost:8765"
 
 
-def test_an_address_that_others_reach_is_warned_of(run: Run, server: type[Server]) -> None:
+def test_an_address_that_others_reach_is_warned_of(run: Run, served: list[Any]) -> None:
     assert "start and stop runs" in run("serve", "--host", "0.0.0.0").err
     assert "to look only" in run("serve", "--host", "0.0.0.0", "--read-only").err
+    assert run("serve", "--host", "127.0.0.1").err == ""
+    # No browser finds anything at 0.0.0.0 but on this machine.
+    assert served[0].public_url == f"http://{socket.gethostname()}:8000"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["example.org", "ftp://example.org", "https://", "https://me@example.org", "http://a?b",
+     "http://[", "http://a:99999"],
+)  # fmt: skip
+def test_a_public_url_that_is_none(run: Run, served: list[Any], url: str) -> None:
+    ran = run("serve", "--public-url", url)
+    assert (ran.code, served) == (2, [])
+    assert "is not http:// or https://" in " ".join(ran.err.split())
+
+
+def test_a_port_that_is_taken(run: Run, diode_home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        ran = run("serve", "--host", "127.0.0.1", "--port", port)
+    assert (ran.code, ran.out) == (1, "")
+    said = " ".join(ran.err.split())
+    assert said.startswith(f"Error: The dashboard cannot be served at 127.0.0.1:{port}: ")
+    assert "address already in use" in said
+    assert said.endswith("Give another --port, or another --host.")
+    assert not (diode_home / "errors.log").exists()
+
+
+def test_a_host_that_is_none(run: Run) -> None:
+    ran = run("serve", "--host", "no-such-host.invalid")
+    assert (ran.code, ran.out) == (1, "")
+    assert "cannot be served at no-such-host.invalid:8000" in " ".join(ran.err.split())
 
 
 def test_without_textual_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textual_serve.server", None)
+    monkeypatch.delitem(sys.modules, "diode_engine.cli.dashboard_server", raising=False)
     ran = run("serve")
     assert (ran.code, ran.out) == (1, "")
     assert "its extra, serve" in ran.err.replace("\n", " ")

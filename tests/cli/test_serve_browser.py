@@ -1,13 +1,18 @@
-"""diode-engine serve, as a browser meets it: a page, and the dashboard's first frame."""
+"""diode-engine serve, as a browser meets it, and as an attacker does: another web page in the
+user's browser, a name that is made to point here, and somebody without the address."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,49 +20,214 @@ from diode_engine.store import Store
 
 pytest.importorskip("textual_serve")
 aiohttp = pytest.importorskip("aiohttp")  # which textual-serve brings
-pytestmark = pytest.mark.asyncio
 SECONDS = 60
 
+Serve = Callable[..., str]
 
-async def test_a_page_and_its_first_frame(tmp_path: Path) -> None:
-    store = tmp_path / "diode.db"
-    Store.open(store).close()
+
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    server = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "diode_engine", "serve", f"--store={store}", f"--port={port}",
-        "--host=127.0.0.1",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert server.stderr is not None
-        said = b""
-        while b"Press Ctrl+C to quit" not in said:  # it listens, or will in a moment
-            line = await asyncio.wait_for(server.stderr.readline(), SECONDS)
-            assert line, said
-            said += line
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as browser:
-            assert f"ws://127.0.0.1:{port}/ws" in await asyncio.wait_for(_page(browser), SECONDS)
-            async with browser.ws_connect("/ws?width=100&height=30") as screen:
-                shown = await asyncio.wait_for(_until(screen, "diode.db"), SECONDS)
-                assert "Diode" in shown
-                await screen.send_json(["stdin", "?"])
-                await asyncio.wait_for(_until(screen, "A capital letter"), SECONDS)
-    finally:
-        if server.returncode is None:
-            server.terminate()
-        await server.wait()
+        return int(found.getsockname()[1])
 
 
-async def _page(browser: Any) -> str:
-    while True:
-        try:
-            async with browser.get("/") as page:
-                assert page.status == 200
-                return await page.text()
-        except aiohttp.ClientConnectorError:
-            await asyncio.sleep(0)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a store in it, and modules that a process must not take from where it is started."""
+    folder = tmp_path_factory.mktemp("served")
+    Store.open(folder / "diode.db").close()
+    for name in ("click.py", "diode_app.py"):
+        (folder / name).write_text("open('taken from here', 'w')\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def serve(folder: Path) -> Iterator[Serve]:
+    """Starts a server there with more options; gives the address that it prints."""
+    started = []
+    tokens: list[str] = []
+    errors = folder / "errors.txt"
+
+    def _serve(*options: str, port: int | None = None) -> str:
+        server = subprocess.Popen(
+            [sys.executable, "-P", "-m", "diode_engine", "serve", f"--store={folder}/diode.db",
+             "--host=127.0.0.1", f"--port={port or free_port()}", *options],
+            stdout=subprocess.PIPE, stderr=errors.open("a"), text=True, cwd=folder,
+            env={**os.environ, "DIODE_HOME": str(folder / "home")},
+        )  # fmt: skip
+        started.append(server)
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()  # it listens now, or has ended
+        assert address, errors.read_text()
+        tokens.append(urlsplit(address).path.split("/")[-2])
+        return address
+
+    yield _serve
+    for server in started:
+        server.terminate()
+    for server in started:
+        assert server.wait(SECONDS) == 0
+        assert server.stdout is not None
+        assert server.stdout.read() == ""
+        server.stdout.close()
+    said = errors.read_text()
+    assert "until Ctrl-C" in said
+    assert not any(token in said for token in tokens)  # it may be kept in a log
+
+
+@pytest.fixture(scope="module")
+def address(serve: Serve) -> str:
+    return serve()
+
+
+@pytest.fixture(scope="module")
+def proxied(serve: Serve) -> tuple[str, str]:
+    """What a server prints that browsers find behind a proxy, and where the proxy finds it."""
+    port = free_port()
+    printed = serve("--public-url=https://diode.example/lab/", port=port)
+    return printed, printed.replace("https://diode.example/lab", f"http://127.0.0.1:{port}")
+
+
+async def status(address: str, **headers: str) -> int:
+    """Of a page or a file, or 101 where the address is a websocket's and it opens."""
+    async with aiohttp.ClientSession() as browser:
+        if urlsplit(address).path.endswith("/ws"):
+            try:
+                async with browser.ws_connect(address, headers=headers):
+                    return 101
+            except aiohttp.WSServerHandshakeError as error:
+                return int(error.status)
+        async with browser.get(address, headers=headers, allow_redirects=False) as answer:
+            text = await answer.read()
+            assert answer.status == 200 or b"dashboard" in text or b"address" in text
+            return int(answer.status)
+
+
+@pytest.mark.asyncio
+async def test_a_page_and_its_first_frame(address: str, folder: Path) -> None:
+    page, rules = await page_and_rules(address)
+    own = f"http://{urlsplit(address).netloc}"
+    # The page names a font elsewhere, which these rules do not let a browser ask for.
+    assert {word for word in rules.replace(";", "").split() if "://" in word} == {
+        own, own.replace("http", "ws")
+    }  # fmt: skip
+    assert "default-src 'none'" in rules
+    assert "frame-ancestors 'none'" in rules
+    socket_address = address.replace("http", "ws") + "ws"
+    assert f'"{socket_address}"' in page
+    for name in ("js/textual.js", "css/xterm.css"):
+        assert f'"{address}static/{name}"' in page
+        assert await status(f"{address}static/{name}") == 200
+    async with aiohttp.ClientSession() as browser:
+        screen_address = f"{socket_address}?width=100&height=30"
+        async with browser.ws_connect(screen_address, headers={"Origin": own}) as screen:
+            shown = await asyncio.wait_for(_until(screen, "diode.db"), SECONDS)
+            assert "Diode" in shown
+            await screen.send_json(["stdin", "?"])
+            await asyncio.wait_for(_until(screen, "A capital letter"), SECONDS)
+    assert not (folder / "taken from here").exists()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js", "download/x", "nothing"])
+async def test_who_has_not_the_address(address: str, path: str) -> None:
+    root = address.rstrip("/").rpartition("/")[0]
+    token = urlsplit(address).path.strip("/")
+    assert len(token) == 43  # 32 random bytes
+    other = token[:-2] + ("AA" if token[-2:] != "AA" else "BB")
+    for start in (
+        "",
+        other + "/",
+        token[:-1] + "/",
+        token + "x/",
+        f"x/{token}/",
+        f"?token={token}",
+    ):
+        assert await status(f"{root}/{start}{path}") == 403
+    assert await status(f"{root}/%FF%FE/{path}") == 403
+
+
+def test_another_token_at_each_start(address: str, proxied: tuple[str, str]) -> None:
+    assert urlsplit(address).path != urlsplit(proxied[1]).path
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js"])
+async def test_another_web_page(address: str, path: str) -> None:
+    here = urlsplit(address)
+    for origin in (
+        "http://evil.example",
+        f"http://evil.example:{here.port}",
+        f"https://{here.netloc}",
+        f"http://{here.hostname}:1",  # somebody else's server on the same machine
+        f"http://localhost:{here.port}",  # the request is for 127.0.0.1
+        f"http://{here.netloc}.evil.example",
+        "null",
+        "",
+    ):
+        assert await status(address + path, Origin=origin) == 403, origin
+    right = f"http://{here.netloc}"
+    assert await status(address + path, Origin=right) == (101 if path == "ws" else 200)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js"])
+async def test_a_name_that_is_made_to_point_here(address: str, path: str) -> None:
+    port = urlsplit(address).port
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        f"127.0.0.1.evil.example:{port}",
+        f"evil.example@127.0.0.1:{port}",
+        f"127.0.0.1:{port}@evil.example",
+        f"localhost.:{port}",
+        "127.1",
+        "localhost:99999",
+        "localhost:",
+        "[127.0.0.1]",
+        "[::1",
+        "",
+    ):
+        assert await status(address + path, Host=host, Origin=f"http://{host}") == 403, host
+        assert await status(address + path, Host=host) == 403, host
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1:9000", "[::1]:9000", "LOCALHOST"])
+async def test_by_a_tunnel(address: str, host: str) -> None:
+    """A page's own addresses are those that it was asked by."""
+    path = urlsplit(address).path
+    page, _ = await page_and_rules(address, Host=host)
+    assert f'"ws://{host.lower()}{path}ws"' in page
+    assert await status(f"{address}ws", Host=host, Origin=f"http://{host.lower()}") == 101
+    assert await status(f"{address}ws", Host=host, Origin="http://evil.example") == 403
+
+
+@pytest.mark.asyncio
+async def test_behind_a_proxy(proxied: tuple[str, str]) -> None:
+    printed, behind = proxied
+    public = "https://diode.example"
+    assert printed.startswith(f"{public}/lab/")
+    for host in ("diode.example", urlsplit(behind).netloc):  # passed on, or written anew
+        page, rules = await page_and_rules(behind, Host=host)
+        assert f'"{printed.replace("https", "wss")}ws"' in page
+        assert f'"{printed}static/js/textual.js"' in page
+        assert "connect-src 'self' wss://diode.example;" in rules
+        assert await status(f"{behind}ws", Host=host, Origin=public) == 101
+        assert await status(f"{behind}ws", Host=host, Origin="https://evil.example") == 403
+        assert await status(f"{behind}ws", Host=host, Origin=f"{public}:1") == 403
+    assert await status(f"{behind}ws", Host="evil.example", Origin=public) == 403
+
+
+async def page_and_rules(address: str, **headers: str) -> tuple[str, str]:
+    """The page, and what it lets a browser ask for."""
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.get(address, headers=headers) as answer,
+    ):
+        assert answer.status == 200
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        return await answer.text(), answer.headers["Content-Security-Policy"]
 
 
 async def _until(screen: Any, words: str) -> str:

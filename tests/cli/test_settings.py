@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+
+from diode_engine.cli import settings
+from diode_engine.cli.group import COMMANDS
 
 Run = Callable[..., Any]
 
@@ -90,3 +94,75 @@ def test_a_mistake_is_told(run: Run, here: Path, text: str, said: str) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert said in " ".join(ran.err.split())
     assert run("--help").code == 0
+
+
+def test_a_directory_does_not_widen_what_is_exposed(
+    run: Run, here: Path, diode_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("textual_serve")
+    from diode_engine.cli.dashboard_server import DashboardServer
+
+    served: list[Any] = []
+    monkeypatch.setattr(DashboardServer, "serve", lambda server: served.append(server))
+    (here / "diode.toml").write_text(
+        '[serve]\nhost = "0.0.0.0"\nport = 1\npublic-url = "http://evil.example"\n'
+        'read-only = false\nstore = "of-here.db"\n[models.remove]\nyes = true\n'
+    )
+    diode_home.mkdir(exist_ok=True)
+    (diode_home / "config.toml").write_text("[serve]\nread-only = true\nport = 8765\n")
+    said = " ".join(run("serve").err.split())
+    for name in ("host", "port", "public-url", "read-only"):
+        assert f"{name} of [serve] in diode.toml is ignored" in said
+    assert "yes of" not in said  # which is of another command
+    assert "Others can reach" not in said
+    (server,) = served
+    assert (server.host, server.port) == ("localhost", 8765)
+    assert server.public_url == "http://localhost:8765"
+    assert str(here / "of-here.db") in server.command
+    assert server.command.endswith(" --read-only")
+    monkeypatch.setenv("DIODE_SERVE_HOST", "127.0.0.1")
+    run("serve", "--port", "8766")
+    assert (served[1].host, served[1].port) == ("127.0.0.1", 8766)
+
+
+def test_a_directory_does_not_delete_or_write_over(
+    run: Run, here: Path, dataset: Path, tmp_path: Path
+) -> None:
+    (here / "diode.toml").write_text("[db.backup]\nreplace = true\n")
+    run("data", "import", dataset)
+    mine = tmp_path / "mine.db"
+    mine.write_text("mine")
+    ran = run("db", "backup", mine)
+    assert ran.code != 0
+    assert "replace of [db.backup] in diode.toml is ignored" in " ".join(ran.err.split())
+    assert mine.read_text() == "mine"
+    assert "ignored" not in run("data", "stats").err
+    assert run("db", "backup", mine, "--replace").code == 0
+
+
+# Flags and files that a directory's file may set: it says what is done, not over what, for whom,
+# or in whose name.
+OF_A_DIRECTORY = {
+    "all", "again", "candidates", "card", "cross-validate", "data-dir", "dataset", "descending",
+    "direct", "file", "held-out", "json", "log-normal", "max-autotune-solution", "plan",
+    "csv", "power-of-two", "resume", "skip-collection", "skip-training", "skip-validation", "store",
+    "db", "text",
+}  # fmt: skip
+
+
+def test_every_flag_and_file_is_the_users_or_a_directorys() -> None:
+    def walk(command: click.Command) -> None:
+        for child in getattr(command, "commands", {}).values():
+            walk(child)
+        for option in command.params:
+            flag_or_file = isinstance(option.type, click.Path) or getattr(option, "is_flag", False)
+            if isinstance(option, click.Option) and flag_or_file:
+                names = {spelling.lstrip("-") for spelling in option.opts}
+                # One that is in neither: may a directory that somebody else made set it?
+                assert names <= settings.OF_THE_USER or names <= OF_A_DIRECTORY, names
+                seen.update(names)
+
+    seen: set[str] = set()
+    for name, entry in COMMANDS.items():
+        walk(entry.load(name))
+    assert {"replace", "yes", "read-only", "output", "store", "plan"} <= seen

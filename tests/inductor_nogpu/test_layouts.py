@@ -68,3 +68,54 @@ def test_an_operand_that_descriptors_are_made_for_stays_as_it_is(make_predictor:
     finally:
         get_algorithm_selector_cache().preprocessing_fns.remove(look)
     assert fixed == [False, True]
+
+
+PROLOGUES: dict[str, Any] = {
+    "a conversion": (torch.float32, lambda x, w: x.to(torch.float32) @ w),
+    "an activation": (torch.bfloat16, lambda x, w: torch.relu(x) @ w),
+}
+
+
+@pytest.mark.parametrize("name", PROLOGUES)
+def test_what_comes_before_a_product_is_not_fused_into_its_loads(name: str, predictor: Any) -> None:
+    dtype, function = PROLOGUES[name]
+    predictor.best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 2}
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return function, (
+            empty(512, 1024),
+            torch.empty(1024, 768, dtype=dtype, device="cuda"),
+        )
+
+    def kernels(options: dict[str, Any]) -> tuple[int, int]:
+        (source,) = lower(build, options=options).sources
+        return (
+            source.count("@triton_heuristics.template"),
+            source.count("@triton_heuristics.pointwise"),
+        )
+
+    assert kernels({}) == (1, 1)
+
+
+def test_inductor_times_it_where_several_kernels_are_left(make_predictor: Any) -> None:
+    dtype, function = PROLOGUES["a conversion"]
+    best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
+    diode_engine.install_diode_choices(predictor=make_predictor(best=best), top_k_configs=3)
+    allowed: list[int] = []
+
+    def look(choices: list[Any]) -> list[Any]:
+        templates = [c for c in choices if hasattr(c, "allowed_prologue_inps")]
+        allowed.extend(len(c.allowed_prologue_inps) for c in templates)
+        return choices
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return function, (empty(512, 1024), torch.empty(1024, 768, dtype=dtype, device="cuda"))
+
+    lower(plain_sum, benchmark=lambda _: 1.0)  # puts Diode's own function in its place
+    add_preprocessing_fn(look)
+    try:
+        lower(build, benchmark=lambda _: 1.0)
+    finally:
+        get_algorithm_selector_cache().preprocessing_fns.remove(look)
+    assert allowed
+    assert all(allowed)

@@ -207,6 +207,31 @@ def test_what_cannot_be_resumed_says_why(store, tmp_path):
     assert len(store.runs()) == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["capture --output=x.json -- touch done", "-v --debug capture -- touch done", "workflow x.toml",
+     "data export /home/me/mine.json", "db vacuum", "models remove mine --yes", "--", ""],
+)  # fmt: skip
+def test_a_store_that_others_write_does_not_say_what_is_started(store, tmp_path, words):
+    """Whoever can write a store can write any command beside a run."""
+    command = ["diode-engine", *words.split()]
+    run = store.start_run("train", {}, command=command, directory=str(tmp_path))
+    store.finish_run(run, "failed")
+    for again in (resume, repeat):
+        with pytest.raises(RunError, match=f"Run {run} records .* which is no run's command"):
+            again(store, run)
+    assert len(store.runs()) == 1
+
+
+@pytest.mark.parametrize("words", ["-v collect-shapeset a.json", "data import a.json", "demo"])
+def test_a_run_of_each_command_is_done_once_more(store, monkeypatch, tmp_path, words):
+    command = ["diode-engine", *words.split()]
+    run = store.start_run("collect", {}, command=command, directory=str(tmp_path))
+    store.finish_run(run, "failed")
+    monkeypatch.setattr("diode_engine.runs.launch.sys.executable", "/bin/true")
+    assert repeat(store, run).command == tuple(command)
+
+
 def test_what_has_ended_can_be_done_once_more(store, job, wait_for_end):
     run = begun(store, job, {"gpu": [0]})
     with pytest.raises(RunError, match="running; cancel it first"):

@@ -1,0 +1,163 @@
+"""The server of `diode-engine serve`: textual-serve's, for those alone who have its address.
+
+Three things are asked of every request, for a page, a file or the websocket:
+
+- its path begins with the token, which is random and is of this start;
+- its Host is a name that this is served by, or an address in numbers. A web page whose own name is
+  made to point here ("DNS rebinding") comes by another one;
+- its Origin, where it has one, is this server: browsers tell by it which page a websocket is of.
+
+The token is in the path and in no cookie, as browsers send a host's cookies to all of its ports,
+which on a shared machine may be other people's.
+"""
+
+from __future__ import annotations
+
+import copy
+import hmac
+import ipaddress
+import re
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from textual_serve.server import Server
+from yarl import URL
+
+_EVERYWHERE = ("0.0.0.0", "::")  # compared with, not bound to
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")  # as browsers write it
+_SECONDS_TO_END = 1  # which the dashboards that are open have, twice
+_NO_TOKEN = (
+    "This is not the whole address: it has a token, another one at each start. Open the address "
+    "that diode-engine serve has printed.\n"
+)
+_NOT_THIS_HOST = (
+    "The dashboard is not served by this name. Open the address that diode-engine serve has "
+    "printed, or start it with --public-url and the address that you want to use.\n"
+)
+_OTHER_PAGE = "Another web page may not use this dashboard.\n"
+
+
+class DashboardServer(Server):
+    """Serves `command`, a process for each page that is opened, at `host` and `port`.
+
+    `public_url` is where browsers find it behind a proxy, which may write another Host but passes
+    the Origin on. Without one, a page is served for the address that it was asked by, such as the
+    other end of a tunnel. `listening` is called with the address to open, once it can be opened.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        host: str,
+        port: int,
+        public_url: str | None,
+        listening: Callable[[str], None],
+    ) -> None:
+        name = socket.gethostname() if host in _EVERYWHERE else host
+        here = f"http://{f'[{name}]' if ':' in name else name}:{port}"
+        super().__init__(
+            command, host=host, port=port, title="Diode",
+            public_url=(public_url or here).rstrip("/"),
+        )  # fmt: skip
+        self._token = secrets.token_urlsafe(32)
+        self._proxied = public_url is not None
+        self._names = {"localhost", name.lower(), URL(self.public_url).host}
+        self._listening = listening
+
+    def serve(self, debug: bool = False) -> None:
+        """Serves until SIGINT or SIGTERM. Raises OSError where it cannot be served there."""
+        self.debug = debug
+        self.initialize_logging()
+        web.run_app(
+            self._make_app(),
+            host=self.host,
+            port=self.port,
+            # aiohttp calls it when it listens, and not where the port is taken.
+            print=lambda _: self._listening(f"{self.public_url}/{self._token}/"),
+            access_log=None,  # its lines would have the token in them
+            shutdown_timeout=_SECONDS_TO_END,
+        )
+
+    async def on_startup(self, app: web.Application) -> None:
+        """Says nothing: it does not listen yet."""
+
+    async def _make_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard])
+        app.add_subapp(f"/{self._token}", await super()._make_app())
+        app.on_response_prepare.append(self._restrict)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        refused = self._refusal(request)
+        if refused is not None:
+            raise web.HTTPForbidden(text=refused)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    def _refusal(self, request: web.Request) -> str | None:
+        """Why a request is not answered; None where it is."""
+        host = _host(request)
+        if host is None or not self._is_here(host):
+            return _NOT_THIS_HOST
+        ours = {f"http://{host}", str(URL(self.public_url).origin())}
+        if not ours.issuperset(request.headers.getall("Origin", ())):
+            return _OTHER_PAGE
+        given = request.path.removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(given.encode(errors="replace"), self._token.encode()):
+            return _NO_TOKEN
+        return None
+
+    def _is_here(self, host: str) -> bool:
+        if _HOST.fullmatch(host) is None:
+            return False
+        try:
+            name = URL(f"http://{host}").host
+        except ValueError:  # such as a port that is none
+            return False
+        return name in self._names or _is_numbers(name)
+
+    def _address(self, request: web.Request) -> str:
+        """Where the browser of a request that is not refused finds this server."""
+        return self.public_url if self._proxied else f"http://{_host(request)}"
+
+    async def handle_index(self, request: web.Request) -> Any:
+        """The page, with the addresses of its files and of its websocket."""
+        page = copy.copy(self)
+        page.public_url = self._address(request)
+        return await Server.handle_index(page, request)
+
+    async def _restrict(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Has browsers ask no other host for anything (textual-serve's page has a font elsewhere),
+        show the page in no other, and tell nobody its address."""
+        policy = "default-src 'none'"
+        if response.status != web.HTTPForbidden.status_code:
+            # Also by 'self': these rules have no word for an IPv6 address.
+            own = f"'self' {URL(self._address(request)).origin()}"
+            policy += (
+                f"; script-src {own} 'unsafe-inline'; style-src {own} 'unsafe-inline'; "
+                f"img-src {own} data:; font-src {own}; connect-src {own.replace('http', 'ws', 1)}"
+            )
+        response.headers["Content-Security-Policy"] = (
+            f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+
+
+def _host(request: web.Request) -> str | None:
+    """The Host that a request gives, if it gives one."""
+    given = request.headers.getall("Host", ())
+    return given[0].lower() if len(given) == 1 else None
+
+
+def _is_numbers(name: str | None) -> bool:
+    try:
+        ipaddress.ip_address(name or "")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,284 @@
+"""With --read-only nothing is written anywhere: every action of every screen is done, every
+question is answered with yes, and Python tells of each file that is opened for writing."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Container, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from textual.widgets import Input
+
+from diode_app.actions import Action
+from diode_app.app import DiodeApp
+from diode_app.data.models import compare
+from diode_app.data.models import models as all_models
+from diode_app.screens.compare import CompareScreen
+from diode_app.screens.model import ModelScreen
+from diode_app.screens.places import PAGES, PLACES
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.run import RunScreen
+from diode_app.screens.space_map import SpaceMapScreen
+from diode_app.screens.trainings import TrainingsScreen
+from diode_app.screens.validate_new import NewValidationScreen
+from diode_app.widgets.modals import Choose, Confirm, Notice, Pick, Problem, Prompt
+from diode_engine import paths
+from diode_engine.store import Store, write_dataset
+from tests.app.judged import judge
+from tests.app.registered import register_model
+from tests.app.waiting import settled, started, text_of
+from tests.training.conftest import make_timings
+
+pytestmark = pytest.mark.asyncio
+TIMINGS = make_timings(20)
+EARLIER = Path(__file__).parents[1] / "store" / "earlier" / "schema-0002.db.zst"
+REFUSED = "was started with --read-only"
+
+# What changes something, and says that it does not. An action that writes has to be here, and
+# what it does has to go through Source.write, change or command, or ask must_be_writable.
+WRITING = {
+    "home.import", "data.import-file", "data.export-file", "data.import-shipped", "table.export",
+    "collect.import", "collect.start", "train.import", "train.start", "validate.new",
+    "validation.start", "trainings.pin", "run.pin",
+    "runs.cancel", "runs.resume", "runs.retry", "runs.tag", "runs.note",
+    "models.promote", "models.rollback", "models.validate", "models.archive", "models.delete",
+    "models.alias", "models.tag", "models.note", "models.import-model",
+}  # fmt: skip
+
+_watched: list[str] | None = None
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_ON_FILES = (
+    "os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
+    "os.symlink", "os.truncate", "os.utime", "os.setxattr", "os.kill", "os.system",
+    "os.posix_spawn", "os.exec",
+)  # fmt: skip
+
+
+def _audit(event: str, given: tuple[Any, ...]) -> None:
+    if _watched is None:
+        return
+    if event == "open":
+        path, _, flags = given
+        # A temporary file without a name opens its folder, in which it never is.
+        unnamed = isinstance(path, str) and Path(path).is_dir()
+        written = flags & _WRITES and not unnamed and path != os.devnull
+    elif event == "sqlite3.connect":
+        written = "mode=ro" not in str(given[0])
+    elif event == "subprocess.Popen":
+        command = " ".join(map(str, given[1]))
+        written = "--debug data stats" not in command and command != "uname -p"  # which only read
+    else:
+        written = event in _ON_FILES
+    if written:
+        _watched.append(f"{event} {given[:2]}")
+
+
+sys.addaudithook(_audit)  # for as long as the process lives; it does nothing but in these tests
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What was written since it was last cleared."""
+    global _watched
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    _watched = []
+    yield _watched
+    _watched = None
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the dashboard works, with a dataset in it."""
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    write_dataset(make_timings(1), folder / "some.json")
+    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (folder / "some.json",))
+    return folder
+
+
+@pytest.fixture
+def filled(store: Store, tmp_path: Path, folder: Path) -> int:
+    """A store with timings, a report, and a failed training, whose number it is; two models."""
+    store.import_table(TIMINGS, key="x", spec={})
+    model = register_model(tmp_path / "made", "plain", default=True)
+    register_model(tmp_path / "made", "other")
+    judge(store, model)
+    run = store.start_run(
+        "train", {}, command=("diode-engine", "train", f"--store={store.path}"),
+        directory=str(folder),
+    )  # fmt: skip
+    store.finish_run(run, "failed", "It failed.")
+    return run
+
+
+def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
+    """What makes each page that is opened from another screen."""
+    session = app.session
+    entries = all_models(None, 0).entries
+    one, other = list(entries.values())[:2]
+    return [
+        lambda: RunScreen(session, run),
+        lambda: TrainingsScreen(session),
+        lambda: ProblemScreen(session, TIMINGS.problems[0].key),
+        lambda: SpaceMapScreen(session, "", lambda _: None),
+        lambda: NewValidationScreen(session, ["plain@1"]),
+        lambda: ModelScreen(session, next(iter(entries))),
+        lambda: CompareScreen(session, compare(one, other)),
+    ]
+
+
+async def _done(pilot: Any) -> None:
+    """Until no worker works but one that asks something."""
+    while True:
+        await pilot.pause()
+        asking = ("acting", "export") if pilot.app.screen.is_modal else ()
+        if all(w.is_finished or w.group in asking for w in pilot.app.workers):
+            await pilot.pause()
+            if all(w.is_finished or w.group in asking for w in pilot.app.workers):
+                return
+
+
+async def _answered(pilot: Any, folder: Path) -> list[str]:
+    """Says yes to whatever is asked, until nothing is; the problems that were shown."""
+    problems = []
+    while True:
+        await _done(pilot)
+        screen = pilot.app.screen
+        if isinstance(screen, Problem):
+            problems.append(str(screen._words))
+        match screen:
+            case Confirm():
+                answer: Any = True
+            case Prompt():
+                offered = (
+                    screen.query_one(Input).value, "words", str(folder / "some.json"),
+                    *(str(folder / f"new{end}") for end in (".json", ".csv", ".diode.zip")),
+                )  # fmt: skip
+                answer = next(value for value in offered if screen._check(value) is None)
+            case Pick():
+                answer = screen._choices[0][0]
+            case Choose():
+                answer = screen._names[:1]
+            case Notice():
+                answer = None
+            case _ if screen.is_modal:
+                answer = None
+            case _:
+                return problems
+        screen.dismiss(answer)
+
+
+def _actions(screen: Any) -> list[tuple[Any, Action]]:
+    """The actions of a screen, of the app, and of each kind of widget on it."""
+    nodes = {type(node): node for node in (screen, *screen.walk_children(), screen.app)}
+    return [
+        (node, action)
+        for node in nodes.values()
+        for action in getattr(node, "ACTIONS", ())
+        if not _leaves(action)
+    ]
+
+
+def _leaves(action: Action) -> bool:
+    return action.does.startswith("go(") or action.name in ("back", "quit")
+
+
+async def _do_all(
+    pilot: Any, folder: Path, *, only: str = "", but: Container[str] = ()
+) -> dict[str, str]:
+    """Does the actions of the screen that is shown; by id, the problem that each has met."""
+    app, screen, mode = pilot.app, pilot.app.screen, pilot.app.current_mode
+    met = {}
+    for node, action in _actions(screen):
+        if action.id not in but and only in ("", action.id) and node.is_attached:
+            await app.run_action(action.does or action.name, default_namespace=node)
+            met[action.id] = " ".join(await _answered(pilot, folder))
+            if app.current_mode != mode:
+                await app.switch_mode(mode)
+            while app.screen is not screen and screen in app.screen_stack:
+                await app.pop_screen()
+    return met
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    """All files below a folder but those by which SQLite's readers and writers agree."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(("-wal", "-shm"))
+    }
+
+
+async def test_every_action_of_every_screen(make_app, filled, folder, tmp_path, written):
+    before = _contents(tmp_path)
+    app = make_app(read_only=True)
+    met: dict[str, str] = {}
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for place in PLACES:
+            await app.run_action(f"app.go('{place.mode}')")
+            await settled(pilot)
+            met |= await _do_all(pilot, folder, but=met)
+        pages = _pages(app, filled)
+        assert len(pages) == len(PAGES)
+        for page in pages:
+            await app.push_screen(page())
+            await settled(pilot)
+            met |= await _do_all(pilot, folder, but=met)
+            if len(app.screen_stack) > 1:
+                await app.pop_screen()
+    assert written == []
+    assert {name for name, problem in met.items() if REFUSED in problem} == WRITING
+    assert _contents(tmp_path) == before
+    _every_action_was_done(met)
+
+
+def _every_action_was_done(met: dict[str, str]) -> None:
+    """Also those of screens that are new."""
+    targets = [place.target for place in PLACES] + list(PAGES)
+    for target in targets:
+        module, _, name = target.partition(":")
+        for action in getattr(importlib.import_module(module), name).ACTIONS:
+            assert action.id in met or _leaves(action), action.id
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [("data", "data.export-file"), ("data", "table.export"), ("home", "app.theme"),
+     ("models", "models.archive"), ("models", "models.tag"), ("runs", "runs.note"),
+     ("runs", "runs.columns")],
+)  # fmt: skip
+async def test_what_is_written_is_seen(make_app, filled, folder, written, mode, name):
+    """Without --read-only the same way of doing an action does write, and is told of it."""
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await app.run_action(f"app.go('{mode}')")
+        await settled(pilot)
+        assert written == []
+        assert await _do_all(pilot, folder, only=name) == {name: ""}
+    assert written
+
+
+async def test_a_store_of_an_older_schema_stays_one(make_app, path, tmp_path, written):
+    """The details of the store come from a command, which would update it."""
+    path.write_bytes(zstandard.decompress(EARLIER.read_bytes()))
+    before = _contents(tmp_path)
+    written.clear()
+    app = make_app(read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        assert "The store is of an older schema" in text_of(app)
+        await pilot.press("d")
+        (problem,) = await _answered(pilot, tmp_path)
+        assert "is of an older schema" in problem
+    assert written == []
+    assert _contents(tmp_path) == before
