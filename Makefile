@@ -61,7 +61,7 @@ try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, 
 
 # torch brings the torchvision and Triton that belong to it; a CPU build of torch gets the newest Triton.
 zoo: ## lower the zoo's models for a pretended H200: TORCH=x.y.z, or newest; hours on two cores
-	@set -e; mkdir -p build; try=.zoo; rm -rf $$try; trap 'rm -rf $$try' EXIT; \
+	@set -e; mkdir -p build; try=.zoo; rm -rf $$try build/zoo-$(TORCH).jsonl; trap 'rm -rf $$try' EXIT; \
 	$(PYTHON) -m venv $$try; \
 	echo "Installing torch $(TORCH), transformers, timm and torchvision, some minutes ..."; \
 	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))" -e '.[zoo]'; \
