@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs try-torch try-versions clean
+.PHONY: help setup demo test check bench docs try-torch try-versions zoo clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -65,9 +65,19 @@ try-versions: ## run them with the oldest torch that Diode serves, and with the 
 	  $(MAKE) --no-print-directory try-torch TORCH=$$version || failed="$$failed $$version"; done; \
 	test -z "$$failed" || { echo "Diode does not fit torch:$$failed (see above)."; exit 1; }
 
+# torch brings the torchvision and Triton that belong to it; a CPU build of torch gets the newest Triton.
+zoo: ## lower the zoo's models for a pretended H200: TORCH=x.y.z, or newest; hours on two cores
+	@set -e; mkdir -p build; try=.zoo; rm -rf $$try build/zoo-$(TORCH).jsonl; trap 'rm -rf $$try' EXIT; \
+	$(PYTHON) -m venv $$try; \
+	echo "Installing torch $(TORCH), transformers, timm and torchvision, some minutes ..."; \
+	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))" -e '.[zoo]'; \
+	$$try/bin/python -c 'import triton' 2>/dev/null || $$try/bin/pip install -qq triton; \
+	$$try/bin/python benchmarks/zoo.py --lower --workers $$(nproc) --seconds 1e6 --limit 1800 \
+	  --products build/zoo-products.json --json build/zoo-$(TORCH).jsonl
+
 clean: ## remove .venv and everything that was made
 	@echo "Removing .venv and caches ..."
-	@rm -rf $(VENV) .try-torch .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .try-torch .zoo .demo build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp a step, so that a second run is quick and an interrupted one goes on where it was.

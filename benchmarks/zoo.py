@@ -120,11 +120,14 @@ class _Rows:
         self.path = path
         self.rows: list[dict[str, Any]] = []
         if path is not None and path.exists():
-            for line in path.read_text().splitlines():
+            text = path.read_text()
+            for line in text.splitlines():
                 try:
                     self.rows.append(json.loads(line))
                 except ValueError:  # cut short
                     continue
+            if text and not text.endswith("\n"):
+                path.write_text(text + "\n")
 
     def add(self, row: dict[str, Any]) -> None:
         self.rows.append(row)

@@ -2,7 +2,8 @@
 
 Dynamo and autograd see tensors of the CPU without data (a torch without a GPU has no autograd on
 one); the graphs that they make, forward and backward, are moved to the pretended GPU, and are
-Inductor's from there on. So attention is a kernel of the CPU there, which Inductor calls as it is.
+Inductor's from there on. So attention is a kernel of the CPU's there, which Inductor calls as it
+is, but where an H200 would compute it by products.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ CUDA = torch.device("cuda", 0)
 # as for a user, several choices are left until what is fused with them is benchmarked
 _SETTINGS = {
     "benchmark_epilogue_fusion": True,
-    "shape_padding": True,
+    # slicing what was padded asks a torch that was built without CUDA for a device
+    "shape_padding": torch.backends.cuda.is_built(),
     "joint_graph_constant_folding": False,  # it computes constants on the device
 }
 # said by stock max-autotune as well: a library's kernel is taken then; and after an error
@@ -78,7 +80,8 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
         profile = None
         try:
             with WAYS[name].installed(), watched, diode_engine.profile_predictions() as profile:
-                with _said(said):
+                # else Inductor has Dynamo start anew, to make a tensor of a float
+                with _said(said), torch._dynamo.config.patch(specialize_float=True):
                     graphs = graphs or _traced(model)
                     _lower(graphs, WAYS[name].options)
                 row["stats"] = diode_engine.get_stats()
@@ -116,26 +119,41 @@ def _lower(graphs: Sequence[_Graph], options: dict[str, Any]) -> None:
 
 def _traced(model: Model) -> list[_Graph]:
     """The graphs that Dynamo and autograd make of a step, forward and then backward."""
-    graphs = []
+    graphs: list[_Graph] = []
 
     def note(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         graphs.append(_Graph(graph, inputs))
         return make_boxed_func(graph)
 
+    autograd = aot_autograd(fw_compiler=note, partition_fn=min_cut_rematerialization_partition)
+
+    def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        for node in graph.graph.nodes:
+            if getattr(node.target, "__name__", "") == "scaled_dot_product_attention":
+                mask = node.kwargs.get("attn_mask")
+                if isinstance(mask, torch.fx.Node) and mask.meta["example_value"].shape[-1] % 8:
+                    node.target = _attention
+        graph.recompile()
+        return autograd(graph, inputs)
+
     grad = contextlib.nullcontext() if model.train else torch.no_grad()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:
         module, args = _built(model, mode)
-        compiled = torch.compile(
-            module,
-            backend=aot_autograd(
-                fw_compiler=note, partition_fn=min_cut_rematerialization_partition
-            ),
-            dynamic=model.dynamic or None,
-        )
-        out = compiled(*args)
+        out = torch.compile(module, backend=backend, dynamic=model.dynamic or None)(*args)
         if model.train:
             out.backward()
     return graphs
+
+
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """Attention by its two products, as a GPU computes it with a mask that is not aligned."""
+    return torch.ops.aten._scaled_dot_product_attention_math(
+        q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
 
 
 def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[Any, ...]]:
@@ -220,15 +238,10 @@ def _said(found: list[str]) -> Iterator[None]:
             found.append(_plain(f"{record.name}: {record.getMessage()}"))
 
     handler = Handler(logging.WARNING)
-    loggers = [
-        logger
-        for name, logger in list(logging.root.manager.loggerDict.items())
-        if isinstance(logger, logging.Logger)
-        and (
-            name in ("diode_engine", "torch")
-            or (name.startswith("torch.") and not logger.propagate)
-        )
-    ]
+    loggers = [logging.getLogger("diode_engine"), logging.getLogger("torch")]
+    for name, logger in list(logging.root.manager.loggerDict.items()):  # those of torch's own
+        if name.startswith("torch.") and isinstance(logger, logging.Logger):
+            loggers += [] if logger.propagate else [logger]
     for logger in loggers:
         logger.addHandler(handler)
     try:

@@ -6,7 +6,8 @@ libraries that are not installed can still be listed.
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import importlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,14 @@ def named(pattern: str) -> list[Model]:
 
 
 def missing(model: Model) -> str:
-    """Why the model cannot be built here: its library is not installed. Empty where it can."""
-    if model.source == "written" or importlib.util.find_spec(model.source):
-        return ""
-    return f"{model.source} is not installed"
+    """Why the model cannot be built here: its library cannot be imported. Empty where it can."""
+    return "" if model.source == "written" else _not_imported(model.source)
+
+
+@functools.cache
+def _not_imported(library: str) -> str:
+    try:
+        importlib.import_module(library)
+    except Exception as error:  # noqa: BLE001  # a torchvision of another torch raises anything
+        return f"{library} cannot be imported, {type(error).__name__}: {error}"
+    return ""

@@ -1,0 +1,211 @@
+"""The zoo's processes, rows and tables; no model is built and no GPU is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def row(model: str, way: str, **more: Any) -> dict[str, Any]:
+    return {
+        "model": model, "way": way, "group": "g", "kind": "bfloat16, forward", "error": "",
+        "timing": "graph", "step_us": 10.0, "spread": 0.01, "rounds": 9, "compile_s": 1.0,
+        "ratio": 1.0, "compile_ratio": 1.0, "error_ratio": 1.0, "step_bytes_ratio": 1.0,
+        "compile_bytes_ratio": 1.0, "products": [{}], **more,
+    }  # fmt: skip
+
+
+# What a model's process does here instead of its work.
+WORKER = """
+import json, os, sys, time
+name, ways = sys.argv[1], sys.argv[2].split(",")
+print("this is no row")
+print(json.dumps({"way": ways[0], "gpu": os.environ["GPU"]}), flush=True)
+if name == "crash":
+    print("the last words", file=sys.stderr)
+    os.abort()
+if name == "hang":
+    time.sleep(600)
+for way in ways[1:]:
+    print(json.dumps({"way": way}))
+"""
+
+
+def in_processes(names: list[str], *, limit_s: float = 60, until: float = 60) -> list[Any]:
+    from zoo_ways import each_in_a_process
+
+    found: list[Any] = []
+    each_in_a_process(
+        [(name, [sys.executable, "-c", WORKER, name, "plain,import"]) for name in names],
+        [{"GPU": "0"}, {"GPU": "1"}],
+        lambda name, row: found.append((name, row)),
+        limit_s=limit_s,
+        until=time.monotonic() + until,
+    )
+    return found
+
+
+def test_a_model_that_crashes_ends_no_other() -> None:
+    found = in_processes(["a", "crash", "b"])
+    assert sorted(name for name, row in found if row.get("way") == "import") == ["a", "b"]
+    (failed,) = [(name, row["error"]) for name, row in found if "error" in row]
+    assert failed[0] == "crash"
+    assert "the last words" in failed[1]
+    assert ("crash", "plain") in [(name, row.get("way")) for name, row in found]  # it is kept
+
+
+def test_a_model_that_hangs_is_ended() -> None:
+    found = in_processes(["hang"], limit_s=3)
+    assert [row.get("error", "") for _, row in found if "error" in row] == ["It took over 3 s."]
+
+
+def test_nothing_is_begun_too_late() -> None:
+    assert in_processes(["a"], until=-1) == []
+
+
+def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    import threading
+
+    import torch
+    from zoo_measuring import Gpu
+
+    monkeypatch.setenv("ZOO_LOCK", str(tmp_path / "gpu"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    events: list[str] = []
+    with Gpu().shared(), Gpu().shared():
+
+        def alone() -> None:
+            with Gpu().alone():
+                events.append("alone")
+
+        thread = threading.Thread(target=alone)
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        events.append("shared")
+    thread.join(10)
+    assert events == ["shared", "alone"]
+
+
+def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
+    import zoo_measuring
+    from zoo_measuring import Compiled, timed
+
+    def made(**more: Any) -> Compiled:
+        base = {"compile_s": 2.0, "output_error": 1e-3, "step_bytes": 10, "compile_bytes": 0}
+        return Compiled({**base, **more}, lambda: None, 1, graph=True)
+
+    asked: list[int] = []
+
+    def in_turn(ways: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
+        asked.append(rounds)
+        slower = 1.1 if len(asked) == 1 else 1.01
+        # the clock falls meanwhile, for all alike
+        return {n: [(slower if n == "import" else 1) * t for t in (10, 20, 30)] for n in ways}
+
+    monkeypatch.setattr(zoo_measuring, "in_turn", in_turn)
+    rows = timed({"plain": made(), "import": made(compile_s=1.0, output_error=2e-3)})
+    assert asked == [zoo_measuring.ROUNDS, zoo_measuring.AGAIN_ROUNDS]  # 1.1 is measured again
+    assert rows["import"]["ratio"] == pytest.approx(1.01)
+    assert rows["import"]["first_ratio"] == pytest.approx(1.1)
+    assert rows["import"]["compile_ratio"] == 0.5
+    assert rows["import"]["error_ratio"] == 2
+    assert rows["import"]["compile_bytes_ratio"] == 1  # of nothing and nothing
+    asked.clear()
+    asked.append(0)
+    timed({"plain": made(), "import": made()})
+    assert asked == [0, zoo_measuring.ROUNDS]  # 1.01 is not
+
+
+def test_an_error_is_of_what_matters() -> None:
+    import torch
+    from zoo_measuring import _error
+
+    exact = [torch.tensor([3.0, 4.0]).double(), torch.tensor([1e-9]).double(), None]
+    outs = [torch.tensor([3.0, 4.5]), torch.tensor([1.0]), torch.tensor([1.0])]
+    assert _error(outs, exact) == pytest.approx(0.1)
+    assert _error(outs, None) is None
+
+
+def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path) -> None:
+    import zoo
+    import zoo_report
+
+    file = tmp_path / "zoo.jsonl"
+    rows = zoo._Rows(file)
+    rows.add(row("dlrm", "plain"))
+    rows.add(row("dlrm", "import", error="RuntimeError: no"))
+    rows.add({"model": "odd-mlp", "error": "The process ended with -9: "})
+    file.write_text(file.read_text() + '{"model": "two-to')  # cut off
+    again = zoo._Rows(file)
+    assert len(again.rows) == 3
+    done = zoo_report.finished(again.rows)
+    tasks = zoo._tasks(
+        [zoo.ZOO[n] for n in ("dlrm", "odd-mlp")], ["plain", "import", "fast"], done, "measure"
+    )
+    assert [(name, command[-1]) for name, command in tasks] == [
+        ("dlrm", "plain,fast"),
+        ("odd-mlp", "plain,import,fast"),
+    ]
+    again.add(row("two-tower", "plain"))  # behind the line that was cut off
+    assert zoo._Rows(file).rows[-1]["model"] == "two-tower"
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+def test_the_report_has_ratios_and_what_failed(
+    markdown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import zoo_report
+
+    rows = [
+        row("a", "plain", step_us=100.0),
+        row("a", "import", ratio=0.5, compile_ratio=2.0),
+        row("b", "plain", step_us=10.0),
+        row("b", "import", ratio=2.0, error_ratio=3.0, products=[]),
+        row("b", "fast", error="RuntimeError: no such kernel\nand more"),
+        {"model": "c", "error": "The process ended with -6: "},
+    ]
+    file = tmp_path / "zoo.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    zoo_report.show(file, markdown=markdown)
+    said = capsys.readouterr().out
+    cells = [line.replace("|", " ").split() for line in said.splitlines()]
+    assert ["a", "bfloat16,", "forward", "100.0", "0.500", "2.00", "1.00", "1.00"] in cells
+    (way,) = [line for line in cells if line[:1] == ["import"]]
+    assert way[1:6] == ["2", "1.000", "0.500", "2.000", "b"]  # models, all, choosing, worst
+    slower = said[said.index("Slower than plain") :]
+    assert "b " in slower.splitlines()[2 if markdown else 1]
+    assert "no such kernel" in said
+    assert "The process ended with -6" in said
+
+
+def test_the_zoo_is_what_is_promised() -> None:
+    import torch
+    from zoo_models import ZOO, named
+
+    assert len(ZOO) >= 60
+    groups = {model.group for model in ZOO.values()}
+    assert groups >= {"decoder", "decode", "experts", "encoder", "encoder-decoder", "vision",
+                      "audio", "multimodal", "embedding", "diffusion", "recommender", "mlp",
+                      "scientific"}  # fmt: skip
+    kinds = {(model.dtype, model.tf32, model.train) for model in ZOO.values()}
+    for train in (False, True):
+        assert {(torch.bfloat16, False, train), (torch.float16, False, train),
+                (torch.float32, False, train), (torch.float32, True, train)} <= kinds  # fmt: skip
+    assert sum(model.dynamic for model in ZOO.values()) >= 5
+    assert [model.name for model in named("^odd-mlp$")] == ["odd-mlp"]
+    # a time limit cuts off no single kind
+    assert len({model.group for model in list(ZOO.values())[:13]}) == len(groups)

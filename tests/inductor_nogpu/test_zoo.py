@@ -1,0 +1,138 @@
+"""The zoo's models lowered in all of Diode's ways: a quick part of what `make zoo` does."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from diode_engine.inductor import choices
+from diode_engine.problem import Problem
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+WAYS = ("plain", "import", "fast", "install", "threshold", "mode")
+QUICK = (
+    "recommender-towers", "recommender-towers-float16", "recommender-towers-dynamic",
+    "odd-mlp-training", "plain-attention-float16", "capacity-experts", "two-tower", "mmoe-tf32",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import torch
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    precision = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(precision)
+
+
+def lowered(name: str, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, Any]]:
+    """The rows by way."""
+    import zoo_lowering
+    from zoo_models import ZOO, missing
+
+    if reason := missing(ZOO[name]):
+        pytest.skip(reason)
+    rows: list[dict[str, Any]] = []
+    zoo_lowering.lower(ZOO[name], ways, rows.append)
+    return {row["way"]: row for row in rows}
+
+
+@pytest.mark.parametrize("name", [*QUICK, "t5-large-encoder"])
+def test_a_model_is_lowered_in_every_way(name: str) -> None:
+    import zoo
+
+    rows = lowered(name)
+    assert {way: zoo.wrong(row) for way, row in rows.items()} == {way: [] for way in WAYS}
+    for way in WAYS[1:]:
+        assert rows[way]["products"] > 0, way
+        assert rows[way]["stats"]["fallbacks"] == 0, way
+    assert rows["plain"]["products"] == 0
+    problems = {Problem.from_dict(fields) for fields in rows["plain"]["problems"]}
+    assert problems
+    if name == "odd-mlp-training":  # the gradients' products are among them
+        assert any(p.a.layout == "col" for p in problems)
+
+
+def test_attention_with_an_unaligned_mask_is_products(tmp_path: Path) -> None:
+    rows = lowered("t5-large-encoder", ("plain",))
+    shapes = {(p["op"], p["B"], p["M"], p["N"], p["K"]) for p in rows["plain"]["problems"]}
+    assert {("bmm", 512, 77, 77, 64), ("bmm", 512, 77, 64, 77)} <= shapes
+
+
+def test_what_is_raised_is_seen() -> None:
+    import zoo
+
+    def add(_: Any) -> Any:
+        raise RuntimeError("no choice is good enough")
+
+    with mock.patch.object(choices, "final_choice", add):
+        rows = lowered("two-tower", ("plain", "install"))
+    assert not zoo.wrong(rows["plain"])
+    (said,) = zoo.wrong(rows["install"])
+    assert "no choice is good enough" in said
+
+
+def test_a_warning_of_its_own_is_wrong() -> None:
+    import zoo
+    import zoo_ways
+    from measuring import Way, stock
+
+    def noisy(*_: Any) -> None:
+        warnings.warn("the model is on fire", stacklevel=1)
+        logging.getLogger("diode_engine.inductor").warning("nor is it out after 3 s")
+
+    ways = {"noisy": Way({}, stock), **zoo_ways.WAYS}
+    with mock.patch.dict(zoo_ways.WAYS, ways):
+        import zoo_lowering
+
+        with mock.patch.object(zoo_lowering, "_lower", side_effect=noisy):
+            rows = lowered("two-tower", ("noisy", "import"))
+    found = zoo.wrong(rows["import"])
+    assert found == [
+        "a new warning: UserWarning: the model is on fire",
+        "a new warning: diode_engine.inductor: nor is it out after # s",
+    ]
+
+
+def test_a_kernel_that_does_not_fit_is_wrong() -> None:
+    import zoo
+    import zoo_lowering
+
+    def none(problem: Any, candidates: Any, hardware: Any) -> Any:
+        return np.zeros(len(candidates), bool)
+
+    with mock.patch.object(zoo_lowering, "fits", none):
+        rows = lowered("two-tower", ("plain", "import"))
+    assert zoo.wrong(rows["import"])
+    assert all(text.startswith("does not fit: ") for text in zoo.wrong(rows["import"]))
+
+
+def test_the_products_of_the_zoo_are_a_shapeset(tmp_path: Path, monkeypatch: Any) -> None:
+    import torch
+    import zoo
+
+    from diode_engine.collect.sources import read_shapeset
+
+    rows = lowered("recommender-towers", ("plain",))
+    file, products = tmp_path / "rows.jsonl", tmp_path / "products.json"
+    kept = zoo._Rows(file)
+    kept.add(rows["plain"])
+    command = ["zoo.py", "--lower", "--models", "^recommender-towers$", "--ways", "plain",
+               "--json", str(file), "--products", str(products)]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as end:
+        zoo.main()  # all is in the file, so that nothing is lowered
+    assert end.value.code == 0
+    assert rows["plain"]["torch"] == str(torch.__version__)
+    expected = [Problem.from_dict(p) for p in rows["plain"]["problems"]]
+    assert read_shapeset(products).problems(0) == expected
+    assert (6144, 1024, 479) in {(p.M, p.N, p.K) for p in expected}
