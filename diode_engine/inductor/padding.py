@@ -32,7 +32,7 @@ from diode_engine.inductor.stats import Fallback
 from diode_engine.problem import Problem
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
-_FUNCTION = "_should_pad" if torch.__version__ >= "2.11" else "_should_pad_bench"
+_FUNCTION = "_should_pad"
 _MARGIN = 1.1
 
 _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, theirs
