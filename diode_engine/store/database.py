@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
+from diode_engine.atomic import scratch_beside
 from diode_engine.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
@@ -241,18 +242,31 @@ def _until_unlocked(work: Callable[[], _T]) -> _T:
 
 def _back_up(path: Path, revision: str) -> Path:
     """A copy beside the store, by SQLite's backup API, that replaces nothing."""
-    target = path.with_name(f"{path.name}.schema-{revision}.bak")
-    count = 1
-    while target.exists():
-        count += 1
-        target = path.with_name(f"{path.name}.schema-{revision}-{count}.bak")
+    count = 0
     try:
-        with (
-            closing(connect(path, read_only=True)) as source,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            source.backup(copy)
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
-    return target
+        with scratch_beside(path) as folder:
+            copy_store(path, folder / "copy.db", wanted=path.with_name(f"{path.name}.bak"))
+            while True:
+                count += 1
+                number = f"-{count}" if count > 1 else ""
+                target = path.with_name(f"{path.name}.schema-{revision}{number}.bak")
+                with suppress(FileExistsError):
+                    target.touch(exist_ok=False)  # the name is ours now
+                    break
+            return (folder / "copy.db").replace(target)
+    except OSError as error:
+        raise StoreError(
+            f"The store {path} is not migrated, since no backup of it can be written: "
+            f"{error.strerror or error}."
+        ) from error
+
+
+def copy_store(path: Path, target: Path, *, wanted: Path) -> None:
+    """Copies the store by SQLite's backup API, as it is between two transactions, to a file that
+    is not there yet, for what a sentence calls `wanted`. Raises StoreError."""
+    with sentences(path), closing(connect(path, read_only=True)) as source:
+        try:
+            with closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{wanted} cannot be written: {error}.") from error

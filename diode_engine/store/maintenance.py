@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from diode_engine.atomic import scratch_beside
 from diode_engine.errors import StoreError, StoreMissingError
-from diode_engine.store.database import connect, open_engine, revision_of, sentences
+from diode_engine.store.database import (
+    connect,
+    copy_store,
+    open_engine,
+    revision_of,
+    sentences,
+)
 from diode_engine.store.schema import HEAD
 
 
@@ -46,20 +51,13 @@ def back_up(path: Path, target: str | PathLike[str], *, replace: bool = False) -
     where = Path(target)
     if where.exists() and (not replace or where.samefile(path)):
         raise StoreError(f"{where} is there already; name a new file.")
-    beside = where.with_name(f".{where.name}.{os.getpid()}.tmp")
     try:
-        with sentences(path), closing(connect(path, read_only=True)) as source:
-            try:
-                with closing(sqlite3.connect(beside)) as copy:
-                    source.backup(copy)
-            except sqlite3.OperationalError as error:
-                raise StoreError(f"{where} cannot be written: {error}.") from error
-        beside.replace(where)
-        return where.stat().st_size
+        with scratch_beside(where) as folder:
+            copy_store(path, folder / "copy.db", wanted=where)
+            (folder / "copy.db").replace(where)
+            return where.stat().st_size
     except OSError as error:
         raise StoreError(f"{where} cannot be written: {error.strerror or error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def check(path: Path) -> Soundness:
