@@ -8,14 +8,14 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO
 
 UNFINISHED = ".unfinished-"  # how the names begin of what is being written
 
 
 @contextmanager
-def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[BufferedRandom]:
     """A new file, open for bytes, that takes the place of `path` when the block ends and is
     removed where it raises; so a reader sees the old file or the new one.
 
