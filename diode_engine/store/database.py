@@ -371,14 +371,24 @@ def _back_up(path: Path, revision: str) -> Path:
                 number = f"-{count}" if count > 1 else ""
                 target = path.with_name(f"{path.name}.schema-{revision}{number}.bak")
                 with suppress(FileExistsError):
-                    target.touch(exist_ok=False)  # the name is ours now
-                    break
-            return (folder / "copy.db").replace(target)
+                    _move_without_replacing(folder / "copy.db", target)
+                    return target
     except OSError as error:
         raise StoreError(
             f"The store {path} is not migrated, since no backup of it can be written: "
             f"{error.strerror or error}."
         ) from error
+
+
+def _move_without_replacing(source: Path, target: Path) -> None:
+    """Raises FileExistsError where the target is there, a link included."""
+    try:
+        target.hardlink_to(source)  # at once; who made the source removes its name
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        target.touch(exist_ok=False)
+        source.replace(target)
 
 
 def copy_store(path: Path, target: Path, *, wanted: Path) -> None:

@@ -115,7 +115,7 @@ def _records(connection: sa.Connection) -> Iterator[str]:
         rows = connection.execute(sa.select(table).order_by(table.c.id))
         yield from _told(
             [row.id for row in rows if not _fits(row, make)],
-            f"{table.name} do not fit their keys: something has changed them",
+            f"{table.name.capitalize()} that do not fit their keys, so that something changed them",
             "number",
         )
     reasons = connection.scalars(sa.select(schema.failures.c.reason))
@@ -140,14 +140,14 @@ def _runs(store: RunTable, connection: sa.Connection) -> Iterator[str]:
                 run_of(row, ())
         except StoreError:
             unreadable.append(row.id)
-    yield from _told(unreadable, "runs cannot be read", "run")
+    yield from _told(unreadable, "Runs that cannot be read", "run")
     lost = []
     for run in connection.scalars(sa.select(schema.results.c.run)).all():
         try:
             store.result(run)
         except StoreError:
             lost.append(run)
-    yield from _told(lost, "runs have a result that cannot be read", "run")
+    yield from _told(lost, "Runs with a result that cannot be read", "run")
 
 
 class _Sweeps(NamedTuple):
@@ -182,21 +182,21 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
         unlike += _unlike(driver.execute(_SUMMARIES, some), sweeps, rows, at, extern)
         counts.update(_counted(sweeps, rows, at, kinds))
     if impossible:
-        yield f"{impossible} timings have a time, a spread or a count that cannot be."
+        yield f"Timings with a time, a spread or a count that cannot be: {impossible}."
     yield from _told(
         changed,
-        "problems, as one run timed them, have other timings than were written: some were "
-        "changed, added or deleted by something else than Diode",
+        "Problems, as one run timed them, of which something else than Diode changed, added or "
+        "deleted timings",
         "problem",
     )
     yield from _told(
-        unlike, "problems have a summary that is not what their timings say", "problem"
+        unlike, "Problems with a summary that is not what their timings say", "problem"
     )
     tallies = {tuple(row[:-1]): row[-1] for row in connection.execute(sa.select(schema.tallies))}
     different = {
         key[0] for key in tallies.keys() | counts.keys() if tallies.get(key) != counts[key]
     }
-    yield from _told(sorted(different), "runs have other counts than timings", "run")
+    yield from _told(sorted(different), "Runs with other counts than timings", "run")
 
 
 def _columns(rows: Iterable[Any], n: int) -> tuple[_Ids, ...]:
@@ -269,4 +269,4 @@ def _counted(
 def _told(numbers: list[int], what: str, one: str) -> Iterator[str]:
     """A sentence on how many are wrong, if any, and which one is the first."""
     if numbers:
-        yield f"{len(numbers)} {what} (the first: {one} {numbers[0]})."
+        yield f"{what}: {len(numbers)} (the first: {one} {numbers[0]})."
