@@ -338,10 +338,12 @@ def _alembic() -> Config:
 
 def refuse_newer(path: Path, revision: str | None) -> None:
     """Raises SchemaTooNewError where this Diode does not know the schema of the store at `path`."""
+    if revision in (None, HEAD):
+        return
     from alembic.script import ScriptDirectory
 
     known = {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision not in known:
         raise SchemaTooNewError(
             f"The store {path} was written by a newer Diode (its schema is {revision}, this one "
             f"knows up to {HEAD}); update Diode, or give another path."

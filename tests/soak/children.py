@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.soak.children", "tests.soak.work"])
+_CONTEXT.set_forkserver_preload(["tests.soak.children", "tests.soak.preloaded"])
 PATIENCE = 120.0  # seconds, for what should end
 
 Work = Callable[..., Any]

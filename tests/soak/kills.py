@@ -56,15 +56,15 @@ def run(operation: Operation, times: int, rng: random.Random, home: Path) -> tup
 
 
 def importing(folder: Path) -> Operation:
-    """15,000 timings into a store that holds 5,000 others."""
+    """6,000 timings into a store that holds 1,000 others."""
     store, empty, file = folder / "a.db", folder / "empty.db", folder / "a.packed.zst"
     with Store.open(empty) as opened:
-        opened.add(opened.start_run("collect", {}), work.table(50, 100))
-    write_dataset(work.table(150, 100, first=1000), file)
+        opened.add(opened.start_run("collect", {}), work.table(20, 50))
+    write_dataset(work.table(60, 100, first=1000), file)
     before = work.content(empty)
     shutil.copy(empty, store)
     with Store.open(store) as opened:
-        opened.import_table(work.table(150, 100, first=1000), key="k", spec={})
+        opened.import_table(work.table(60, 100, first=1000), key="k", spec={})
     # Packed files keep times to the nanosecond, so that the rows are counted here.
     rows = {len(before[0]), len(work.content(store)[0])}  # type: ignore[arg-type]
 

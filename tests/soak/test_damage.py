@@ -18,7 +18,7 @@ Tries = Callable[..., int]
 def test_every_command_on_a_damaged_store(
     tmp_path: Path, a_store: Path, tries: Tries, rng: random.Random, how: str
 ) -> None:
-    n = tries(quick=20, full=3000)
+    n = tries(quick=20, full=1000)
     sound, commands = damage.damaged_stores(tmp_path, a_store, getattr(damage, how), n, rng)
     print(f"{how}: {n} stores, of which {sound} are sound, {commands + n} commands")  # noqa: T201
 
@@ -28,6 +28,6 @@ def test_every_command_that_writes_on_a_full_disk(
 ) -> None:
     file = tmp_path / "more.json"
     write_dataset(work.table(30, 20, first=500), file)
-    n = tries(quick=12, full=600)
+    n = tries(quick=12, full=300)
     failed, ran = damage.full_disks(tmp_path, a_store, file, n, rng)
     print(f"full disk: {ran} commands, of which {failed} failed for it")  # noqa: T201
