@@ -3,9 +3,12 @@ a few of what `make soak` tries by the thousand."""
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.store import database, write_dataset
+from diode_engine.store import Store, database, write_dataset
 from tests.soak import crowd, damage, kills, made, work
 from tests.soak.children import done
 
@@ -48,6 +51,32 @@ def test_a_full_disk_leaves_what_was_there(
 ) -> None:
     failed, _ = damage.full_disks(tmp_path, good, more, 12, rng)
     assert failed >= 6
+
+
+_IN_A_SMALL_FOLDER = """
+mount -t tmpfs -o size=3000k tmpfs "$1" || exit 99
+"$2" -m diode_engine db backup "$1/copy.db" --store "$3"
+echo $? $(ls -A "$1")
+"""
+
+
+def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
+    """On a disk that is really full: SQLite leaves a journal there, which a limit on the length
+    of files does not make it do."""
+    store, target = tmp_path / "a.db", tmp_path / "small"
+    target.mkdir()
+    with Store.open(store) as opened:  # larger than SQLite's cache
+        opened.add(opened.start_run("collect", {}), work.table(1600, 100))
+    ran = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", _IN_A_SMALL_FOLDER, "sh",
+         target, sys.executable, store],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if ran.returncode in (1, 99):
+        pytest.skip(f"no file system can be mounted here: {ran.stderr.strip()}")
+    assert ran.stdout == "1\n"
+    assert "cannot be written: database or disk is full" in ran.stderr
 
 
 @pytest.mark.parametrize("what", ["importing", "migrating"])
