@@ -46,6 +46,14 @@ def test_damage_is_a_sentence_and_not_sound(
     damage.damaged_stores(tmp_path, good, getattr(damage, how), 8, rng)
 
 
+@pytest.mark.usefixtures("nothing_shipped")
+def test_a_damaged_registry_is_a_sentence(
+    tmp_path: Path, diode_home: Path, rng: random.Random
+) -> None:
+    model = made.model(tmp_path / "model")
+    damage.damaged_registries(diode_home, model, tmp_path / "out.diode.zip", 8, rng)
+
+
 def test_a_full_disk_leaves_what_was_there(
     tmp_path: Path, good: Path, more: Path, rng: random.Random
 ) -> None:

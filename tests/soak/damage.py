@@ -4,9 +4,11 @@ one of Diode's exit codes, and calls nothing sound that is not."""
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from diode_engine import registry
 from tests.soak import work
 from tests.soak.children import done
 
@@ -21,12 +23,13 @@ def reading(store: Path, out: Path) -> Iterator[Command]:
     for words in (
         "db check", "db check --json", "data stats", "data stats --json", "data problems",
         "data problems best>0 --json", "data show 2", "data show 3 --json", "data map",
-        "runs list", "runs list --json", "runs show 1", "runs show 2 --json",
+        "runs list", "runs list --json", "runs show 1", "runs show 2 --json", "runs follow 1",
     ):  # fmt: skip
         yield (*words.split(), *where)
     yield ("data", "export", out / "a.json", *where)
     yield ("data", "export", out / "a.packed.zst", *where)
     yield ("db", "backup", out / "copy.db", *where)
+    yield ("create-validation", out / "shapes.json", "--problems", "4", *where)
 
 
 def writing(store: Path, file: Path) -> Iterator[Command]:
@@ -40,13 +43,14 @@ def writing(store: Path, file: Path) -> Iterator[Command]:
 
 def judge(ran: tuple[int, str, str], asked: Command) -> None:
     """What holds of every command whatever happens."""
-    code, _, err = ran
+    code, out, err = ran
     said = f"{asked}: {code}, {err}"
     assert code in CODES, said
     assert "Traceback" not in err, said
     assert "did not expect" not in err, said
     if code:
-        assert err.strip() or "check" in asked, said
+        # What a check finds is its answer, and so on stdout.
+        assert err.strip() or (out.strip() and {"check", "verify"} & set(asked)), said
 
 
 def flipped(data: bytes, rng: random.Random) -> bytes:
@@ -102,6 +106,45 @@ def damaged_stores(
             judge(work.command(*one), one)
             commands += 1
         assert not [left for left in out.iterdir() if left.name.startswith(".")], "left behind"
+    return sound, commands
+
+
+def damaged_registries(
+    home: Path, model: Path, out: Path, times: int, rng: random.Random
+) -> tuple[int, int]:
+    """Commands on a registry of which one file is damaged, with `home` as $DIODE_HOME. Returns
+    how often all models passed their check (no weights are damaged then) and how many commands
+    were run."""
+    for _ in range(2):
+        registry.register(model, "mine")
+    registry.set_default(registry.resolve("mine@1"))
+    good = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    files = sorted(path for path, data in good.items() if data)
+    asked = [
+        words.split()
+        for words in (
+            "models list", "models list --json", "models show mine@1", "models show mine@2 --json",
+            "models verify mine@2", "models tag mine@1 b", "models note mine@2 x",
+            "models alias good mine@2", "models rollback", "models compare mine@1 mine@2",
+            "models promote mine@2 --force --reason x", "models remove mine@2",
+            f"models export mine@1 {out} --replace",
+        )
+    ]  # fmt: skip
+    sound = commands = 0
+    for number in range(times):
+        bad = rng.choice(files)
+        damage = (flipped if rng.random() < 0.8 else truncated)(good[bad], rng)
+        for one in [["models", "verify"], *rng.sample(asked, 4)]:
+            shutil.rmtree(home)
+            for path, data in good.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(damage if path == bad else data)
+            ran = work.command(*one)
+            judge(ran, tuple(one))
+            commands += 1
+            if one == ["models", "verify"] and ran[0] == 0:
+                sound += 1
+                assert bad.suffix == ".json" or damage == good[bad], f"damage {number} of {bad}"
     return sound, commands
 
 

@@ -31,3 +31,13 @@ def test_every_command_that_writes_on_a_full_disk(
     n = tries(quick=12, full=300)
     failed, ran = damage.full_disks(tmp_path, a_store, file, n, rng)
     print(f"full disk: {ran} commands, of which {failed} failed for it")  # noqa: T201
+
+
+def test_every_command_on_a_damaged_registry(
+    tmp_path: Path, diode_home: Path, small_model: Path, tries: Tries, rng: random.Random
+) -> None:
+    n = tries(quick=20, full=1000)
+    sound, commands = damage.damaged_registries(
+        diode_home, small_model, tmp_path / "out.diode.zip", n, rng
+    )
+    print(f"registry: {n} damaged, of which {sound} pass, {commands} commands")  # noqa: T201
