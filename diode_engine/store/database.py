@@ -66,6 +66,11 @@ def sentences(path: Path) -> Iterator[None]:
                 f"({path.name}-wal, {path.name}-shm), may not be read here; get the rights to, or "
                 "copy these files into a folder of your own."
             )
+        elif "readonly" in text and _journal(path).exists():
+            sentence = (
+                f"The store {path} was left half written by a process that ended too soon; whoever "
+                "may write to it has to open it once, which undoes that (`diode-engine db check`)."
+            )
         elif "readonly" in text:
             sentence = (
                 f"The store {path} may not be written to from here; get the rights to, or give the "
@@ -146,9 +151,13 @@ def connect(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
         return _connect(path, "mode=rwc")
     if os.access(path.parent, os.W_OK):
+        if _journal(path).exists() and os.access(path, os.W_OK):
+            # Of a process that was killed, perhaps: only who may write undoes what it began.
+            with closing(_connect(path, "mode=rw")) as connection:
+                connection.execute("PRAGMA schema_version").fetchone()
         return _connect(path, "mode=ro")
     while True:
-        frozen = None if _wal(path).exists() else _state(path)
+        frozen = None if _is_written(path) else _state(path)
         if frozen is not None:
             connection = _connect(path, "mode=ro&immutable=1")
             connection.frozen = frozen
@@ -158,7 +167,7 @@ def connect(path: Path, *, read_only: bool) -> Connection:
             connection.execute("PRAGMA schema_version").fetchone()  # from now on the WAL stays
         except sqlite3.Error:
             connection.close()
-            if _wal(path).exists() or _state(path) is None:
+            if _is_written(path) or _state(path) is None:
                 raise
         except BaseException:
             connection.close()
@@ -178,8 +187,14 @@ def _connect(path: Path, mode: str) -> Connection:
     )
 
 
-def _wal(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
+def _journal(path: Path) -> Path:
+    """What a store has while its journal is changed to a WAL, as when it is made or migrated."""
+    return path.with_name(path.name + "-journal")
+
+
+def _is_written(path: Path) -> bool:
+    """Whether somebody has the store open for writing, or was killed while it was."""
+    return path.with_name(path.name + "-wal").exists() or _journal(path).exists()
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
@@ -194,7 +209,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
 def is_outdated(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether a connection to the store at `path` has to be replaced to see what is there now."""
     frozen = connection.frozen if isinstance(connection, Connection) else None
-    return frozen is not None and (_wal(path).exists() or frozen != _state(path))
+    return frozen is not None and (_is_written(path) or frozen != _state(path))
 
 
 @contextmanager

@@ -196,6 +196,42 @@ def test_a_wal_that_goes_just_when_it_is_opened(path, monkeypatch, make_table):
         assert len(reader.read()) == 2 * len(make_table())
 
 
+_DIES = """
+import os, signal, sqlite3, sys
+
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA journal_mode = DELETE")
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE timings SET repeats = 7")
+connection.execute("UPDATE problems SET M = 7")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def half_written(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _DIES, str(path)], check=False)
+    assert path.with_name("diode.db-journal").stat().st_size > 0
+
+
+def test_a_reader_undoes_what_a_killed_process_began(path, make_table, as_rows):
+    half_written(path)
+    with Store.open(path, read_only=True) as store:
+        assert as_rows(store.read()) == as_rows(make_table())
+    assert soundness.check(path).problems == ()
+
+
+@pytest.mark.usefixtures("unwritable")
+def test_a_reader_without_rights_does_not_read_what_a_killed_process_began(path, make_table):
+    half_written(path)
+    with pytest.raises(StoreError, match="left half written by a process that ended too soon"):
+        Store.open(path, read_only=True)
+    with Store.open(path) as store:  # its owner
+        assert len(store.read()) == len(make_table())
+    with Store.open(path, read_only=True) as store:
+        assert len(store.read()) == len(make_table())
+
+
 _READS = """
 import os, sys
 from pathlib import Path
