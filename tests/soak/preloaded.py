@@ -16,11 +16,12 @@ with tempfile.TemporaryDirectory() as _name:
     _store = str(made.store(_folder / "a.db"))
     work.command("db", "upgrade", "--store", _store)
     for _words in ("db check", "data stats", "data problems", "data map", "runs list",
-                   "data show 1", "runs show 1", "runs tag 1 x", "db vacuum"):  # fmt: skip
+                   "data show 1", "runs show 1", "runs follow 1", "runs tag 1 x", "db vacuum"):  # fmt: skip
         work.command(*_words.split(), "--store", _store)
     for _file in ("a.json", "a.packed.zst"):
         work.command("data", "export", _folder / _file, "--store", _store)
         work.command("data", "import", _folder / _file, "--store", _folder / f"{_file}.db")
+    work.command("create-validation", _folder / "v.json", "--problems", "2", "--store", _store)
     work.command("db", "backup", _folder / "copy.db", "--store", _store)
     work.content(Path(_store))
     _model = made.model(_folder / "model")
