@@ -301,6 +301,19 @@ def test_a_store_that_is_cut_short_is_damaged(path):
             Store.open(path, read_only=read_only)
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_store_whose_schema_is_damaged(path, read_only):
+    """SQLite names the table in its message, which then is no valid UTF-8."""
+    data = path.read_bytes()
+    assert data.count(b"CREATE TABLE sweeps") + data.count(b'CREATE TABLE "sweeps"') == 1
+    data = data.replace(b"tablesweepssweeps", b"tables\xa5eepss\xa5eeps")
+    path.write_bytes(data.replace(b'CREATE TABLE "sweeps"', b'CREATE XABLE "sweeps"'))
+    with pytest.raises(StoreError, match="not a Diode store, or it is damaged"):
+        Store.open(path, read_only=read_only)
+    with pytest.raises(StoreError, match="not a Diode store, or it is damaged"):
+        soundness.check(path)
+
+
 def test_a_reader_holds_nobody_up(path, make_table):
     with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
         with reader.reads() as connection:
