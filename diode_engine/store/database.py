@@ -81,8 +81,8 @@ def sentences(path: Path) -> Iterator[None]:
         raise kind(sentence) from error
     except UnicodeDecodeError as error:  # SQLite's own message may quote what is damaged
         raise StoreError(
-            f"{path} is not a Diode store, or it is damaged (a text in it is not valid UTF-8); give "
-            "another path, or put a backup in its place."
+            f"{path} is not a Diode store, or it is damaged (a text in it is not valid UTF-8); "
+            "give another path, or put a backup in its place."
         ) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise StoreError(f"A value does not fit in the store {path}: {error}.") from error

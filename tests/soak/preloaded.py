@@ -15,8 +15,18 @@ with tempfile.TemporaryDirectory() as _name:
     os.environ["DIODE_HOME"] = str(_folder / "home")
     _store = str(made.store(_folder / "a.db"))
     work.command("db", "upgrade", "--store", _store)
-    for _words in ("db check", "data stats", "data problems", "data map", "runs list",
-                   "data show 1", "runs show 1", "runs follow 1", "runs tag 1 x", "db vacuum"):  # fmt: skip
+    for _words in (
+        "db check",
+        "data stats",
+        "data problems",
+        "data map",
+        "runs list",
+        "data show 1",
+        "runs show 1",
+        "runs follow 1",
+        "runs tag 1 x",
+        "db vacuum",
+    ):
         work.command(*_words.split(), "--store", _store)
     for _file in ("a.json", "a.packed.zst"):
         work.command("data", "export", _folder / _file, "--store", _store)
