@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs try-torch try-versions zoo clean
+.PHONY: help setup demo test soak check bench docs try-torch try-versions zoo clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -29,6 +29,11 @@ test: setup ## run the tests
 	@$(BIN)/pytest -q -n auto --maxprocesses 4
 	@echo "Testing (2 of 2): Inductor's lowering, without a GPU ..."
 	@$(BIN)/pytest -q tests/inductor_nogpu
+
+soak: export OMP_NUM_THREADS := 1
+soak: setup ## run the long tests in full: kills, full disks, damaged files, many processes
+	@echo "Soaking: an hour and more ..."
+	@$(BIN)/pytest -q -s tests/soak --tries full
 
 check: setup ## lint, format, types, import rules and tests
 	@echo "Linting ..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_app.themes import DEFAULT, NAMES
+from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
 
 RUN_COLUMNS = ("run", "kind", "state", "progress", "rate", "left", "gpu", "started", "tags", "note")
@@ -114,10 +114,6 @@ def save(path: Path, settings: Settings) -> None:
         document[item.name] = value
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".unfinished-", delete=False
-        ) as file:
-            file.write(tomlkit.dumps(document))
-        Path(file.name).replace(path)
+        write_whole(path, tomlkit.dumps(document))
     except OSError as error:
         raise SettingsError(f"The settings {path} cannot be written: {error.strerror}.") from error

@@ -41,6 +41,7 @@ NAV = {
         "docs/api/index",
         "docs/benchmarks",
         "docs/calibration",
+        "docs/reliability",
         "benchmarks/README",
         "datasets/README",
         "SECURITY",

@@ -23,6 +23,7 @@ from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
 from diode_app.widgets.modals import Confirm, Problem, Prompt
 from diode_app.widgets.reading import Latest
+from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -332,13 +333,7 @@ class PagedTable(Actions, Vertical):
             records.extend(row.record for row in rows)
             query = replace(query, page=query.page + 1)
         text = as_json(records) if target.suffix == ".json" else as_csv(records)
-        beside = target.with_name(f".unfinished-{target.name}")
-
-        def written() -> None:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(target)
-
-        await in_thread(written, "export")
+        await in_thread(lambda: write_whole(target, text), "export")
         return len(records)
 
 

@@ -60,22 +60,31 @@ def backup(file: Path, store: Path, replace: bool, as_json: bool) -> None:
 @store_option
 @as_json_option
 def check(store: Path, as_json: bool) -> int:
-    """Read the whole store and say whether it is sound; exit code 1 if not."""
-    from diode_engine.store import maintenance
+    """Read the whole store and say whether it is sound; exit code 1 if not.
 
-    found = maintenance.check(store)
+    It is sound where SQLite finds its pages and references whole, every problem, candidate and
+    environment fits its key, the timings are those that were written, and what is kept beside
+    them (counts, the fastest of each problem) is what they say.
+    """
+    from diode_engine.store import soundness
+
+    found = soundness.check(store)
     if as_json:
         click.echo(json.dumps({"store": str(store), "sound": not found.problems, **asdict(found)}))
     elif not found.problems:
-        click.echo(f"{store} is sound; its schema is {found.revision or 'none'}.")
+        click.echo(f"{store} is sound; its schema is {found.revision}.")
     else:
         click.echo("\n".join(found.problems))
+    if found.problems:
         diagnostics.note(
             f"{store} is damaged: put a backup in its place, or export what can be read with "
             "`diode-engine data export` and import it into a new store."
         )
-    if not found.problems and found.revision != found.newest:
-        diagnostics.note(f"`diode-engine db upgrade` brings it to schema {found.newest}.")
+    elif found.revision != found.newest:
+        diagnostics.note(
+            f"`diode-engine db upgrade` brings it to schema {found.newest}, whose checksums a "
+            "check looks at too; of an earlier one it sees the pages and the references only."
+        )
     return ExitCode.FAILURE if found.problems else ExitCode.OK
 
 

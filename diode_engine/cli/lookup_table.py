@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine import paths
+from diode_engine.atomic import write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.explain import model_and_hardware
@@ -146,13 +146,7 @@ def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:
 
 
 def _write(table: Table, path: Path) -> None:
-    """Beside the file and moved there, so that a reader sees the old or the new."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        try:
-            beside.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(path, json.dumps(table, indent=1) + "\n")
     except OSError as error:
         raise IntegrationError(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -36,6 +36,7 @@ from typing import Any
 import click
 
 from diode_engine import paths
+from diode_engine.atomic import write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
@@ -230,14 +231,8 @@ def _result(written: str) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    """Beside the file and moved there, so that a reader sees the old or the new."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(path, text)
     except OSError as error:
         raise click.ClickException(
             f"{path} cannot be written: {error.strerror or error}."

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 
 import msgpack
 
+from diode_engine.atomic import write_whole
 from diode_engine.hardware import Environment
 from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import KernelClass
@@ -79,12 +77,4 @@ class Binaries:
             fields |= {"failure": failure, "reason": result.reason}
         path = self._path(cls)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgpack.packb(fields))
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-            raise
+        write_whole(path, msgpack.packb(fields), durable=False)

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine import features
+from diode_engine.atomic import UNFINISHED
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.hardware import Hardware
 from diode_engine.models.confidence import Confidence
@@ -365,7 +366,7 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
         raise ModelError(f"{folder} exists already; choose another place for the model.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+        made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
         try:
             made.chmod(0o755)
             for name, data in contents.items():

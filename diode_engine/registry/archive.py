@@ -8,12 +8,14 @@ the archive: the manifest says which files there are, and every one is checked b
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-import tempfile
+import stat
 import zipfile
 from pathlib import Path
 
+from diode_engine.atomic import whole_file
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import (
     MANIFEST,
@@ -28,8 +30,10 @@ from diode_engine.registry.sources import ModelVersion, list_models
 from diode_engine.registry.versions import add
 
 SUFFIX = ".diode.zip"
+MAX_ARCHIVE = 4 << 30
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
 _UNIX = 3
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
 
 
 def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> str:
@@ -44,25 +48,16 @@ def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> s
     if file.exists() and not replace:
         raise RegistryError(f"{file} exists already; choose another name, or have it replaced.")
     try:
-        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=file.absolute().parent)
-        try:
-            with os.fdopen(handle, "wb") as opened:
-                with zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
-                    for name, data in {MANIFEST: described.encode(), **contents}.items():
-                        entry = zipfile.ZipInfo(name, _EPOCH)
-                        entry.create_system, entry.external_attr = _UNIX, 0o100644 << 16
-                        archive.writestr(entry, data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            Path(made).chmod(0o644)
-            digest = sha256_of(Path(made))
-            Path(made).replace(file)
-        except BaseException:
-            Path(made).unlink(missing_ok=True)
-            raise
+        with whole_file(file) as opened:
+            with zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
+                for name, data in {MANIFEST: described.encode(), **contents}.items():
+                    entry = zipfile.ZipInfo(name, _EPOCH)
+                    entry.create_system, entry.external_attr = _UNIX, 0o100644 << 16
+                    archive.writestr(entry, data)
+            opened.seek(0)
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
         raise RegistryError(f"{file} cannot be written: {error.strerror}.") from None
-    return digest
 
 
 def import_model(
@@ -76,12 +71,13 @@ def import_model(
     as `export_model` writes it, that can be loaded; RegistryError where the registry cannot be
     written. Nothing is registered then.
     """
-    digest = sha256_of(file)
+    data = _content(file)  # once: what is hashed is what is used
+    digest = hashlib.sha256(data).hexdigest()
     if sha256 not in (None, digest):
         raise ModelError(
             f"{file} is not the archive that was asked for: its SHA-256 is {digest}, not {sha256}."
         )
-    manifest, contents = read_archive(file)
+    manifest, contents = read_archive(data, file)
     name = name or manifest.name
     for model in list_models():
         if (model.slug, model.name, model.own) != (manifest.hardware.slug, name, True):
@@ -95,16 +91,28 @@ def import_model(
     return add(manifest, contents, name, origin=origin), True
 
 
-def read_archive(file: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest of the model in an archive, and its files by name, their hashes checked but
-    nothing of them parsed. Raises ModelError where it is no archive as `export_model` writes it.
-    """
+def _content(file: Path) -> bytes:
+    """What is in an archive's file. Raises ModelError where it cannot be read, or is too large."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            return _read(archive, file)
+        with os.fdopen(os.open(file, _READ), "rb") as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ModelError(f"{file} is not an archive of a model: it is no regular file.")
+            if found.st_size > MAX_ARCHIVE:
+                raise ModelError(f"{file} is too large for an archive of a model.")
+            return opened.read(found.st_size)
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}.") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError):
+
+
+def read_archive(data: bytes, file: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest of the model in an archive's content, which was read from `file`, and the
+    model's files by name, their hashes checked but nothing of them parsed. Raises ModelError
+    where it is no archive as `export_model` writes it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return _read(archive, file)
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError):
         raise ModelError(f"{file} is not an archive of a model, or is damaged.") from None
 
 

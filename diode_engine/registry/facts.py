@@ -21,7 +21,6 @@ import datetime as dt
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -29,6 +28,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from diode_engine.atomic import write_whole
 from diode_engine.errors import RegistryError
 from diode_engine.registry.sources import user_source
 
@@ -211,17 +211,7 @@ def changing(slug: str) -> Iterator[Document]:
 def _replace(path: Path, document: Document) -> None:
     text = json.dumps(document.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
-        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(made).chmod(0o644)
-            Path(made).replace(path)
-        except BaseException:
-            Path(made).unlink(missing_ok=True)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise _unwritable(path.parent, error) from None
 

@@ -11,10 +11,9 @@ so that it need not be again.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import re
-import tempfile
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,16 +23,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from diode_engine import paths
+from diode_engine.atomic import whole_file
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
 from diode_engine.hardware import slug_of
 from diode_engine.models.artifact import check_name
-from diode_engine.registry.archive import SUFFIX, import_model, sha256_of
+from diode_engine.registry.archive import MAX_ARCHIVE, SUFFIX, import_model, sha256_of
 from diode_engine.registry.sources import ModelVersion
 
 FORMAT = "diode-model-index"
 VERSION = 1
 _MAX_INDEX = 16 << 20
-_MAX_ARCHIVE = 4 << 30
 _CHUNK = 1 << 20
 _SECONDS = 30.0  # without a byte: then a download is given up
 _LOCAL = ("localhost", "127.0.0.1", "::1")  # nobody is between us and this machine
@@ -98,7 +97,7 @@ def _offer(line: Any, file: Path) -> Offer:
             raise ValueError(f"{name} is {line[name]!r}.")
     if not re.fullmatch(r"[0-9a-f]{64}", line["sha256"]):
         raise ValueError("sha256 is no hash.")
-    if not 0 < line["bytes"] <= _MAX_ARCHIVE or line["version"] < 0:
+    if not 0 < line["bytes"] <= MAX_ARCHIVE or line["version"] < 0:
         raise ValueError("bytes or version is impossible.")
     archive = line["archive"]
     if "://" not in archive:
@@ -154,29 +153,25 @@ def _download(offer: Offer, report: Progress) -> Path:
     request = urllib.request.Request(offer.archive, headers={"User-Agent": "diode-engine"})
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=kept.parent)
-        try:
-            with (
-                os.fdopen(handle, "wb") as file,
-                urllib.request.urlopen(request, timeout=_SECONDS) as answer,
-            ):
-                done = 0
-                while chunk := answer.read(_CHUNK):
-                    done += len(chunk)
-                    if done > offer.bytes:
-                        raise ModelError(
-                            f"{offer.archive} is longer than the {offer.bytes} bytes that the "
-                            "index says."
-                        )
-                    file.write(chunk)
-                    report(done, offer.bytes)
-            if sha256_of(Path(made)) != offer.sha256:
+        with (
+            whole_file(kept) as file,
+            urllib.request.urlopen(request, timeout=_SECONDS) as answer,
+        ):
+            done, digest = 0, hashlib.sha256()
+            while chunk := answer.read(_CHUNK):
+                done += len(chunk)
+                if done > offer.bytes:
+                    raise ModelError(
+                        f"{offer.archive} is longer than the {offer.bytes} bytes that the "
+                        "index says."
+                    )
+                file.write(chunk)
+                digest.update(chunk)
+                report(done, offer.bytes)
+            if digest.hexdigest() != offer.sha256:
                 raise ModelError(
                     f"What {offer.archive} sends is not what the index promises: its hash differs."
                 )
-            Path(made).replace(kept)
-        finally:
-            Path(made).unlink(missing_ok=True)
     except (OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
         raise ModelError(f"{offer.archive} cannot be downloaded: {why}.") from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from diode_engine.atomic import scratch_beside
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import (
@@ -120,7 +120,7 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
             f"{model.reference} in {model.folder} is not one of your own models, which alone can "
             "be removed."
         )
-    with facts.changing(model.slug) as document:
+    with _folder_for_removed(model) as gone, facts.changing(model.slug) as document:
         named = [name for name, reference in document.aliases.items()
                  if reference == model.reference]  # fmt: skip
         if named and not aliases:
@@ -128,7 +128,6 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
                 f"{model.reference} is {', '.join(named)}; let that stand for another model, or "
                 "remove it together with its aliases."
             )
-        gone = model.folder.with_name(f".removed-{model.version}-{os.getpid()}")
         try:
             model.folder.rename(gone)  # at once, so that no half of it is ever seen
         except FileNotFoundError:
@@ -140,7 +139,25 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
             document.history.append(Event(Action.UNALIAS, None, name, model.reference))
         document.models.pop(model.reference, None)
         document.history.append(Event(Action.REMOVE, model.reference, reason=reason))
-    shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextmanager
+def _folder_for_removed(model: ModelVersion) -> Iterator[Path]:
+    """Where the model's folder is to be moved; what lies there when the block ends is deleted,
+    and moved back where it raises."""
+    with ExitStack() as stack:
+        try:
+            gone = stack.enter_context(scratch_beside(model.folder)) / "model"
+        except FileNotFoundError:
+            raise NoSuchModelError(f"{model.reference} is gone already.") from None
+        except OSError as error:
+            raise RegistryError(f"{model.folder} cannot be removed: {error.strerror}.") from None
+        try:
+            yield gone
+        except BaseException:
+            if gone.exists():
+                gone.rename(model.folder)
+            raise
 
 
 def facts_of(model: ModelVersion) -> Facts:

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
@@ -20,7 +20,10 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
+from diode_engine.atomic import scratch_beside
 from diode_engine.errors import (
+    DiodeError,
+    RecordError,
     SchemaTooNewError,
     SchemaTooOldError,
     StoreError,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:  # Alembic is needed, and imported, only to migrate
 
 BUSY_SECONDS = 30.0
 _T = TypeVar("_T")
+_UNFORESEEN = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @contextmanager
@@ -62,6 +66,11 @@ def sentences(path: Path) -> Iterator[None]:
                 f"({path.name}-wal, {path.name}-shm), may not be read here; get the rights to, or "
                 "copy these files into a folder of your own."
             )
+        elif "readonly" in text and _journal(path).exists():
+            sentence = (
+                f"The store {path} was left half written by a process that ended too soon; whoever "
+                "may write to it has to open it once, which undoes that (`diode-engine db check`)."
+            )
         elif "readonly" in text:
             sentence = (
                 f"The store {path} may not be written to from here; get the rights to, or give the "
@@ -70,8 +79,34 @@ def sentences(path: Path) -> Iterator[None]:
         else:
             sentence = f"The store {path} could not be read or written: {text}."
         raise kind(sentence) from error
+    except UnicodeDecodeError as error:  # SQLite's own message may quote what is damaged
+        raise StoreError(
+            f"{path} is not a Diode store, or it is damaged (a text in it is not valid UTF-8); "
+            "give another path, or put a backup in its place."
+        ) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise StoreError(f"A value does not fit in the store {path}: {error}.") from error
+
+
+@contextmanager
+def doubts(path: Path) -> Iterator[None]:
+    """Turns what Python raises over rows that Diode does not write (a record that is not there, a
+    text that is no JSON, an impossible value) into a StoreError that names the file."""
+    try:
+        yield
+    except RecordError as error:
+        raise _doubt(path, str(error)) from error
+    except (DiodeError, OverflowError, UnicodeEncodeError):  # for `sentences`
+        raise
+    except _UNFORESEEN as error:
+        raise _doubt(path, f"{type(error).__name__}: {error}.") from error
+
+
+def _doubt(path: Path, found: str) -> StoreError:
+    return StoreError(
+        f"The store {path} seems to hold what Diode does not write: `diode-engine db check` looks "
+        f"for damage. {found}"
+    )
 
 
 def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
@@ -82,19 +117,18 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
     where it stays locked, and StoreError where it is foreign or damaged.
     """
     with sentences(path):
-        if read_only and not path.is_file():
-            raise StoreMissingError(
-                f"There is no store at {path}; import or collect timings first."
-            )
         if not read_only:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StoreError(f"The folder of {path} cannot be made: {error}.") from error
-        with closing(connect(path, read_only=read_only)) as connection:
-            revision = revision_of(connection, path)
+        if read_only:
+            revision = revision_at(path)
+        else:
+            with closing(connect(path, read_only=False)) as connection:
+                revision = revision_of(connection, path)
         if revision != HEAD:
-            _refuse_newer(path, revision)
+            refuse_newer(path, revision)
             if read_only:
                 raise SchemaTooOldError(
                     f"The store {path} is of an older schema ({revision or 'none'}; this Diode "
@@ -104,23 +138,116 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
         return _engine(path, read_only=read_only)
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """The driver's own connection, which waits BUSY_SECONDS for a lock and begins nothing."""
-    mode = "mode=rwc"
-    if read_only:
-        mode = "mode=ro"
-        # A WAL file is read through a shared-memory file beside it. Where none can be made
-        # and nobody is writing, the file does not change, and SQLite may be told so.
-        wal = path.with_name(path.name + "-wal")
-        if not os.access(path.parent, os.W_OK) and not wal.exists():
-            mode = "mode=ro&immutable=1"
+class Connection(sqlite3.Connection):
+    """`frozen` is what the file was when this began to read it as one that nobody writes; None
+    where SQLite itself heeds those who do."""
+
+    frozen: tuple[int, ...] | None = None
+
+
+def connect(path: Path, *, read_only: bool) -> Connection:
+    """The driver's own connection, which waits BUSY_SECONDS for a lock and begins nothing.
+
+    A WAL file is read through a file of shared memory beside it. Where there is neither and the
+    folder may not be written to, SQLite can read the store only as a file that does not change
+    (`immutable`), without a lock and without looking whether it does: then `is_outdated` and
+    `unchanged` look.
+    """
+    if not read_only:
+        return _connect(path, "mode=rwc")
+    if os.access(path.parent, os.W_OK):
+        if _journal(path).exists() and os.access(path, os.W_OK):
+            # Of a process that was killed, perhaps: only who may write undoes what it began.
+            with closing(_connect(path, "mode=rw")) as connection:
+                connection.execute("PRAGMA schema_version").fetchone()
+        return _connect(path, "mode=ro")
+    while True:
+        frozen = None if _is_written(path) else _state(path)
+        if frozen is not None:
+            connection = _connect(path, "mode=ro&immutable=1")
+            connection.frozen = frozen
+            return connection
+        connection = _connect(path, "mode=ro")
+        try:
+            connection.execute("PRAGMA schema_version").fetchone()  # from now on the WAL stays
+        except sqlite3.Error:
+            connection.close()
+            if _is_written(path) or _state(path) is None:
+                raise
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+
+
+def _connect(path: Path, mode: str) -> Connection:
     return sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?{mode}",
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,  # the driver begins nothing by itself; _begin does
         check_same_thread=False,
+        factory=Connection,
     )
+
+
+def _journal(path: Path) -> Path:
+    """What a store has while its journal is changed to a WAL, as when it is made or migrated."""
+    return path.with_name(path.name + "-journal")
+
+
+def _is_written(path: Path) -> bool:
+    """Whether somebody has the store open for writing, or was killed while it was."""
+    return path.with_name(path.name + "-wal").exists() or _journal(path).exists()
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What differs after a write; None where there is no file to be seen."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  # follows links, as SQLite does
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def is_outdated(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether a connection to the store at `path` has to be replaced to see what is there now."""
+    frozen = connection.frozen if isinstance(connection, Connection) else None
+    return frozen is not None and (_is_written(path) or frozen != _state(path))
+
+
+@contextmanager
+def unchanged(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Raises StoreLockedError where the file was written while the block read it unprotected, in
+    place of whatever came of it: what was read may be half old and half new."""
+    frozen = connection.frozen if isinstance(connection, Connection) else None
+    try:
+        yield
+    except Exception as error:
+        if frozen is not None and frozen != _state(path):
+            raise _written(path) from error
+        raise
+    if frozen is not None and frozen != _state(path):
+        raise _written(path)
+
+
+def _written(path: Path) -> StoreLockedError:
+    return StoreLockedError(
+        f"The store {path} was written to while it was read, which may not be seen from here "
+        "(its folder cannot be written to); try again."
+    )
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that reads the store, closed at the end; all errors are a StoreError."""
+    with (
+        sentences(path),
+        closing(connect(path, read_only=True)) as connection,
+        unchanged(connection, path),
+    ):
+        yield connection
 
 
 def _engine(path: Path, *, read_only: bool) -> sa.Engine:
@@ -134,6 +261,11 @@ def _engine(path: Path, *, read_only: bool) -> sa.Engine:
         connection.execute("PRAGMA synchronous = NORMAL")
         if read_only:
             connection.execute("PRAGMA query_only = ON")
+
+    @sa.event.listens_for(engine, "checkout")
+    def checkout(connection: sqlite3.Connection, *_: object) -> None:
+        if is_outdated(connection, path):
+            raise sa.exc.DisconnectionError  # the pool opens another one
 
     _begin(engine)
     return engine
@@ -158,6 +290,14 @@ def revision_of(connection: sqlite3.Connection, path: Path) -> str | None:
     if row is None:
         raise StoreError(f"The store {path} has lost its schema's version; restore a backup.")
     return str(row[0])
+
+
+def revision_at(path: Path) -> str | None:
+    """As `revision_of`, of the store at a path. Raises StoreMissingError where there is none."""
+    if not path.is_file():
+        raise StoreMissingError(f"There is no store at {path}; import or collect timings first.")
+    with reading(path) as connection:
+        return revision_of(connection, path)
 
 
 def migrations_folder() -> Path:
@@ -189,7 +329,7 @@ def _migrate(path: Path) -> None:
             revision = revision_of(driver, path)  # another process may have been first
             if revision == HEAD:
                 return
-            _refuse_newer(path, revision)
+            refuse_newer(path, revision)
             if revision is not None:
                 backup = _back_up(path, revision)
             config.attributes["connection"] = connection
@@ -216,11 +356,14 @@ def _alembic() -> Config:
     return config
 
 
-def _refuse_newer(path: Path, revision: str | None) -> None:
+def refuse_newer(path: Path, revision: str | None) -> None:
+    """Raises SchemaTooNewError where this Diode does not know the schema of the store at `path`."""
+    if revision in (None, HEAD):
+        return
     from alembic.script import ScriptDirectory
 
     known = {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision not in known:
         raise SchemaTooNewError(
             f"The store {path} was written by a newer Diode (its schema is {revision}, this one "
             f"knows up to {HEAD}); update Diode, or give another path."
@@ -241,18 +384,41 @@ def _until_unlocked(work: Callable[[], _T]) -> _T:
 
 def _back_up(path: Path, revision: str) -> Path:
     """A copy beside the store, by SQLite's backup API, that replaces nothing."""
-    target = path.with_name(f"{path.name}.schema-{revision}.bak")
-    count = 1
-    while target.exists():
-        count += 1
-        target = path.with_name(f"{path.name}.schema-{revision}-{count}.bak")
+    count = 0
     try:
-        with (
-            closing(connect(path, read_only=True)) as source,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            source.backup(copy)
-    except BaseException:
-        target.unlink(missing_ok=True)
+        with scratch_beside(path) as folder:
+            copy_store(path, folder / "copy.db", wanted=path.with_name(f"{path.name}.bak"))
+            while True:
+                count += 1
+                number = f"-{count}" if count > 1 else ""
+                target = path.with_name(f"{path.name}.schema-{revision}{number}.bak")
+                with suppress(FileExistsError):
+                    _move_without_replacing(folder / "copy.db", target)
+                    return target
+    except OSError as error:
+        raise StoreError(
+            f"The store {path} is not migrated, since no backup of it can be written: "
+            f"{error.strerror or error}."
+        ) from error
+
+
+def _move_without_replacing(source: Path, target: Path) -> None:
+    """Raises FileExistsError where the target is there, a link included."""
+    try:
+        target.hardlink_to(source)  # at once; who made the source removes its name
+    except FileExistsError:
         raise
-    return target
+    except OSError:  # a file system without links
+        target.touch(exist_ok=False)
+        source.replace(target)
+
+
+def copy_store(path: Path, target: Path, *, wanted: Path) -> None:
+    """Copies the store by SQLite's backup API, as it is between two transactions, to a file that
+    is not there yet, for what a sentence calls `wanted`. Raises StoreError."""
+    with reading(path) as source:
+        try:
+            with closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{wanted} cannot be written: {error}.") from error

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment
 from diode_engine.problem import Candidate, Failure, Problem
-from diode_engine.store import schema
+from diode_engine.store import checksums, schema
 from diode_engine.store.records import columns_of, pairs_of
 from diode_engine.store.summaries import summarise, tally
 from diode_engine.table import FAILURES, TimingTable
@@ -50,7 +50,23 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
     seq = _occurrence(sweep, candidate)
     if there:
         _after_those_there(connection, there, sweep, candidate, seq)
+    numbers = checksums.of_rows(
+        candidate,
+        seq,
+        (table.min_us[order], table.median_us[order], table.spread_us[order]),
+        table.repeats[order].astype(np.int64),
+        failure[order],
+    )
     driver: Any = connection.connection.driver_connection
+    driver.executemany(
+        "UPDATE sweeps SET checksum = checksum + ? WHERE id = ?",
+        (
+            (n, i)
+            for i, n in zip(
+                *map(np.ndarray.tolist, checksums.of_sweeps(sweep, numbers)), strict=True
+            )
+        ),
+    )
     # The driver binds NaN as NULL, and SQLAlchemy would need a dict a row.
     driver.executemany(
         _INSERT,

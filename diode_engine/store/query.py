@@ -333,14 +333,14 @@ def statistics(
         known = {
             name: pairs_of(connection, _E.id, column) for name, column in _OF_ENVIRONMENT.items()
         }
-    for cell, *counts in rows:
-        values = {}
-        for name in reversed([name for name in names if name in _CODES]):
-            cell, place = divmod(cell, len(_CODES[name].names))
-            values[name] = _CODES[name].names[place]
-        values |= {name: texts[cell] for name, texts in known.items() if name in names}
-        sums = found.setdefault(tuple(values[name] for name in names), [0] * len(counts))
-        sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
+        for cell, *counts in rows:
+            values = {}
+            for name in reversed([name for name in names if name in _CODES]):
+                cell, place = divmod(cell, len(_CODES[name].names))
+                values[name] = _CODES[name].names[place]
+            values |= {name: texts[cell] for name, texts in known.items() if name in names}
+            sums = found.setdefault(tuple(values[name] for name in names), [0] * len(counts))
+            sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     groups = [Statistic(values, *sums) for values, sums in found.items()]
     return sorted(groups, key=lambda g: (-g.problems, g.values))[:MOST_ROWS]
 
@@ -373,7 +373,7 @@ def runs(
         tagged = sa.select(t.run, t.tag).where(t.run.in_(tags)).order_by(t.run, t.tag)
         for run, tag in connection.execute(tagged):
             tags[run].append(tag)
-    return [run_of(row, tags[row.id]) for row in rows]
+        return [run_of(row, tags[row.id]) for row in rows]
 
 
 def run_contents(store: Session, run: int) -> RunContents:

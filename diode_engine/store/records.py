@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from diode_engine.errors import RecordError, StoreError
+from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment, Hardware
 from diode_engine.problem import Candidate, Problem
 
@@ -54,10 +54,16 @@ def records_with(
     make: Callable[[Any], _T],
 ) -> list[_T]:
     """The records with these ids, in the ids' (ascending) order. Raises StoreError, naming the
-    store at `path`, where one is impossible."""
+    store at `path`, where one is impossible or not there."""
     wanted = set(ids.tolist())
     rows = connection.execute(sa.select(table).order_by(table.c.id))
-    return list(_made(path, (row for row in rows if row.id in wanted), make).values())
+    found = _made(path, (row for row in rows if row.id in wanted), make)
+    if len(found) < len(wanted):
+        raise StoreError(
+            f"The store {path} has timings of {len(wanted) - len(found)} {table.name} that are not "
+            "there; restore a backup."
+        )
+    return list(found.values())
 
 
 def few_records(
@@ -75,7 +81,7 @@ def few_records(
 def _made(path: Path, rows: Iterable[Any], make: Callable[[Any], _T]) -> dict[int, _T]:
     try:
         return {row.id: make(row) for row in rows}
-    except (RecordError, ValueError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreError(
             f"The store {path} holds an impossible record; restore a backup. {error}"
         ) from error

@@ -286,12 +286,12 @@ def run_of(row: Any, tags: Sequence[str]) -> Run:
     return Run(
         id=row.id,
         kind=row.kind,
-        spec=json.loads(row.spec),
+        spec=_object(row.spec),
         state=RunState(row.state),
         started=_moment(row.started),
         heartbeat=_moment(row.heartbeat),
         finished=None if row.finished is None else _moment(row.finished),
-        progress=None if row.progress is None else json.loads(row.progress),
+        progress=None if row.progress is None else _object(row.progress),
         message=row.message,
         key=row.key,
         process=process,
@@ -334,5 +334,15 @@ def _json(value: Mapping[str, Any], what: str) -> str:
         raise StoreError(f"{what} cannot be written as JSON: {error}.") from error
 
 
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
 def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"{seconds} is no moment") from error

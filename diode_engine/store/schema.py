@@ -7,7 +7,7 @@ that a sweep holds the same candidate. A reason of failure is a row of `failures
 
 `summaries` and `tallies` follow from the timings and are written with them, in the same
 transaction: a page of problems or the counts of a store must not take a walk through millions
-of timings.
+of timings. So is a sweep's `checksum` (see `checksums`), which `soundness` looks at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-HEAD = "0003"  # the newest revision in migrations/versions
+HEAD = "0004"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
 
 metadata = sa.MetaData()
@@ -131,6 +131,7 @@ sweeps = sa.Table(
     _reference("problem", "problems"),
     _reference("run", "runs"),
     _reference("environment", "environments"),
+    sa.Column("checksum", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.UniqueConstraint("problem", "run", "environment"),
     sa.Index("sweeps_of_run", "run", "problem"),
     sqlite_strict=True,

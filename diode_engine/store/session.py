@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -12,7 +13,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
-from diode_engine.store.database import open_engine, sentences
+from diode_engine.store.database import doubts, open_engine, sentences, unchanged
 
 
 class Session:
@@ -53,11 +54,15 @@ class Session:
         """A transaction that may write, committed at its end, undone by an exception."""
         if self.read_only:
             raise StoreError(f"The store {self.path} was opened for reading only.")
-        with sentences(self.path), self._engine.begin() as connection:
+        with sentences(self.path), doubts(self.path), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def reads(self) -> Iterator[sa.Connection]:
-        """A transaction that sees the store as it is now, and holds nobody up."""
+        """A transaction that sees the store as it is now, and holds nobody up. Raises
+        StoreLockedError at its end where it read what its owner was writing (see `unchanged`)."""
         with sentences(self.path), self._reader.begin() as connection:
-            yield connection
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            with unchanged(driver, self.path), sentences(self.path), doubts(self.path):
+                yield connection

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment
-from diode_engine.problem import Failure, Problem
+from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.store import schema
 from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
@@ -30,6 +29,7 @@ from diode_engine.store.runs import Run, RunState
 from diode_engine.table import FAILURES, TimingTable
 
 _Ids = npt.NDArray[np.int64]
+_Record = TypeVar("_Record", Problem, Candidate, Environment)
 
 # Two integers travel as one where they can: a column less is a tenth of the time of a read.
 _ROW = np.dtype(
@@ -170,7 +170,15 @@ class Store(RunTable):
             # Straight from the driver: SQLAlchemy's rows would take twice as long.
             cursor: Any = connection.execute(rows).cursor
             data = np.fromiter(cursor, dtype=_ROW)
-            position = np.searchsorted(sweeps[:, 0], data["sweep_candidate"] >> 32)
+            sweep = data["sweep_candidate"] >> 32
+            position = np.searchsorted(sweeps[:, 0], sweep)
+            if len(sweep) and not (
+                position.max() < len(sweeps) and np.array_equal(sweeps[position, 0], sweep)
+            ):
+                raise StoreError(
+                    f"The store {self.path} has timings of which it does not tell the problem; "
+                    "restore a backup."
+                )
             problem, environment = sweeps[position, 1], sweeps[position, 2]
             candidate = data["sweep_candidate"] & _LOW
             order = (problem << 32) | candidate
@@ -178,17 +186,20 @@ class Store(RunTable):
                 by = np.argsort(order, kind="stable")
                 data, candidate = data[by], candidate[by]
                 problem, environment = problem[by], environment[by]
-            problem_ids, problem_index = _compact(problem)
-            candidate_ids, candidate_index = _compact(candidate)
-            environment_ids, environment_index = _compact(environment)
-            records = partial(records_with, connection, self.path)
+            problems, problem = self._met(connection, schema.problems, problem, problem_of)
+            candidates, candidate = self._met(
+                connection, schema.candidates, candidate, candidate_of
+            )
+            environments, environment = self._met(
+                connection, schema.environments, environment, environment_of
+            )
             return TimingTable(
-                tuple(records(schema.problems, problem_ids, problem_of)),
-                tuple(records(schema.candidates, candidate_ids, candidate_of)),
-                tuple(records(schema.environments, environment_ids, environment_of)),
-                problem=problem_index,
-                candidate=candidate_index,
-                environment=environment_index,
+                problems,
+                candidates,
+                environments,
+                problem=problem,
+                candidate=candidate,
+                environment=environment,
                 min_us=np.ascontiguousarray(data["min_us"]),
                 median_us=np.ascontiguousarray(data["median_us"]),
                 spread_us=np.ascontiguousarray(data["spread_us"]),
@@ -250,6 +261,26 @@ class Store(RunTable):
                 runs=tuple(self._runs(connection)),
             )
 
+    def _met(
+        self,
+        connection: sa.Connection,
+        table: sa.Table,
+        ids: _Ids,
+        make: Callable[[Any], _Record],
+    ) -> tuple[tuple[_Record, ...], npt.NDArray[np.int32]]:
+        """The records that these ids name, ascending, and for each id the place of its own."""
+        last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
+        if len(ids) and not 0 <= ids.min() <= ids.max() <= last:  # before room is made for it
+            raise StoreError(
+                f"The store {self.path} has timings of {table.name} that are not there; restore "
+                "a backup."
+            )
+        there = np.zeros(last + 1, dtype=np.bool_)
+        there[ids] = True
+        place = np.cumsum(there, dtype=np.int32) - np.int32(1)
+        found = records_with(connection, self.path, table, np.flatnonzero(there), make)
+        return tuple(found), place[ids]
+
     def _failure_codes(self, connection: sa.Connection) -> npt.NDArray[np.uint8]:
         """[largest id + 1] TimingTable's code for each id in `failures`, 0 for 0."""
         reasons = failure_reasons(connection)
@@ -267,11 +298,3 @@ class Store(RunTable):
 
 def _count(connection: sa.Connection, table: sa.Table) -> int:
     return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)
-
-
-def _compact(ids: _Ids) -> tuple[_Ids, npt.NDArray[np.int32]]:
-    """The ids that occur, ascending, and for each row its place among them."""
-    there = np.zeros(int(ids.max(initial=0)) + 1, dtype=np.bool_)
-    there[ids] = True
-    place = np.cumsum(there, dtype=np.int32) - np.int32(1)
-    return np.flatnonzero(there), place[ids]

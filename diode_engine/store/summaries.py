@@ -5,6 +5,7 @@ Both are written in the transaction that writes the timings, so that they never 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -64,27 +65,34 @@ def summarise(
         groups.append(np.full(len(rows), index))
         candidates.append(np.array([c for c, _ in rows], dtype=np.int64))
         times.append(np.array([t for _, t in rows], dtype=np.float64))  # None becomes NaN
-    group, candidate, median, rows_of = medians(*map(np.concatenate, (groups, candidates, times)))
+    group, candidate, time_us = map(np.concatenate, (groups, candidates, times))
+    rows_of = summaries_of(pairs, group, candidate, time_us, extern_ids(connection))
+    driver.executemany(_WRITE, rows_of)
 
+
+def summaries_of(
+    pairs: _Ids, group: _Ids, candidate: _Ids, time_us: _Times, extern: _Ids
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of `summaries`, with NaN for NULL, of the pairs (problem << 32 | environment,
+    ascending, each with timings), from all their timings: the place of each one's pair, its
+    candidate and time (all [n]; NaN for a failure). `extern` are the libraries' candidates."""
+    group, candidate, median, rows_of = medians(group, candidate, time_us)
     starts = np.searchsorted(group, np.arange(len(pairs)))
     failed = np.isnan(median)
     best = np.lexsort((candidate, median, group))[starts]  # of equals the one met first
     named = candidate[best].astype(np.object_)
     named[np.isnan(median[best])] = None
-    aten = np.where(np.isin(candidate, _extern(connection)), median, np.nan)
-    driver.executemany(
-        _WRITE,
-        zip(
-            (pairs >> 32).tolist(),
-            (pairs & 0xFFFFFFFF).tolist(),
-            np.diff(starts, append=len(group)).tolist(),
-            np.add.reduceat(failed, starts, dtype=np.int64).tolist(),
-            np.add.reduceat(rows_of, starts).tolist(),
-            named.tolist(),
-            median[best].tolist(),  # the driver binds NaN as NULL
-            np.fmin.reduceat(aten, starts).tolist(),
-            strict=True,
-        ),
+    aten = np.where(np.isin(candidate, extern), median, np.nan)
+    return zip(
+        (pairs >> 32).tolist(),
+        (pairs & 0xFFFFFFFF).tolist(),
+        np.diff(starts, append=len(group)).tolist(),
+        np.add.reduceat(failed, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(rows_of, starts).tolist(),
+        named.tolist(),
+        median[best].tolist(),  # the driver binds NaN as NULL
+        np.fmin.reduceat(aten, starts).tolist(),
+        strict=True,
     )
 
 
@@ -101,7 +109,8 @@ def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
     return np.isin(pairs, np.array(connection.scalars(query).all(), dtype=np.int64))
 
 
-def _extern(connection: sa.Connection) -> _Ids:
+def extern_ids(connection: sa.Connection) -> _Ids:
+    """The candidates that a library computes."""
     c = schema.candidates.c
     found = connection.scalars(sa.select(c.id).where(c.template.startswith("aten::")))
     return np.array(found.all(), dtype=np.int64)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.atomic import write_whole
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.hardware import KNOWN, Environment, Hardware
 from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
@@ -242,17 +242,8 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Writes beside the file and moves it there, so that a reader sees the old or the new."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        try:
-            with beside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(path, data)
     except OSError as error:
         raise DatasetError(f"{path} cannot be written: {error.strerror or error}.") from error
 

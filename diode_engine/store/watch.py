@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from pathlib import Path
 
 from diode_engine.errors import StoreMissingError
-from diode_engine.store.database import connect, sentences
+from diode_engine.store.database import Connection, connect, is_outdated, sentences
 
 _BUSY_MS = 100  # whoever watches asks again soon
 
@@ -20,12 +19,12 @@ class Watch:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
         self._file: tuple[int, int] | None = None
 
     def version(self) -> tuple[int, int]:
         """(which file it is, how often another connection has changed it): equal as long as
-        nothing was written (SQLite's data_version).
+        nothing was written (SQLite's data_version; where it cannot tell, when that was).
 
         Raises StoreMissingError where there is no file, StoreLockedError where another process
         keeps it locked, and StoreError where it cannot be read.
@@ -42,12 +41,13 @@ class Watch:
             self.close()
             self._file = file
         with sentences(self.path):
-            if self._connection is None:
+            if self._connection is None or is_outdated(self._connection, self.path):
+                self.close()
                 self._connection = connect(self.path, read_only=True)
                 self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
             (changes,) = self._connection.execute("PRAGMA data_version").fetchone()
             self._connection.execute("PRAGMA schema_version").fetchone()  # it can be read
-        return found.st_ino, int(changes)
+        return found.st_ino, int(changes) if self._connection.frozen is None else found.st_mtime_ns
 
     def close(self) -> None:
         if self._connection is not None:

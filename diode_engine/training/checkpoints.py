@@ -11,14 +11,13 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from diode_engine import features
+from diode_engine.atomic import write_whole
 from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.fitting import Checkpoint, unpack
 from diode_engine.models.members import load_member
@@ -105,14 +104,7 @@ def _write(path: Path, data: bytes) -> None:
     """The file whole or as it was."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(made).replace(path)
-        except BaseException:
-            Path(made).unlink(missing_ok=True)
-            raise
+        write_whole(path, data)
     except OSError as error:
         raise TrainingError(
             f"The checkpoint {path} cannot be written: {error.strerror}. Make room or permissions "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_engine.atomic import whole_file
 from diode_engine.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def draw(report: Report, path: Path) -> None:
         )
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         try:
-            figure.savefig(path, metadata=metadata)
+            with whole_file(path) as file:
+                figure.savefig(file, format=path.suffix[1:].lower(), metadata=metadata)
         except OSError as error:
             raise TrainingError(f"{path} cannot be written: {error.strerror}.") from None
 

@@ -68,6 +68,43 @@ def test_check_finds_rows_without_what_they_refer_to(run: Run, store: Path) -> N
     assert "backup" in broken.err
 
 
+def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(
+    run: Run, store: Path
+) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("DELETE FROM timings WHERE candidate % 2")
+        connection.execute("UPDATE problems SET M = M + 1 WHERE id = 1")
+    broken = run("db", "check", "--store", store, "--json")
+    problems = json.loads(broken.out)["problems"]
+    assert (broken.code, json.loads(broken.out)["sound"]) == (1, False)
+    assert any("deleted timings: 12" in said for said in problems)
+    assert any("do not fit their keys" in said for said in problems)
+
+
+def test_a_damaged_store_is_exported_in_no_way_but_a_sentence(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("DELETE FROM sweeps")
+    ran = run("data", "export", tmp_path / "out.json", "--store", store)
+    assert (ran.code, ran.out) == (1, "")
+    assert "does not tell the problem" in ran.err
+    assert "did not expect" not in ran.err
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run: Run, store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    for command in ("check", "upgrade"):
+        ran = run("db", command, "--store", store)
+        assert (ran.code, ran.out) == (1, "")
+        assert "written by a newer Diode" in ran.err
+        assert "update Diode" in ran.err
+        assert "db upgrade" not in ran.err
+
+
 @pytest.mark.parametrize("command", ["upgrade", "check", "vacuum"])
 def test_where_there_is_no_store(run: Run, tmp_path: Path, command: str) -> None:
     missing = tmp_path / "missing.db"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import os
 import shutil
 import threading
 import zipfile
@@ -138,6 +139,54 @@ def test_a_damaged_byte_anywhere_is_noticed(
         except ModelError:
             continue
         assert model.manifest.identity == identity
+
+
+def test_what_is_hashed_is_what_is_registered(
+    save: Save,
+    archive: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody puts another archive in its place after its hash was asked for."""
+    asked = archive.read_bytes()
+    save(tmp_path / "other", notes="of somebody else")
+    theirs = tmp_path / "theirs.zip"
+    registry.export_model(registry.register(tmp_path / "other", "theirs"), theirs)
+    opened = zipfile.ZipFile
+
+    def swapped(*arguments: object, **named: object) -> zipfile.ZipFile:
+        shutil.copy(theirs, archive)
+        return opened(*arguments, **named)
+
+    elsewhere(monkeypatch, tmp_path)
+    monkeypatch.setattr(zipfile, "ZipFile", swapped)
+    model, _ = registry.import_model(archive, sha256=hashlib.sha256(asked).hexdigest())
+    assert model.manifest.name == "mine"
+    assert archive.read_bytes() == theirs.read_bytes() != asked
+
+
+def test_a_pipe_is_no_archive_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(ModelError, match="no regular file"):
+        registry.import_model(tmp_path / "pipe.zip")
+
+
+def test_a_removal_that_cannot_be_noted_does_not_happen(
+    mine: ModelVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    files = sorted(path.name for path in mine.folder.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(RegistryError, match="No space left"):
+            registry.remove(mine)
+    assert sorted(path.name for path in mine.folder.iterdir()) == files
+    registry.verify(mine)
+    registry.remove(mine)
+    assert not mine.folder.exists()
+    assert list(mine.folder.parent.iterdir()) == []
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def as_rows(table: TimingTable) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.fixture(name="make_table")
+@pytest.fixture(name="make_table", scope="session")
 def _make_table() -> Callable[..., TimingTable]:
     return make_table
 

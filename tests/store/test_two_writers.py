@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from diode_engine.store import RunState, Store, maintenance
+from diode_engine.store import RunState, Store, soundness
 
 BATCHES, PROBLEMS, CANDIDATES, IMPORTED = 30, 4, 25, 40
 BATCH = PROBLEMS * CANDIDATES
@@ -80,4 +80,4 @@ def test_nothing_is_lost_and_nothing_seen_in_halves(tmp_path, make_table, as_row
             assert (run.state, run.progress) == (RunState.DONE, {"batches": BATCHES})
             assert len(store.curves(run.id)["loss"][0]) == BATCHES
             assert len(store.read(run=run.id)) == BATCHES * BATCH
-    assert maintenance.check(path).problems == ()
+    assert soundness.check(path).problems == ()

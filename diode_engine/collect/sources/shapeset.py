@@ -17,7 +17,6 @@ What neither says of a problem (its type, its operands' layouts) is drawn by a s
 from __future__ import annotations
 
 import json
-import os
 import random
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from diode_engine.atomic import write_whole
 from diode_engine.collect.sources.drawing import completed
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problem import Problem
@@ -108,13 +108,8 @@ def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], sourc
     rows = [json.dumps([p.to_dict()[name] for name in COLUMNS]) for p in problems]
     head = json.dumps({"source": source, "columns": COLUMNS})
     text = f'{head[:-1]}, "shapes": [\n' + ",\n".join(rows) + "\n]}\n"
-    beside = where.with_name(f".{where.name}.{os.getpid()}.tmp")
     try:
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(where)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(where, text)
     except OSError as error:
         raise DatasetError(f"{where} cannot be written: {error.strerror or error}.") from error
 

@@ -1,0 +1,43 @@
+"""The checksum of a sweep's timings: by it a check finds those that were changed, added or deleted
+by anything but Diode, a byte of the disk included.
+
+It is the sum, over the timings, of a number of 31 bits that follows from all that a timing holds.
+A sum, so that timings can be added without reading those that are there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_PRIME = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, odd
+_UNKNOWN = -1.0  # stands for NULL; no time is less than 0
+
+
+def of_rows(
+    candidate: npt.NDArray[np.int64],
+    seq: npt.NDArray[np.int64],
+    times_us: tuple[npt.NDArray[np.float64], ...],
+    repeats: npt.NDArray[np.int64],
+    failure: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """[n] each timing's number. `times_us` are min_us, median_us and spread_us, NaN where the
+    store has NULL; `failure` is 0 for none. All columns are [n]."""
+    mixed = np.zeros(len(candidate), dtype=np.uint64)
+    # -0.0 + 0.0 is 0.0, which is what SQLite makes of -0.0.
+    times = (np.where(np.isnan(us), _UNKNOWN, us + 0.0).view(np.int64) for us in times_us)
+    for column in (candidate, seq, *times, repeats, failure):
+        mixed = (mixed ^ column.view(np.uint64)) * _PRIME
+        mixed ^= mixed >> np.uint64(29)
+    return (mixed >> np.uint64(33)).astype(np.int64)
+
+
+def of_sweeps(
+    sweep: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The distinct sweeps, ascending, and what the numbers of their rows ([n], in any order) are
+    together."""
+    ids, place = np.unique(sweep, return_inverse=True)
+    sums = np.zeros(len(ids), dtype=np.int64)
+    np.add.at(sums, place, rows)
+    return ids, sums

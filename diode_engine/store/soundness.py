@@ -1,0 +1,272 @@
+"""Whether a store holds what was written to it: its pages, its references, its records, and the
+timings beside all that follows from them.
+
+What nothing follows from is not looked at, and a change of it not found: a run's note, message and
+progress, tags, and the points of curves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from diode_engine.errors import StoreError
+from diode_engine.problem import MAX_DIM, MAX_US, Failure
+from diode_engine.store import checksums, schema
+from diode_engine.store.database import doubts, reading, refuse_newer, revision_at
+from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of
+from diode_engine.store.run_table import RunTable, run_of
+from diode_engine.store.summaries import extern_ids, summaries_of
+
+_Ids = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+_PROBLEMS = 1000  # whose timings are looked at together
+_RECORDS: tuple[tuple[sa.Table, Callable[[Any], Any]], ...] = (
+    (schema.problems, problem_of),
+    (schema.candidates, candidate_of),
+    (schema.environments, environment_of),
+)
+_ROW = np.dtype(
+    [
+        ("sweep", np.int64),
+        ("candidate", np.int64),
+        ("seq", np.int64),
+        ("min_us", np.float64),
+        ("median_us", np.float64),
+        ("spread_us", np.float64),
+        ("repeats", np.int64),
+        ("failure", np.int64),
+    ]
+)
+# The sweeps first: by their index on the problem, and each one's timings lie side by side.
+_ROWS = (
+    "SELECT t.sweep, t.candidate, t.seq, t.min_us, t.median_us, t.spread_us, t.repeats,"
+    " coalesce(t.failure, 0) FROM sweeps s CROSS JOIN timings t ON t.sweep = s.id"
+    " WHERE s.problem BETWEEN ? AND ?"
+)
+_SWEEPS = (
+    "SELECT id, problem, run, environment, checksum FROM sweeps WHERE problem BETWEEN ? AND ?"
+    " ORDER BY id"
+)
+_SUMMARIES = (
+    "SELECT problem, environment, candidates, failed, timings, best, best_us, aten_us"
+    " FROM summaries WHERE problem BETWEEN ? AND ?"
+)
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """Of a store's file: its schema and the one of this Diode, and what is wrong, in
+    sentences."""
+
+    revision: str | None
+    newest: str
+    problems: tuple[str, ...]
+
+
+def check(path: Path) -> Soundness:
+    """Reads the whole file. Of a schema before this Diode's its pages and references only.
+
+    Raises StoreMissingError where there is no store, SchemaTooNewError where a newer Diode wrote
+    it, and StoreError where it is not one or so damaged that SQLite gives up.
+    """
+    revision = revision_at(path)
+    if revision is None:
+        lost = "It is empty, without even a table; if it was a store, all that it held is lost."
+        return Soundness(None, schema.HEAD, (lost,))
+    refuse_newer(path, revision)
+    problems = _pages_and_references(path)
+    if not problems and revision == schema.HEAD:
+        with RunTable.open(path, read_only=True) as store, store.reads() as connection:
+            problems += _records(connection)
+            problems += _runs(store, connection)
+            problems += _timings(connection)
+    return Soundness(revision, schema.HEAD, tuple(problems))
+
+
+def _pages_and_references(path: Path) -> list[str]:
+    with reading(path) as connection:
+        problems = [
+            f"SQLite says: {said}."
+            for (said,) in connection.execute("PRAGMA integrity_check(20)")
+            if said != "ok"
+        ]
+        dangling = Counter(
+            (table, parent)
+            for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check")
+        )
+    problems += [
+        f"{n} rows of {table} refer to {parent} that are not there."
+        for (table, parent), n in dangling.items()
+    ]
+    return problems
+
+
+def _records(connection: sa.Connection) -> Iterator[str]:
+    for table, make in _RECORDS:
+        rows = connection.execute(sa.select(table).order_by(table.c.id))
+        yield from _told(
+            [row.id for row in rows if not _fits(row, make)],
+            f"{table.name.capitalize()} that do not fit their keys, so that something changed them",
+            "number",
+        )
+    reasons = connection.scalars(sa.select(schema.failures.c.reason))
+    unknown = [repr(reason) for reason in reasons if reason not in list(Failure)]
+    if unknown:
+        yield f"It has reasons of failure that this Diode does not know: {', '.join(unknown)}."
+
+
+def _fits(row: Any, make: Callable[[Any], Any]) -> bool:
+    try:
+        record = make(row)
+        return {"id": row.id, "key": record.key, **columns_of(record)} == dict(row._mapping)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return False
+
+
+def _runs(store: RunTable, connection: sa.Connection) -> Iterator[str]:
+    unreadable = []
+    for row in connection.execute(sa.select(schema.runs).order_by(schema.runs.c.id)):
+        try:
+            with doubts(store.path):
+                run_of(row, ())
+        except StoreError:
+            unreadable.append(row.id)
+    yield from _told(unreadable, "Runs that cannot be read", "run")
+    lost = []
+    for run in connection.scalars(sa.select(schema.results.c.run)).all():
+        try:
+            store.result(run)
+        except StoreError:
+            lost.append(run)
+    yield from _told(lost, "Runs with a result that cannot be read", "run")
+
+
+class _Sweeps(NamedTuple):
+    """Columns of `sweeps`, [n] each, by id."""
+
+    id: _Ids
+    problem: _Ids
+    run: _Ids
+    environment: _Ids
+    checksum: _Ids
+
+
+def _timings(connection: sa.Connection) -> Iterator[str]:
+    driver: Any = connection.connection.driver_connection
+    p = schema.problems.c
+    kinds = {
+        row.id: (row.op, row.dtype, row.allow_tf32)
+        for row in connection.execute(sa.select(p.id, p.op, p.dtype, p.allow_tf32))
+    }
+    extern = extern_ids(connection)
+    impossible, changed = 0, []
+    unlike: list[int] = []
+    counts: Counter[tuple[Any, ...]] = Counter()
+    last = connection.scalar(sa.select(sa.func.max(p.id))) or 0
+    for first in range(min(kinds, default=1), last + 1, _PROBLEMS):
+        some = (first, first + _PROBLEMS - 1)
+        sweeps = _Sweeps(*_columns(driver.execute(_SWEEPS, some), 5))
+        rows = np.fromiter(driver.execute(_ROWS, some), dtype=_ROW)
+        at = np.searchsorted(sweeps.id, rows["sweep"])
+        impossible += int(np.count_nonzero(_impossible(rows)))
+        changed += _changed(sweeps, rows, at)
+        unlike += _unlike(driver.execute(_SUMMARIES, some), sweeps, rows, at, extern)
+        counts.update(_counted(sweeps, rows, at, kinds))
+    if impossible:
+        yield f"Timings with a time, a spread or a count that cannot be: {impossible}."
+    yield from _told(
+        changed,
+        "Problems, as one run timed them, of which something else than Diode changed, added or "
+        "deleted timings",
+        "problem",
+    )
+    yield from _told(
+        unlike, "Problems with a summary that is not what their timings say", "problem"
+    )
+    tallies = {tuple(row[:-1]): row[-1] for row in connection.execute(sa.select(schema.tallies))}
+    different = {
+        key[0] for key in tallies.keys() | counts.keys() if tallies.get(key) != counts[key]
+    }
+    yield from _told(sorted(different), "Runs with other counts than timings", "run")
+
+
+def _columns(rows: Iterable[Any], n: int) -> tuple[_Ids, ...]:
+    columns = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, n)
+    return tuple(columns.T)
+
+
+def _impossible(rows: npt.NDArray[Any]) -> _Mask:
+    """[n] the timings that `TimingTable` would refuse."""
+    low, median, spread = rows["min_us"], rows["median_us"], rows["spread_us"]
+    bad: _Mask = (rows["repeats"] < 0) | (rows["repeats"] > MAX_DIM) | (low > median)
+    bad |= (low <= 0) | (median <= 0) | (spread < 0)  # False for NaN
+    for column in (low, median, spread):
+        bad |= column > MAX_US
+    return bad
+
+
+def _changed(sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids) -> list[int]:
+    """The problems of the sweeps whose checksum is another one."""
+    candidate, seq, repeats, failure = (
+        np.ascontiguousarray(rows[name]) for name in ("candidate", "seq", "repeats", "failure")
+    )
+    times = (rows["min_us"], rows["median_us"], rows["spread_us"])
+    numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
+    sums = np.zeros(len(sweeps.id), dtype=np.int64)
+    np.add.at(sums, at, numbers)
+    found: list[int] = sweeps.problem[sums != sweeps.checksum].tolist()
+    return found
+
+
+def _unlike(
+    written: Iterable[Any], sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids, extern: _Ids
+) -> list[int]:
+    """The problems whose summaries are not those of these timings."""
+    there = {(row[0], row[1]): tuple(row[2:]) for row in written}
+    expected: dict[tuple[int, int], tuple[Any, ...]] = {}
+    if len(rows):
+        pair = (sweeps.problem[at] << 32) | sweeps.environment[at]
+        pairs, group = np.unique(pair, return_inverse=True)
+        time_us = np.where(np.isnan(rows["min_us"]), rows["median_us"], rows["min_us"])
+        for row in summaries_of(pairs, group, rows["candidate"], time_us, extern):
+            expected[row[0], row[1]] = row[2:]
+    keys = sorted(there.keys() | expected.keys())
+    return [key[0] for key in keys if not _same(there.get(key), expected.get(key))]
+
+
+def _same(there: tuple[Any, ...] | None, expected: tuple[Any, ...] | None) -> bool:
+    """Whether two summaries say the same; their times but for the last digits, in which SQLite's
+    mean of two and ours may differ."""
+    if there is None or expected is None:
+        return False
+    times = np.array([there[-2:], expected[-2:]], dtype=np.float64)  # None becomes NaN
+    close = np.isclose(times[0], times[1], rtol=1e-12, atol=0.0, equal_nan=True)
+    return there[:-2] == expected[:-2] and bool(np.all(close))
+
+
+def _counted(
+    sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids, kinds: dict[int, tuple[Any, ...]]
+) -> Counter[tuple[Any, ...]]:
+    """How many timings there are, by the key of `tallies`."""
+    cells, counts = np.unique((at << 32) | rows["failure"], return_counts=True)
+    found: Counter[tuple[Any, ...]] = Counter()
+    for cell, n in zip(cells.tolist(), counts.tolist(), strict=True):
+        sweep, failure = cell >> 32, cell & 0xFFFFFFFF
+        kind = kinds[int(sweeps.problem[sweep])]
+        found[int(sweeps.run[sweep]), int(sweeps.environment[sweep]), *kind, failure] += n
+    return found
+
+
+def _told(numbers: list[int], what: str, one: str) -> Iterator[str]:
+    """A sentence on how many are wrong, if any, and which one is the first."""
+    if numbers:
+        yield f"{what}: {len(numbers)} (the first: {one} {numbers[0]})."

@@ -1,0 +1,166 @@
+"""Disks that are full or read-only, stores that are locked or damaged, processes that are killed:
+a few of what `make soak` tries by the thousand."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from diode_engine.store import Store, database, write_dataset
+from tests.soak import crowd, damage, kills, made, work
+from tests.soak.children import done
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.store(tmp_path_factory.mktemp("good") / "good.db")
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Timings that the store has not."""
+    path = tmp_path_factory.mktemp("more") / "more.json"
+    write_dataset(work.table(30, 20, first=500), path)
+    return path
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    return random.Random(request.node.name)
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated"])
+def test_damage_is_a_sentence_and_not_sound(
+    tmp_path: Path, good: Path, rng: random.Random, how: str
+) -> None:
+    damage.damaged_stores(tmp_path, good, getattr(damage, how), 8, rng)
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_a_damaged_registry_is_a_sentence(
+    tmp_path: Path, diode_home: Path, rng: random.Random
+) -> None:
+    model = made.model(tmp_path / "model")
+    damage.damaged_registries(diode_home, model, tmp_path / "out.diode.zip", 8, rng)
+
+
+def test_a_full_disk_leaves_what_was_there(
+    tmp_path: Path, good: Path, more: Path, rng: random.Random
+) -> None:
+    failed, _ = damage.full_disks(tmp_path, good, more, 12, rng)
+    assert failed >= 6
+
+
+_IN_A_SMALL_FOLDER = """
+mount -t tmpfs -o size=3000k tmpfs "$1" || exit 99
+"$2" -m diode_engine db backup "$1/copy.db" --store "$3"
+echo $? $(ls -A "$1")
+"""
+
+
+def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
+    """On a disk that is really full: SQLite leaves a journal there, which a limit on the length
+    of files does not make it do."""
+    store, target = tmp_path / "a.db", tmp_path / "small"
+    target.mkdir()
+    with Store.open(store) as opened:  # larger than SQLite's cache
+        opened.add(opened.start_run("collect", {}), work.table(1600, 100))
+    ran = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", _IN_A_SMALL_FOLDER, "sh",
+         target, sys.executable, store],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if ran.returncode in (1, 99):
+        pytest.skip(f"no file system can be mounted here: {ran.stderr.strip()}")
+    assert ran.stdout == "1\n"
+    assert "cannot be written: database or disk is full" in ran.stderr
+
+
+@pytest.mark.parametrize("what", ["importing", "migrating"])
+def test_a_store_is_sound_after_a_kill(
+    tmp_path: Path, diode_home: Path, rng: random.Random, what: str
+) -> None:
+    kills.run(getattr(kills, what)(tmp_path), 3, rng, diode_home)
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.parametrize("what", ["registering", "promoting"])
+def test_a_registry_is_sound_after_a_kill(
+    tmp_path: Path, diode_home: Path, rng: random.Random, what: str
+) -> None:
+    model = made.model(tmp_path / "model")
+    kills.run(getattr(kills, what)(model), 3, rng, diode_home)
+
+
+def test_eight_writers_and_eight_readers(tmp_path: Path) -> None:
+    rows, reads = crowd.gather(tmp_path / "a.db", 8, 8, seconds=0.0, batches=3)
+    assert rows >= 8 * 100
+    assert reads == 16
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user of this machine can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o755], ids=["the folder", "the file"])
+def test_what_may_only_be_read(
+    tmp_path: Path, shared: Path, good: Path, more: Path, mode: int
+) -> None:
+    """Reading goes, writing is refused in a sentence, and nothing is changed."""
+    store = Path(shutil.copy(good, shared / "a.db"))
+    file = Path(shutil.copy(more, shared / "more.json"))
+    store.chmod(0o444)
+    shared.chmod(mode)
+    out = Path(tempfile.mkdtemp(dir=shared.parent))
+    out.chmod(0o777)
+    try:
+        reads, writes = list(damage.reading(store, out)), list(damage.writing(store, file))
+        ran, _ = done(work.as_another_user, [*reads, *writes], str(out), home=tmp_path)
+    finally:
+        shutil.rmtree(out)
+    for asked, answer in zip([*reads, *writes], ran, strict=True):
+        damage.judge(answer, asked)
+        assert (answer[0] == 0) is (asked in reads), (asked, answer)
+    assert store.read_bytes() == good.read_bytes()
+    assert sorted(path.name for path in shared.iterdir()) == ["a.db", "more.json"]
+
+
+@pytest.mark.parametrize("lock", ["write", "all"])
+def test_a_store_that_stays_locked(
+    tmp_path: Path, good: Path, more: Path, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+    store = Path(shutil.copy(good, tmp_path / "a.db"))
+    with closing(sqlite3.connect(store, isolation_level=None)) as other:
+        if lock == "all":
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE runs SET note = 'mine'")
+        for asked in damage.reading(store, tmp_path):
+            code, _, err = ran = work.command(*asked)
+            damage.judge(ran, asked)
+            assert (code == 0) is (lock == "write"), (asked, err)
+            assert lock == "write" or "locked by another process" in err
+        for asked in damage.writing(store, more):
+            code, _, err = ran = work.command(*asked)
+            damage.judge(ran, asked)
+            idle = asked[1] == "upgrade" and lock == "write"  # it has nothing to do
+            assert code == 0 if idle else "locked by another process" in err, (asked, ran)
+        other.execute("ROLLBACK")
+    assert work.content(store) == work.content(good)

@@ -1,0 +1,46 @@
+"""A store and a model, for what is done to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.hardware import H200
+from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.network import Network
+from diode_engine.store import Store
+from tests.soak import work
+
+
+def store(path: Path) -> Path:
+    """With three runs, of which two have timed the same problems and one has a result."""
+    with Store.open(path) as opened:
+        first, second, third = (opened.start_run("collect", {"by": i}) for i in range(3))
+        opened.add(first, work.table(60, 40))
+        opened.add(second, work.table(40, 15))
+        opened.set_result(third, {"efficiency": 0.9})
+        opened.add_points(third, "loss", [(i, 1 / (1 + i)) for i in range(20)])
+        opened.tag(third, "odd")
+        for run in (first, second, third):
+            opened.finish_run(run, "done")
+    return path
+
+
+def model(folder: Path) -> Path:
+    """The folder of a network without weights."""
+    width = len(features.NAMES)
+    network = Network(
+        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
+        np.zeros(width, np.float32), np.ones(width, np.float32),
+        ((np.zeros((width, 1), np.float32), np.full(1, np.log(3), np.float32)),),
+        residual=True,
+    )  # fmt: skip
+    timed = work.table(3, 5)
+    manifest = Manifest(
+        name="mine", family="", hardware=H200, coverage=Coverage.of(timed),
+        data=Data(("d" * 32,), (), len(timed.problems), len(timed)),
+    )  # fmt: skip
+    save_artifact(folder, manifest, (network,))
+    return folder

@@ -1,0 +1,295 @@
+"""A check finds what was changed behind Diode's back, and says "sound" of nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from diode_engine.errors import SchemaTooNewError, StoreError
+from diode_engine.problem import Timing
+from diode_engine.store import Store, checksums, database, export_dataset, query, schema, soundness
+from diode_engine.table import TimingTable
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., TimingTable]) -> Path:
+    """Two runs that have timed the same problems, one of them in two pieces, and a third that has
+    a result."""
+    where = tmp_path_factory.mktemp("made") / "diode.db"
+    with Store.open(where) as store:
+        first, second, third = (store.start_run("collect", {"by": i}) for i in range(3))
+        store.add(first, make_table(20, 10))
+        store.add(second, make_table(20, 6))
+        store.add(first, make_table(5, 10))
+        store.set_result(third, {"efficiency": 0.9})
+    return where
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    """A store of a test's own."""
+    return Path(shutil.copy(made, tmp_path))
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for statement in statements:
+            assert connection.execute(statement).rowcount, statement
+
+
+def test_what_diode_writes_is_sound(path: Path) -> None:
+    assert soundness.check(path) == soundness.Soundness(schema.HEAD, schema.HEAD, ())
+    Store.open(path.with_name("empty.db")).close()
+    assert soundness.check(path.with_name("empty.db")).problems == ()
+
+
+BEHIND_ITS_BACK = {
+    "half the timings deleted": (
+        ["DELETE FROM timings WHERE candidate % 2"],
+        r"Problems, as one run .* deleted timings: 40 \(the first: problem 1\)",
+    ),
+    "all timings of a sweep deleted": (
+        ["DELETE FROM timings WHERE sweep = 3"],
+        r"Problems, as one run .* timings: 1 \(the first: problem 3\)",
+    ),
+    "timings deleted with their sweep and summary": (
+        ["DELETE FROM timings WHERE sweep = 3", "DELETE FROM sweeps WHERE id = 3"],
+        "Problems with a summary",
+    ),
+    "a time changed that is not the best": (
+        ["UPDATE timings SET min_us = median_us WHERE sweep = 3 AND candidate = 2"],
+        "Problems, as one run .* timings: 1 ",
+    ),
+    "a spread changed": (
+        ["UPDATE timings SET spread_us = spread_us * 2 WHERE sweep = 3 AND candidate = 2"],
+        "Problems, as one run .* timings: 1 ",
+    ),
+    "a time that cannot be": (
+        ["UPDATE timings SET min_us = -1 WHERE sweep = 3 AND candidate = 2"],
+        "Timings with a time, a spread or a count that cannot be: 2",
+    ),
+    "a timing given to another candidate": (
+        ["UPDATE timings SET candidate = 9 WHERE sweep = 33 AND candidate = 2"],
+        "Problems, as one run .* timings: 1 ",
+    ),
+    "a sweep given to another problem": (
+        ["UPDATE sweeps SET problem = 4, run = 3 WHERE id = 3"],
+        "Problems with a summary that is not what their timings say: 2",
+    ),
+    "a sweep given to another run": (
+        ["UPDATE sweeps SET run = 3 WHERE id = 3"],
+        r"Runs with other counts than timings: 2 \(the first: run 1\)",
+    ),
+    "a problem's M": (
+        ["UPDATE problems SET M = M + 1 WHERE id = 5"],
+        r"Problems that do not fit their keys.*: 1 \(the first: number 5\)",
+    ),
+    "a problem's op is none": (
+        ["UPDATE problems SET op = 'm' WHERE id = 5"],
+        "Problems that do not fit .*: 1",
+    ),
+    "a candidate's kwargs": (
+        [
+            """UPDATE candidates SET kwargs = replace(kwargs, '"num_warps":2', '"num_warps":4')
+             WHERE id = 3"""
+        ],
+        "Candidates that do not fit .*: 1",
+    ),
+    "a candidate's kwargs are no JSON": (
+        ["UPDATE candidates SET kwargs = '[' WHERE id = 3"],
+        "Candidates that do not fit .*: 1",
+    ),
+    "a GPU's name": (
+        ["UPDATE environments SET name = 'NVIDIA H100'"],
+        "Environments that do not fit .*: 1",
+    ),
+    "a summary": (
+        ["UPDATE summaries SET best_us = best_us * 1.001 WHERE problem = 7"],
+        r"Problems with a summary .*: 1 \(the first: problem 7\)",
+    ),
+    "a summary deleted": (
+        ["DELETE FROM summaries WHERE problem = 7"],
+        "Problems with a summary .*: 1",
+    ),
+    "a count": (
+        ["UPDATE tallies SET timings = timings + 1 WHERE run = 2 AND failure = 0"],
+        r"Runs with other counts than timings: 1 \(the first: run 2\)",
+    ),
+    "a count deleted": (
+        ["DELETE FROM tallies WHERE run = 2"],
+        "Runs with other counts than timings: 1",
+    ),
+    "a reason of failure": (
+        ["UPDATE failures SET reason = 'timeoux' WHERE reason = 'timeout'"],
+        "reasons of failure .*'timeoux'",
+    ),
+    "a run's state": (
+        ["UPDATE runs SET state = 'dont' WHERE id = 2"],
+        "Runs that cannot be read: 1",
+    ),
+    "a run's spec": (["UPDATE runs SET spec = '{' WHERE id = 2"], "Runs that cannot be read: 1"),
+    "a run's spec that is a list": (["UPDATE runs SET spec = '[]'"], "Runs that .*: 3"),
+    "a run's result": (
+        ["UPDATE results SET document = x'00'"],
+        r"Runs with a result .*: 1 \(the first: run 3\)",
+    ),
+    "a candidate deleted": (
+        ["DELETE FROM candidates WHERE id = 1"],
+        "45 rows of timings refer to candidates that are not there",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(BEHIND_ITS_BACK))
+def test_what_was_changed_behind_its_back_is_found(path: Path, what: str) -> None:
+    statements, said = BEHIND_ITS_BACK[what]
+    execute(path, *statements)
+    found = " ".join(soundness.check(path).problems)
+    assert re.search(said, found), found
+
+
+USES: dict[str, Callable[[Store], object]] = {
+    "read": lambda store: store.read(),
+    "export": lambda store: export_dataset(store, store.path.with_name("out.packed.zst")),
+    "stats": lambda store: store.stats(),
+    "page": lambda store: query.problems(store),
+    "candidates": lambda store: query.candidates(store, 3, 1),
+    "statistics": lambda store: query.statistics(store),
+    "runs": lambda store: query.runs(store),
+    "contents": lambda store: query.run_contents(store, 1),
+    "result": lambda store: store.result(3),
+}
+DAMAGE = {
+    "a candidate": ["DELETE FROM candidates WHERE id = 1"],
+    "a problem": ["DELETE FROM problems WHERE id = 3"],
+    "all sweeps": ["DELETE FROM sweeps"],
+    "a sweep": ["DELETE FROM sweeps WHERE id = 3"],
+    "the last sweep": ["DELETE FROM sweeps WHERE id = (SELECT max(id) FROM sweeps)"],
+    "environments": ["DELETE FROM environments"],
+    "failures": ["DELETE FROM failures"],
+    "a candidate of a huge number": [
+        "UPDATE timings SET candidate = 1 << 31 WHERE sweep = 3 AND candidate = 2"
+    ],
+    "a problem of a huge number": ["UPDATE sweeps SET problem = 1 << 31 WHERE id = 3"],
+    "a failure of a huge number": [
+        "UPDATE timings SET failure = 1 << 31 WHERE failure IS NOT NULL AND sweep = 3"
+    ],
+    "kwargs": ["UPDATE candidates SET kwargs = '7'"],
+    "kwargs of kwargs": ["""UPDATE candidates SET kwargs = '{"a": {}}'"""],
+    "a dtype": ["UPDATE problems SET dtype = 'bfloat'"],
+    "a repeat count": ["UPDATE timings SET repeats = -1 WHERE sweep = 3"],
+    "a state": ["UPDATE runs SET state = ''"],
+    "a moment": ["UPDATE runs SET started = 1e300"],
+    "a command": ["UPDATE runs SET command = '7'"],
+    "a result": ["UPDATE results SET document = x''"],
+}
+
+
+@pytest.mark.parametrize("what", list(DAMAGE))
+def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(path: Path, what: str) -> None:
+    """An answer is given only where the damage is elsewhere; whatever is refused is a sentence."""
+    with Store.open(path) as store:
+        sound = {name: use(store) for name, use in USES.items() if name != "read"}
+        rows = len(store.read())
+    execute(path, *DAMAGE[what])
+    assert soundness.check(path).problems
+    refused = []
+    with Store.open(path, read_only=True) as store:
+        for name, use in USES.items():
+            try:
+                answer: Any = use(store)
+            except StoreError:
+                refused.append(name)
+            else:
+                assert len(answer) == rows if name == "read" else type(answer) is type(sound[name])
+    in_timings = what not in ("a state", "a moment", "a command", "a result")
+    assert ("read" in refused) is ("export" in refused) is in_timings
+
+
+def test_an_empty_file_is_not_sound(path: Path) -> None:
+    path.write_bytes(b"")
+    assert soundness.check(path).problems == (
+        "It is empty, without even a table; if it was a store, all that it held is lost.",
+    )
+
+
+def test_of_a_newer_schema_nothing_is_said_but_what_to_do(path: Path) -> None:
+    execute(path, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaTooNewError, match=r"written by a newer Diode .*update Diode"):
+        soundness.check(path)
+
+
+def test_a_checksum_follows_from_the_timings_alone(
+    tmp_path: Path, make_table: Callable[..., TimingTable]
+) -> None:
+    """Written at once or in pieces, and by the migration, it is the same."""
+    table = make_table(4, 10)
+    sums = []
+    for name, pieces in (("once", [slice(0, 40)]), ("pieces", [slice(0, 7), slice(7, 40)])):
+        with Store.open(tmp_path / f"{name}.db") as store:
+            run = store.start_run("collect", {})
+            for piece in pieces:
+                store.add(run, table.take(np.arange(40)[piece]))
+            with store.writes() as connection:
+                query = sa.select(schema.sweeps.c.problem, schema.sweeps.c.checksum)
+                sums.append([tuple(row) for row in connection.execute(query)])
+                connection.execute(sa.update(schema.sweeps).values(checksum=0))
+                _migration().write_checksums(connection.connection.driver_connection)
+                sums.append([tuple(row) for row in connection.execute(query)])
+    assert sums[0] == sums[1] == sums[2] == sums[3]
+    assert len({value for _, value in sums[0]}) == 4
+    assert all(0 < value < 10 * 2**31 for _, value in sums[0])
+
+
+def _migration() -> Any:
+    where = database.migrations_folder() / "versions" / "0004_checksums.py"
+    spec = importlib.util.spec_from_file_location("migration", where)
+    assert spec is not None
+    assert spec.loader is not None
+    migration = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(migration)
+    return migration
+
+
+@pytest.mark.parametrize("times", [(0.0, -0.0), (1.0, 1.0)])
+def test_equal_times_have_equal_numbers(times: tuple[float, float]) -> None:
+    number, other = (
+        checksums.of_rows(
+            np.array([1]), np.array([0]), (np.array([2.0]), np.array([2.0]), np.array([spread])),
+            np.array([30]), np.array([0]),
+        )
+        for spread in times
+    )  # fmt: skip
+    assert number == other
+
+
+def test_a_time_and_none_have_different_numbers() -> None:
+    def number(us: float) -> int:
+        one, none = np.array([1]), np.array([0])
+        return int(checksums.of_rows(one, none, (np.array([us]),) * 3, none, none)[0])
+
+    assert len({number(us) for us in (float("nan"), 0.0, 1.0, np.nextafter(1.0, 2))}) == 4
+
+
+def test_a_store_that_is_damaged_can_still_be_written_to(
+    path: Path, make_table: Callable[..., TimingTable]
+) -> None:
+    execute(path, "UPDATE runs SET state = 'dont' WHERE id = 2")
+    with Store.open(path) as store:
+        run = store.start_run("collect", {})
+        store.add(run, TimingTable.from_records([
+            (make_table().problems[0], make_table().candidates[0], make_table().environments[0],
+             Timing(min_us=1.0)),
+        ]))  # fmt: skip
+    assert len(soundness.check(path).problems) == 1

@@ -1,0 +1,131 @@
+"""Files that are written whole or not at all, wherever Diode writes one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diode_app import settings
+from diode_engine import atomic
+from diode_engine.atomic import scratch_beside, whole_file, write_whole
+from diode_engine.cli import lookup_table, workflow
+from diode_engine.collect.sources.shapeset import write_shapeset
+from diode_engine.problem import Problem
+from diode_engine.store import Store, maintenance, write_dataset
+from diode_engine.table import TimingTable
+
+
+def test_the_file_is_the_new_one_or_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_whole(path, "first é")
+    assert path.read_text(encoding="utf-8") == "first é"
+
+    def fails() -> None:
+        with whole_file(path) as file:
+            file.write(b"second")
+            file.flush()
+            assert path.read_text(encoding="utf-8") == "first é"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fails()
+    assert path.read_text(encoding="utf-8") == "first é"
+    assert os.listdir(tmp_path) == ["a"]  # noqa: PTH208
+
+
+def test_its_rights_are_what_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "a", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_a_link_under_the_name_that_it_takes_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    monkeypatch.setattr(atomic.secrets, "token_hex", lambda _: "guessed")
+    (tmp_path / ".unfinished-guessed").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_whole(tmp_path / "a", b"theirs")
+    with pytest.raises(FileExistsError), scratch_beside(tmp_path / "a"):
+        pass
+    assert victim.read_text() == "mine"
+    assert (tmp_path / ".unfinished-guessed").is_symlink()
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(OSError, match="regular file"):
+            write_whole(path, b"")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+_EMPTY = TimingTable.from_records([])
+_SETTINGS = settings.Settings()
+
+
+def back_up(path: Path) -> None:
+    store = path.with_name("diode.db")
+    Store.open(store).close()
+    maintenance.back_up(store, path)
+
+
+# Each writes a file at the path it is given.
+WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "dataset": ("a.json", lambda path: write_dataset(_EMPTY, path)),
+    "shapeset": (
+        "a.json",
+        lambda path: write_shapeset([Problem.make("mm", 1, 2, 3, "float16")], path, "a test"),
+    ),
+    "workflow": ("a.json", lambda path: workflow._write(path, "{}")),
+    "lookup table": ("a.json", lambda path: lookup_table._write({}, path)),
+    "settings": ("a.toml", lambda path: settings.save(path, _SETTINGS)),
+    "backup": ("a.db", back_up),
+}
+
+
+@pytest.mark.parametrize("what", list(WRITERS))
+def test_a_name_that_somebody_could_guess_is_not_written_to(tmp_path: Path, what: str) -> None:
+    name, write = WRITERS[what]
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    for guess in (f".{name}.{os.getpid()}.tmp", f".unfinished-{name}", f"{name}.tmp"):
+        (folder / guess).symlink_to(victim)
+    write(folder / name)
+    assert victim.read_text() == "mine"
+    assert (folder / name).is_file()
+    assert not (folder / name).is_symlink()
+
+
+# SQLite writes a backup itself: see tests/store/test_disk_full.py.
+@pytest.mark.parametrize("what", sorted(set(WRITERS) - {"backup"}))
+def test_where_the_disk_is_full_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    name, write = WRITERS[what]
+    write(tmp_path / name)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / name).write_bytes(b"old")
+    before[tmp_path / name] = b"old"
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Exception, match="No space left") as raised:
+        write(tmp_path / name)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert not isinstance(raised.value, OSError), "a sentence of Diode's"
