@@ -24,6 +24,7 @@ from typing import Any
 import click
 
 from diode_engine import paths
+from diode_engine.documents import Malformed, read_toml, show
 
 ENVIRONMENT = "DIODE"  # the beginning of the variables
 HERE = "diode.toml"
@@ -34,17 +35,13 @@ def read() -> dict[str, Any]:
     said: dict[str, Any] = {}
     for path in (paths.config_path(), Path(HERE)):
         try:
-            text = path.read_text(encoding="utf-8")
+            _merge(said, read_toml(path))
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise click.UsageError(f"{path} cannot be read: {error}.") from error
-        import tomllib
-
-        try:
-            _merge(said, tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise click.UsageError(f"{path} is no TOML: {error}.") from error
+        except Malformed as error:
+            raise click.UsageError(f"{path}: {error}") from None
     return said
 
 
@@ -59,7 +56,7 @@ def check(said: Mapping[str, Any], commands: Container[str]) -> None:
     """Raises UsageError for what is neither a command nor the store."""
     for key in said:
         if key != "store" and key not in commands:
-            raise click.UsageError(f"The settings have {key!r}, which is no command.")
+            raise click.UsageError(f"The settings have {show(key)}, which is no command.")
 
 
 def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str, Any]:
@@ -83,7 +80,7 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
             defaults[str(options[option].name)] = value
         elif option not in children:
             raise click.UsageError(
-                f"In the settings, [{name.replace(' ', '.')}] has {option!r}, which is no option "
+                f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no option "
                 f"of `diode-engine {name}`."
             )
     # click knows the variables by the names that parameters have in Python alone.

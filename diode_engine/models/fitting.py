@@ -121,7 +121,7 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], Any]:
     try:
         tensors = load(data)
         facts = json.loads(tensors.pop(_FACTS).tobytes())
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TrainingError(f"A checkpoint is damaged ({error}); remove it.") from None
     return tensors, facts
 

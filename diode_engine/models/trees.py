@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from diode_engine import features
+from diode_engine.documents import show
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.protocol import Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix
 
 _CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _RESIDUAL = "diode_residual"
@@ -90,7 +91,7 @@ def _checked(document: Any) -> bool:
     ):
         found = _at(learner, *path)
         _require(
-            found == wanted, f"The trees' {path[-1]} is {found!r}; this Diode reads {wanted!r}."
+            found == wanted, f"The trees' {path[-1]} is {show(found)}; this Diode reads {wanted!r}."
         )
     residual = _at(learner, "attributes", _RESIDUAL)
     _require(residual in ("0", "1"), f"The trees' attribute {_RESIDUAL} must be 0 or 1.")
@@ -120,8 +121,8 @@ def _checked(document: Any) -> bool:
         and bool(np.all(np.diff(steps) >= 0)),
         "The trees' iterations do not fit.",
     )  # fmt: skip
-    for place, tree in enumerate(trees):
-        _check_tree(tree, place)
+    reach = abs(base) + sum(_check_tree(tree, place) for place, tree in enumerate(trees))
+    _require(reach < MOST_SUM, "The trees' leaves are so large that they predict no times.")
     return bool(residual == "1")
 
 
@@ -133,7 +134,8 @@ def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
     return array  # type: ignore[no-any-return]
 
 
-def _check_tree(tree: Any, place: int) -> None:
+def _check_tree(tree: Any, place: int) -> float:
+    """The largest value of its leaves, whatever the sign."""
     nodes = len(_numbers(tree, "left_children"))
     _require(
         nodes > 0 and _at(tree, "id") == place
@@ -187,3 +189,4 @@ def _check_tree(tree: Any, place: int) -> None:
              and np.all(np.isfinite(column["base_weights"]))),
         f"Tree {place} holds values that are not finite.",
     )  # fmt: skip
+    return float(np.abs(column["split_conditions"][leaf].astype(np.float64)).max(initial=0))

@@ -8,16 +8,20 @@ the archive: the manifest says which files there are, and every one is checked b
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import struct
 import tempfile
 import zipfile
 from pathlib import Path
 
+from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import (
     MANIFEST,
     MAX_MANIFEST,
+    MAX_MODEL,
     Manifest,
     check_member,
     load_files,
@@ -30,6 +34,10 @@ from diode_engine.registry.versions import add
 SUFFIX = ".diode.zip"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
 _UNIX = 3
+_LIMITS = Limits(MAX_MODEL + (1 << 20))  # all its files, uncompressed
+_MAX_LIST = 1 << 16  # bytes of the list of entries: 66 of up to 150
+_END = struct.Struct("<4s4H2LH")  # the last bytes of a zip that has no comment
+_LOCATOR_BYTES = 20  # before them, in a zip of over 4 GiB, which has another list
 
 
 def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> str:
@@ -100,12 +108,27 @@ def read_archive(file: Path) -> tuple[Manifest, dict[str, bytes]]:
     nothing of them parsed. Raises ModelError where it is no archive as `export_model` writes it.
     """
     try:
-        with zipfile.ZipFile(file) as archive:
+        data = read_bytes(file, _LIMITS)
+        _check_directory(data, file)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _read(archive, file)
+    except Malformed as error:
+        raise ModelError(f"{file} is not an archive of a model. {error}") from None
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}.") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError):
         raise ModelError(f"{file} is not an archive of a model, or is damaged.") from None
+
+
+def _check_directory(data: bytes, file: Path) -> None:
+    """Raises ModelError where the archive's list of entries is longer than a model's is, or is
+    where zipfile would look for another: it makes objects of all of them."""
+    mark, listed, comment = b"", 0, 0
+    if len(data) >= _END.size:
+        mark, *_, listed, _, comment = _END.unpack(data[-_END.size :])
+    before = data[-_END.size - _LOCATOR_BYTES :]
+    if mark != b"PK\5\6" or comment or listed > _MAX_LIST or before.startswith(b"PK\6\7"):
+        raise ModelError(f"{file} is not an archive of a model, or is damaged.")
 
 
 def _read(archive: zipfile.ZipFile, file: Path) -> tuple[Manifest, dict[str, bytes]]:

@@ -173,7 +173,7 @@ def numbers(size: int, *values: int) -> dict:
     [
         (("rows",), 4, "must have 4 numbers"),
         (("rows",), -1, "whole number from 0 up"),
-        (("rows",), 2**62, "must have"),
+        (("rows",), 2**62, "more than 8,388,608 timings"),
         (("failures",), ["gremlins"], "gremlins"),
         (("failures",), "timeout", "list of their names"),
         (("columns",), {}, "columns must be"),
@@ -412,7 +412,7 @@ def test_what_is_too_large_is_refused_early(tmp_path, monkeypatch, name):
     del bomb
     tracemalloc.start()
     try:
-        with pytest.raises(DatasetError, match="more than 1 MiB; split it"):
+        with pytest.raises(DatasetError, match="more than 1 MiB, .* split it"):
             read_dataset(tmp_path / name)
         assert tracemalloc.get_traced_memory()[1] < 80 << 20
     finally:
