@@ -93,7 +93,9 @@ def load(path: Path) -> Settings:
             raise SettingsError("keys must be a table of names and keys.")
         return replace(Settings(), **given)
     except (SettingsError, TypeError) as error:
-        raise SettingsError(f"The settings {path} are not right: {shortened(str(error))}") from error
+        raise SettingsError(
+            f"The settings {path} are not right: {shortened(str(error))}"
+        ) from error
 
 
 def save(path: Path, settings: Settings) -> None:

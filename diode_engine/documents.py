@@ -100,8 +100,8 @@ def read_json(path: Path, limits: Limits) -> Any:
 
 
 def parse_json(data: bytes, limits: Limits) -> Any:
-    """The document of objects with different names and finite numbers of at most 64 bits, nested
-    at most DEPTH deep. Raises Malformed."""
+    """The document, as `check_values` has it, of objects in which no name is twice. Raises
+    Malformed."""
     check_json_counts(data, limits)
     try:
         document = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=_no_constant)
@@ -134,8 +134,8 @@ def check_texts(data: bytes, document: Any) -> None:
 
 
 def check_values(document: Any) -> None:
-    """Raises Malformed where lists and objects are nested too deeply, or a number is not finite or
-    too large."""
+    """Raises Malformed where lists and objects are nested too deeply, a number is not finite or too
+    large, or a text has a null character."""
     level = [document]
     for _ in range(DEPTH + 1):
         inner: list[Any] = []
@@ -144,6 +144,9 @@ def check_values(document: Any) -> None:
                 inner += value.values()
             elif isinstance(value, list):
                 inner += value
+            elif isinstance(value, str):
+                if "\0" in value:
+                    raise Malformed("It holds a text with a null character, which no path has.")
             elif isinstance(value, float) and not math.isfinite(value):
                 raise Malformed(f"It holds the number {value}, which is not finite.")
             elif isinstance(value, int) and abs(value) >= _LARGEST:
@@ -155,8 +158,7 @@ def check_values(document: Any) -> None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The document in a TOML file; numbers and depth as in JSON's. Raises Malformed and
-    OSError."""
+    """The document in a TOML file, as `check_values` has it. Raises Malformed and OSError."""
     import tomllib
 
     data = read_bytes(path, TOML)

@@ -74,10 +74,11 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
         for child in children
     }
     if store is not None and "store" in options:
-        defaults["store"] = store
+        defaults["store"] = _setting(store, options["store"], "store")
     for option, value in asked.items():
         if option in options:
-            defaults[str(options[option].name)] = value
+            place = f"[{name.replace(' ', '.')}] {option}"
+            defaults[str(options[option].name)] = _setting(value, options[option], place)
         elif option not in children:
             raise click.UsageError(
                 f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no option "
@@ -90,6 +91,25 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
         if given and parameter.envvar is None:
             defaults[str(parameter.name)] = _value(given, parameter)
     return defaults
+
+
+def _setting(value: Any, option: click.Option, place: str) -> Any:
+    """What a file says of an option, as click takes it. Raises UsageError where it is of another
+    type than an option can be."""
+    many = option.multiple or option.nargs != 1
+    values = value if many and isinstance(value, list) else [value]
+    flag = option.is_flag
+    if any(
+        not isinstance(one, str | int | float) or (isinstance(one, bool) and not flag)
+        for one in values
+    ):
+        wanted = "true or false" if flag else "a text or a number"
+        more = ", or a list of these" if many else ""
+        raise click.UsageError(
+            f"In the settings, {place} is {show(value)}; it must be {wanted}{more}."
+        )
+    texts = [one if isinstance(one, bool) else str(one) for one in values]
+    return texts if values is value else texts[0]
 
 
 def _value(given: str, option: click.Option) -> Any:

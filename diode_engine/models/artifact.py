@@ -202,7 +202,9 @@ class Manifest:
         try:
             hardware = Hardware.from_dict(read.mapping("hardware"))
         except DiodeError as error:
-            raise ModelError(f"The model's hardware is impossible: {shortened(str(error))}") from None
+            raise ModelError(
+                f"The model's hardware is impossible: {shortened(str(error))}"
+            ) from None
         coverage, data = _Reader(read.mapping("coverage")), _Reader(read.mapping("data"))
         manifest = cls(
             name=check_name(read.text("name")),

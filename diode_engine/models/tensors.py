@@ -25,7 +25,9 @@ class Tensors:
         try:
             self._left = load(data)
         except (SafetensorError, ValueError, TypeError, KeyError) as error:
-            raise ModelError(f"The {what}'s file is not valid safetensors: {shortened(str(error))}.") from None
+            raise ModelError(
+                f"The {what}'s file is not valid safetensors: {shortened(str(error))}."
+            ) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self._left

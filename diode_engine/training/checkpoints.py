@@ -21,7 +21,7 @@ from typing import Any
 from diode_engine import features
 from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.errors import ModelError, TrainingError
-from diode_engine.models.fitting import Checkpoint, unpack
+from diode_engine.models.fitting import Checkpoint, CheckpointError, unpack
 from diode_engine.models.members import load_member
 from diode_engine.models.protocol import TimingModel
 
@@ -62,7 +62,12 @@ class Checkpoints:
                 return load_member(family, read_bytes(done, _LIMITS))
             except (ModelError, Malformed, OSError) as error:
                 log.warning("The finished fit %s is not used: %s", done, error)
-        model = make(_File(progress, self._seconds, self._clock))
+        try:
+            model = make(_File(progress, self._seconds, self._clock))
+        except CheckpointError as error:
+            log.warning("The checkpoint %s is not used: %s", progress, error)
+            progress.unlink(missing_ok=True)
+            model = make(_File(progress, self._seconds, self._clock))
         _write(done, model.to_bytes())
         progress.unlink(missing_ok=True)
         return model

@@ -96,7 +96,9 @@ def _config(given: Any, place: str) -> Config:
         raise DatasetError(f"{place} must be an object.")
     known = {"op", *_SIZES, *_TILE, *_REST}
     if unknown := sorted(map(str, set(given) - known)):
-        raise DatasetError(f"{place} has {show(unknown[0])}; it may have {', '.join(sorted(known))}.")
+        raise DatasetError(
+            f"{place} has {show(unknown[0])}; it may have {', '.join(sorted(known))}."
+        )
     if missing := [name for name in _TILE if name not in given]:
         raise DatasetError(f"{place} lacks {', '.join(missing)}.")
     op = given.get("op")
@@ -104,7 +106,9 @@ def _config(given: Any, place: str) -> Config:
         raise DatasetError(f"{place}.op is {show(op)}; it must be one of {', '.join(Op)}.")
     for name, value in given.items():
         if name != "op" and (type(value) is not int or value < 1):
-            raise DatasetError(f"{place}.{name} is {show(value)}; it must be a whole number from 1.")
+            raise DatasetError(
+                f"{place}.{name} is {show(value)}; it must be a whole number from 1."
+            )
     sizes = [given[name] for name in _SIZES if name in given]
     if len(sizes) not in (0, 3):
         raise DatasetError(f"{place} must have all of M, N and K, or none of them.")

@@ -77,7 +77,7 @@ def test_an_options_own_name_counts_in_the_environment_too(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[collect", "is no TOML"),
+        ("[collect", "not valid TOML"),
         ("[colect]\n", "'colect', which is no command"),
         ("[data]\nrows = 3\n", "'rows', which is no option of `diode-engine data`"),
         ("data = 3\n", "[data] must be a table"),

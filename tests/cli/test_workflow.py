@@ -101,7 +101,7 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(
         ('[[step]]\nrun = "db check"\nneeds = []', "has 'needs'"),
         ('[[step]]\nrun = "db check"\n[[step]]\nrun = "db check"', "several steps 'db'"),
         ('[[step]]\nrun = "db check"\ninputs = ["none"]', "an input of the step db"),
-        ("[[step", "cannot be read"),
+        ("[[step", "not valid TOML"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(run: Run, file: Path, text: str, said: str) -> None:
