@@ -81,8 +81,8 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
             defaults[str(options[option].name)] = _setting(value, options[option], place)
         elif option not in children:
             raise click.UsageError(
-                f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no option "
-                f"of `diode-engine {name}`."
+                f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no "
+                f"option of `diode-engine {name}`."
             )
     # click knows the variables by the names that parameters have in Python alone.
     for option, parameter in options.items():

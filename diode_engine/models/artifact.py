@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine import features
-from diode_engine.documents import Limits, Malformed, parse_json, show, shortened
+from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.hardware import Hardware
 from diode_engine.models.confidence import Confidence
@@ -187,8 +187,8 @@ class Manifest:
             raise ModelError("The model's manifest has no version.")
         if version > VERSION:
             raise ModelError(
-                f"The model is of format version {show(version)}, this Diode reads up to {VERSION}; "
-                "update Diode."
+                f"The model is of format version {show(version)}, this Diode reads up to "
+                f"{VERSION}; update Diode."
             )
         read = _Reader(given)
         made_with = read.mapping("features")

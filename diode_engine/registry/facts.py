@@ -185,8 +185,8 @@ def read(slug: str) -> Document:
 def _check_version(path: Path, version: int) -> None:
     if version > VERSION:
         raise RegistryError(
-            f"{path} is of format version {show(version)}, this Diode reads up to {VERSION}; update "
-            "Diode."
+            f"{path} is of format version {show(version)}, this Diode reads up to {VERSION}; "
+            "update Diode."
         )
 
 

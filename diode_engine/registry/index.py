@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from diode_engine import paths
-from diode_engine.documents import Limits, Malformed, read_json, show, shortened
+from diode_engine.documents import Limits, Malformed, read_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
 from diode_engine.hardware import slug_of
 from diode_engine.models.artifact import check_name
@@ -75,8 +75,8 @@ def read_index(file: Path) -> tuple[Offer, ...]:
         raise RegistryError(f"The index {file} has no version, or no list of models.")
     if version > VERSION:
         raise RegistryError(
-            f"The index {file} is of version {show(version)}, this Diode reads up to {VERSION}; update "
-            "Diode."
+            f"The index {file} is of version {show(version)}, this Diode reads up to {VERSION}; "
+            "update Diode."
         )
     offers = []
     for place, line in enumerate(models, 1):

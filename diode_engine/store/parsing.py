@@ -14,13 +14,13 @@ from diode_engine.documents import (
     check_json_counts,
     decompressed,
     read_bytes,
-    show,
     shortened,
+    show,
     unique,
 )
 from diode_engine.errors import NoSuchDatasetError
 
-__all__ = ["Malformed", "show", "shortened"]
+__all__ = ["Malformed", "shortened", "show"]
 
 # What one dataset may hold. The largest shipped one has 2.4 million timings of 8,651 problems by
 # 3,296 candidates in 45 MiB of 15,260 lists and objects; the largest in groups 621,027 values.

@@ -20,12 +20,14 @@ NUMBERS = (
     10**20, 10**4000, 1e308, 1e-308, -0.0, 0.5, float("nan"), float("inf"), -float("inf"),
 )  # fmt: skip
 TEXTS = (
-    "", "mm", "addmm", "bmm", "float32", "float16", "row", "col", "timeout", "not_timed", "aten::mm",
+    "", "mm", "addmm", "bmm", "float32", "float16", "row", "col", "timeout", "not_timed",
+    "aten::mm",
     "triton::mm", "NVIDIA H200", "default", "../../x", "/etc/passwd", "x" * 300, "\x00", "\x1b[2J",
     "é", "\ud800", "日本", "nan", "1", "[" * 50, "{}", "https://example.invalid/x", "a" * 5000,
 )  # fmt: skip
 _EXTREMES = (
-    b"\x00", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x00",
+    b"\x00", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff",
+    b"\x00\x00\x00\x00",
     b"\xff\xff\xff\x7f", b"\xff" * 8, b"\x00\x00\x80\x7f", b"\x00\x00\xc0\x7f", b"\xff\xff\x7f\x7f",
     b"\x7f\x80\x00\x00", b"\xdd\xff\xff\xff\xff", b"\xdf\x7f\xff\xff\xff", b"\xc6\x40\x00\x00\x00",
     b'"', b"[", b"{", b"\\", b"\n", b".", b"=",
@@ -166,7 +168,8 @@ def msgpack_file(rng: random.Random, document: Any) -> bytes:
         n = rng.choice((400, 5_000, 100_000))
         return rng.choice((
             b"\x91" * n, b"\x81\xa1a" * n, b"\xdd\x00\x0f\xff\xff" * n, b"\xdd\xff\xff\xff\xff",
-            b"\xdc\xff\xff" + b"\x80" * 65_535, b"\xdb\xff\xff\xff\xff", b"\xc9\xff\xff\xff\xff\x01",
+            b"\xdc\xff\xff" + b"\x80" * 65_535, b"\xdb\xff\xff\xff\xff",
+            b"\xc9\xff\xff\xff\xff\x01",
             b"\x81\x80\x80", b"\xd4\x01\x00", b"\xd6\xff\x00\x00\x00\x01", b"\xdf\x00\x00\xff\xff",
         ))  # fmt: skip
     given = document if kind < 4 else changed_document(rng, document)
@@ -216,8 +219,9 @@ _TOML = (
 )  # fmt: skip
 _TOML_LINES = (
     "a." * 8000 + "a = 1", "[" + "a." * 3000 + "a]", "[[step]]", "[step]", "[[[", "]", "= 1", "\r",
-    '"" = 1', "keys.a = 'x'", "[keys]", "[collect]", "[data.problems]", "rows = 50", "\ufeff", "#" * 99,
-    "store = 7", "run = 'collect'", "run = 'train \"'", "a = " + "[" * 3000, "a . a . a = 1",
+    '"" = 1', "keys.a = 'x'", "[keys]", "[collect]", "[data.problems]", "rows = 50", "\ufeff",
+    "#" * 99, "store = 7", "run = 'collect'", "run = 'train \"'", "a = " + "[" * 3000,
+    "a . a . a = 1",
 )  # fmt: skip
 
 

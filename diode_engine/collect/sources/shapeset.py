@@ -32,8 +32,8 @@ from diode_engine.documents import (
     check_json_counts,
     parse_json,
     read_bytes,
-    show,
     shortened,
+    show,
 )
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problem import Problem
