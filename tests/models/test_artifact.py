@@ -380,13 +380,11 @@ def test_leaves_that_predict_no_times_are_refused(save: Save, trees: Trees, tmp_
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("a_stage", [500.0, -500.0, 1e30, -1e30])
-def test_what_is_not_finite_is_no_prediction(
-    save: Save, table: TimingTable, a_stage: float
-) -> None:
+@pytest.mark.parametrize("log_us", [500.0, -500.0, 1e30, -1e30])
+def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log_us: float) -> None:
     """A network whose weights are finite and sums too, and whose times are not."""
     weight = np.zeros((WIDTH, 1), np.float32)
-    weight[features.NAMES.index("stages")] = a_stage
+    weight[features.NAMES.index("aten")] = log_us
     row = np.zeros(WIDTH, np.float32)
     layer = (weight, np.zeros(1, np.float32))
     sure = Confidence(
@@ -397,17 +395,15 @@ def test_what_is_not_finite_is_no_prediction(
     predictor = Predictor(made)
     problem, candidates = table.problems[0], table.candidates
     ranking = predictor.rank(problem, candidates)
-    staged = [not c.is_extern for c in candidates]
-    assert np.isnan(ranking.predicted_us).tolist() == staged
-    assert sorted(ranking.order.tolist()) == np.flatnonzero(~np.array(staged)).tolist()
+    library = np.array([c.is_extern for c in candidates])
+    assert np.isnan(ranking.predicted_us).tolist() == library.tolist()
+    assert sorted(ranking.order.tolist()) == np.flatnonzero(~library).tolist()
     assert ranking.confidence is not None
     assert 0 <= ranking.confidence <= 1
     few = table.take(table.problem == 0)
-    assert np.isnan(predictor.predict_table(few)).tolist() == staged
-    assert np.isfinite(
-        predictor.predict_members_us(problem, candidates)[:, ~np.array(staged)]
-    ).all()
-    none = predictor.rank(problem, [c for c in candidates if not c.is_extern])
+    assert np.isnan(predictor.predict_table(few)).tolist() == library.tolist()
+    assert np.isfinite(predictor.predict_members_us(problem, candidates)[:, ~library]).all()
+    none = predictor.rank(problem, [c for c in candidates if c.is_extern])
     assert (len(none.order), none.confidence) == (0, None)
 
 

@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 
-from diode_engine import documents
 from diode_engine.errors import DatasetError
 from diode_engine.hardware import H200, Environment
 from diode_engine.problem import MAX_US, Candidate, Failure, Problem, Timing
@@ -487,7 +486,7 @@ def test_timings_that_are_all_alike_are_not_written_so_that_they_cannot_be_read(
 ):
     record = (Problem.make("mm", 8, 8, 8, "float16"), Candidate.make("aten::mm"))
     table = TimingTable.from_records([(*record, Environment(H200, "", "", ""), Timing(1.0))] * 9000)
-    monkeypatch.setattr(documents, "FREE_BYTES", 1000)
+    monkeypatch.setattr("diode_engine.documents.FREE_BYTES", 1000)
     with pytest.raises(DatasetError, match="100 times as large"):
         write_dataset(table, tmp_path / "a.msgpack.zst")
     write_dataset(table, tmp_path / "a.msgpack")
