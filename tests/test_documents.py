@@ -40,6 +40,7 @@ SMALL = Limits(bytes=1000, containers=10, values=20)
         (b"[" * 11, "more than 10 lists and objects"),
         (b"[" + b"1," * 21 + b"1]", "more than 20 values"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_json_that_is_refused(text: bytes, sentence: str) -> None:
     with pytest.raises(Malformed, match=sentence):
@@ -103,6 +104,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
         ("a.'b'" * 60_000, "more than 262,144 bytes"),
         ("x" * 200_000, "not valid TOML"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_toml_that_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "a.toml"

@@ -96,6 +96,7 @@ def test_an_options_own_name_counts_in_the_environment_too(
         ("a." * 20 + "a = 1", "a dotted key of more than 16 parts"),
         ("x = 1\n" * 100_000, "more than 262,144 bytes"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_mistake_is_told(run: Run, here: Path, text: str, said: str) -> None:
     (here / "diode.toml").write_text(text)

@@ -106,6 +106,7 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(
         ("step = 0x" + "f" * 5000, "more than 64 bits"),
         ('[[step]]\nrun = "db check"\noutput = "a\\u0000b"', "a null character"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_mistake_is_told_before_anything_runs(run: Run, file: Path, text: str, said: str) -> None:
     file.write_text(text)
