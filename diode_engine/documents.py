@@ -102,6 +102,7 @@ def read_json(path: Path, limits: Limits) -> Any:
 def parse_json(data: bytes, limits: Limits) -> Any:
     """The document, as `check_values` has it, of objects in which no name is twice. Raises
     Malformed."""
+    limits.check_bytes(len(data))
     check_json_counts(data, limits)
     try:
         document = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=_no_constant)

@@ -205,6 +205,11 @@ class Manifest:
             raise ModelError(
                 f"The model's hardware is impossible: {shortened(str(error))}"
             ) from None
+        if not 1 <= len(hardware.slug) <= 100:  # it names a folder
+            raise ModelError(
+                f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
+                "letters and digits."
+            )
         coverage, data = _Reader(read.mapping("coverage")), _Reader(read.mapping("data"))
         manifest = cls(
             name=check_name(read.text("name")),

@@ -174,6 +174,8 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
             "larger than 512 MiB",
         ),
         (put("metrics", value={"a": 10**30}), "more than 64 bits"),
+        (put("hardware", "name", value="日本"), "1 to 100 letters and digits"),
+        (put("hardware", "name", value="x" * 101), "1 to 100 letters and digits"),
         (put("notes", value="\ud800"), "not valid Unicode"),
         (put("members", 0, "sha256", value="0" * 64), "hash differs"),
         (put("members", 0, "sha256", value="x"), "no valid hash"),

@@ -132,6 +132,20 @@ def test_an_archive_of_many_entries_is_refused_before_they_are_listed(
         registry.import_model(archive)
 
 
+def test_a_manifest_that_is_too_large_with_its_indents_is_not_registered(
+    save: Save, tmp_path: Path
+) -> None:
+    metrics = {f"m{i}": i for i in range(60_000)}
+    save(tmp_path / "model")
+    manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    text = json.dumps({**manifest, "metrics": metrics}, separators=(",", ":"))
+    assert len(text) < 1 << 20
+    (tmp_path / "model" / "manifest.json").write_text(text)
+    with pytest.raises(ModelError, match="more than 1 MiB"):
+        registry.register(tmp_path / "model", "mine")
+    assert registry.list_models() == []
+
+
 def test_an_archive_with_something_behind_it_is_refused(archive: Path) -> None:
     with zipfile.ZipFile(archive, "a") as opened:
         opened.comment = b"x"

@@ -143,9 +143,9 @@ def json_file(rng: random.Random, document: Any) -> bytes:
     data = text.encode("utf-8", "surrogatepass")
     if kind < 4:
         return changed_bytes(rng, data, data)
-    if kind == 4 and b"," in data and b"{" in data:
-        start = data.index(b"{") + 1
-        data = data[:start] + data[start : data.index(b",", start) + 1] + data[start:]
+    start, end = data.find(b"{") + 1, data.find(b",", data.find(b"{"))
+    if kind == 4 and 0 < start < end:
+        data = data[:start] + data[start : end + 1] + data[start:]
     return data
 
 
