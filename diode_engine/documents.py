@@ -237,7 +237,12 @@ def show(value: Any) -> str:
 
 
 def shortened(sentence: str, most: int = 300) -> str:
-    return sentence if len(sentence) <= most else f"{sentence[:most]}…"
+    """What a document says as part of a sentence: cut where it is long, and with escapes in place
+    of what no terminal should be sent."""
+    text = sentence if len(sentence) <= most else f"{sentence[:most]}…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _no_constant(name: str) -> float:

@@ -52,11 +52,7 @@ def complaint(error: Exception) -> str | None:
         return f"no sentence, or {len(said)} characters"
     if "this machine's memory" in said:
         return "it took all memory"
-    try:
-        said.encode()
-    except UnicodeEncodeError:
-        return "it cannot be printed"
-    return None
+    return None if said.replace("\n", "").isprintable() else "it cannot be printed"
 
 
 def attempt(kind: str, data: bytes, folder: Path) -> tuple[bool, str | None]:

@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,6 @@ from tests.soak.kinds import KINDS, ROOT
 
 CHUNK = 2_000  # inputs a job: what is not counted where one of them ends its process
 PROCESSES = 2
-WAIT_SECONDS = 600.0  # for a job: CHUNK inputs take some 10
 
 Job = tuple[str, int, int]  # kind, number of the first input, count
 
@@ -57,19 +57,24 @@ def work(jobs: list[Job], place: Path, found: Found) -> None:
     place.write_bytes(bytes(16))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     while jobs:
-        process = subprocess.run(
-            [sys.executable, "-m", "tests.soak.fuzz_worker", str(place), json.dumps(jobs)],
-            cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-            timeout=WAIT_SECONDS * len(jobs),
-        )  # fmt: skip
-        for line in process.stdout.splitlines():
-            found.add(line)
-        if process.returncode == 0:
+        with (
+            tempfile.TemporaryFile("w+") as said,
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.soak.fuzz_worker", str(place), json.dumps(jobs)],
+                cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=said, text=True,
+            ) as process,
+        ):  # fmt: skip
+            assert process.stdout is not None
+            for line in process.stdout:
+                found.add(line)
+            code = process.wait()
+            said.seek(0)
+            last = (said.read().strip().splitlines() or [""])[-1]
+        if code == 0:
             return
         job, number = struct.unpack("<QQ", place.read_bytes())
         kind, first, count = jobs[job]
-        said = process.stderr.strip().splitlines()[-1:] or [""]
-        died = f"the process ended, {process.returncode}: {said[0]}"
+        died = f"the process ended, {code}: {last}"
         counts = {"defects": 1}
         found.add(json.dumps({"kind": kind, "counts": counts, "slowest": [0.0, number],
                               "defects": [[number, died]]}))  # fmt: skip

@@ -367,6 +367,8 @@ BROKEN = [
     ("a.json", GOOD.replace(b'"K": 512', b'"K": 512, "K": 8'), "the field 'K' twice"),
     ("a.json", GOOD.replace(b"cutlass", b"\xff\xfe"), "not UTF-8 text at byte"),
     ("a.json", GOOD.replace(b"cutlass", b"\\ud800"), "not valid Unicode"),
+    ("a.json", GOOD.replace(b'"K": 512', b'"\\ud800": 1'), r"unknown fields: \\ud800"),
+    ("a.json", GOOD.replace(b'"K": 512', b'"\\u001b[2J": 1'), r"unknown fields: \\x1b\[2J"),
     ("a.json", b"[" * 200_000, "nested too deeply"),
     ("a.msgpack", b"", "ends too early"),
     ("a.msgpack", PACKED[:-1], "ends too early"),
