@@ -34,7 +34,7 @@ SMALL = Limits(bytes=1000, containers=10, values=20)
         (b"[1e999]", "the number inf, which is not finite"),
         (b"[-1e999]", "the number -inf"),
         (b"[18446744073709551616]", "more than 64 bits"),
-        (b"1" * 5000, "not valid JSON"),
+        (b"1" * 5000, "more than 1,000 bytes"),
         (b'["\\ud800"]', "not valid Unicode"),
         (b'["\\u0000"]', "a null character"),
         (b"[" * 11, "more than 10 lists and objects"),
@@ -54,6 +54,11 @@ def test_json_nested_too_deeply(depth: int) -> None:
     for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
         with pytest.raises(Malformed, match="nested too deeply"):
             parse_json(opened * depth + b"1" + closed * depth, wide)
+
+
+def test_a_number_of_thousands_of_digits() -> None:
+    with pytest.raises(Malformed, match="not valid JSON"):
+        parse_json(b"1" * 5000, Limits(bytes=1 << 20))
 
 
 def test_json_within_the_limits() -> None:
