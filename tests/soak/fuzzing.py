@@ -35,7 +35,7 @@ class Found:
 
     def add(self, line: str) -> None:
         with self.log.open("a") as file:
-            file.write(f"{line}\n")
+            file.write(f"{line.strip()}\n")
         said = json.loads(line)
         kind = said["kind"]
         self.counts[kind].update(said["counts"])
