@@ -271,7 +271,7 @@ class Chooser:
         if confidence is not None:
             confidence *= self.likeness
         keep, threshold = options.top_k or self.top_k, self.threshold
-        if confidence is not None and not confidence >= options.confidence:  # NaN is unsure
+        if confidence is not None and not confidence >= options.confidence:
             if options.fallback:
                 raise Stock(
                     Fallback.LOW_CONFIDENCE,
