@@ -23,8 +23,8 @@ from measuring import MAX_AUTOTUNE, Way, diode, stock
 
 Row = dict[str, Any]
 
-# The same in all ways: Inductor chooses these itself, by timings that it takes anew in each compile,
-# and they differ by more than what is measured here.
+# The same in all ways: Inductor chooses these itself, by timings that it takes anew in each
+# compile, and they differ by more than what is measured here.
 _SAME: dict[str, Any] = {"triton.autotune_pointwise": False, "max_autotune_conv_backends": "ATEN"}
 _TUNED = {**MAX_AUTOTUNE, **_SAME}
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from diode_app.themes import DEFAULT, NAMES
 from diode_engine.atomic import write_whole
+from diode_engine.documents import Malformed, read_toml, shortened
 from diode_engine.errors import DiodeError
 
 RUN_COLUMNS = ("run", "kind", "state", "progress", "rate", "left", "gpu", "started", "tags", "note")
@@ -73,15 +74,17 @@ def load(path: Path) -> Settings:
     """The settings in the file, all defaults where there is none. Raises SettingsError, naming
     the file, where it cannot be read or is not right."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = read_toml(path)
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
         raise SettingsError(f"The settings {path} cannot be read: {error}.") from error
+    except Malformed as error:
+        raise SettingsError(f"The settings {path} cannot be read: {error}") from None
     known = {f.name for f in fields(Settings)}
     if unknown := sorted(set(given) - known):
         raise SettingsError(
-            f"The settings {path} have unknown names: {', '.join(unknown)}; there are "
+            f"The settings {path} have unknown names: {shortened(', '.join(unknown))}; there are "
             f"{', '.join(sorted(known))}."
         )
     try:
@@ -90,18 +93,21 @@ def load(path: Path) -> Settings:
             raise SettingsError("keys must be a table of names and keys.")
         return replace(Settings(), **given)
     except (SettingsError, TypeError) as error:
-        raise SettingsError(f"The settings {path} are not right: {error}") from error
+        raise SettingsError(
+            f"The settings {path} are not right: {shortened(str(error))}"
+        ) from error
 
 
 def save(path: Path, settings: Settings) -> None:
     """Writes the file whole or not at all, with a sentence above each field; what the user
     wrote beside them stays. Raises SettingsError where it cannot be written."""
     import tomlkit
+    from tomlkit.exceptions import TOMLKitError
 
-    try:
+    document = tomlkit.document()
+    with suppress(OSError, ValueError, Malformed, TOMLKitError):  # none yet, or not to be read
+        read_toml(path)
         document = tomlkit.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none yet, or one that could not be read
-        document = tomlkit.document()
     for item in fields(Settings):
         value = getattr(settings, item.name)
         value = list(value) if isinstance(value, tuple) else value

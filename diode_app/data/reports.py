@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_engine.documents import shortened
 from diode_engine.errors import NothingError
 from diode_engine.hardware import Environment
 from diode_engine.problem import Candidate, Problem
@@ -135,9 +136,10 @@ def report_of(store: Store, run: int) -> Report:
                 f"{VERSION}; update Diode."
             )
         return _crossed(run, document) if kind == CROSS else _report(run, document)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
         raise NoReportError(
-            f"The report of run {run} is not as Diode writes it ({error!r}); validate again."
+            f"The report of run {run} is not as Diode writes it ({shortened(repr(error))}); "
+            "validate again."
         ) from None
 
 
@@ -158,9 +160,9 @@ def _report(run: int, document: Mapping[str, Any]) -> Report:
         left_out=document["left_out"],
         unmeasured=document["unmeasured"],
         choosers=tuple(chooser for chooser in choosers if chooser is not None),
-        errors=document["errors"],
-        calibration=document["calibration"],
-        noise=document["noise"],
+        errors=_figures(document["errors"]),
+        calibration=_figures(document["calibration"]),
+        noise=_figures(document["noise"]),
         cases=cases,
         notes=tuple(document["notes"]),
     )
@@ -203,12 +205,12 @@ def _cases(document: Mapping[str, Any], part: str) -> tuple[Case, ...]:
             Case(
                 problem=problem,
                 environment=environments[given["environment"]],
-                efficiency=efficiency.get("1"),
-                fifth=efficiency.get("5"),
-                confidence=given["confidence"],
+                efficiency=_number(efficiency.get("1")),
+                fifth=_number(efficiency.get("5")),
+                confidence=_number(given["confidence"]),
                 chosen=_taken(given["chosen"]),
                 best=best,
-                others=given["others"],
+                others={name: _number(value) or 0.0 for name, value in given["others"].items()},
                 groups=_groups(problem, part),
             )
         )
@@ -227,7 +229,29 @@ def _taken(given: Mapping[str, Any] | None) -> Taken | None:
     if given is None:
         return None
     candidate = Candidate.from_dict({name: given[name] for name in ("template", "kwargs")})
-    return Taken(candidate, given["us"], given["predicted_us"])
+    return Taken(candidate, _number(given["us"]), _number(given["predicted_us"]))
+
+
+def _number(value: Any) -> float | None:
+    """The number, from 0 up, or None. Raises TypeError for anything else."""
+    if value is not None and (type(value) not in (int, float) or value < 0):
+        raise TypeError(f"{shortened(repr(value))} is no number from 0 up")
+    return value  # type: ignore[no-any-return]
+
+
+def _figures(given: Any) -> Mapping[str, Any] | None:
+    """The object, in which whatever is neither a list nor an object is a number or None. Raises
+    TypeError."""
+    inner = [given]
+    while inner:
+        value = inner.pop()
+        if isinstance(value, dict | list):
+            inner += value.values() if isinstance(value, dict) else value
+        elif value is not None and type(value) not in (int, float):
+            raise TypeError(f"{shortened(repr(value))} is no number")
+    if not isinstance(given, dict | None):
+        raise TypeError("figures must be an object")
+    return given
 
 
 def _chooser(
@@ -249,8 +273,8 @@ def _chooser(
         return None
     s = Summary.of(np.array(known))
     return Chooser(
-        name, s.problems, s.geomean, s.p10, s.worst, share_within(known), fifth,
-        row.get("speed"), row.get("timed"),
+        name, s.problems, s.geomean, s.p10, s.worst, share_within(known), _number(fifth),
+        _number(row.get("speed")), _number(row.get("timed")),
     )  # fmt: skip
 
 

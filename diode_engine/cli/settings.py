@@ -27,6 +27,7 @@ import click
 
 from diode_engine import paths
 from diode_engine.cli import diagnostics
+from diode_engine.documents import Malformed, read_toml, show
 
 ENVIRONMENT = "DIODE"  # the beginning of the variables
 HERE = "diode.toml"
@@ -49,17 +50,13 @@ def read(command: str) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for path in (paths.config_path(), Path(HERE)):
         try:
-            text = path.read_text(encoding="utf-8")
+            given = read_toml(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise click.UsageError(f"{path} cannot be read: {error}.") from error
-        import tomllib
-
-        try:
-            given = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise click.UsageError(f"{path} is no TOML: {error}.") from error
+        except Malformed as error:
+            raise click.UsageError(f"{path}: {error}") from None
         if path == Path(HERE):
             for name, table in given.items():
                 _leave_out(table, name, warns=name == command)
@@ -78,7 +75,7 @@ def check(said: Mapping[str, Any], commands: Container[str]) -> None:
     """Raises UsageError for what is neither a command nor the store."""
     for key in said:
         if key != "store" and key not in commands:
-            raise click.UsageError(f"The settings have {key!r}, which is no command.")
+            raise click.UsageError(f"The settings have {show(key)}, which is no command.")
 
 
 def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str, Any]:
@@ -96,14 +93,15 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
         for child in children
     }
     if store is not None and "store" in options:
-        defaults["store"] = store
+        defaults["store"] = _setting(store, options["store"], "store")
     for option, value in asked.items():
         if option in options:
-            defaults[str(options[option].name)] = value
+            place = f"[{name.replace(' ', '.')}] {option}"
+            defaults[str(options[option].name)] = _setting(value, options[option], place)
         elif option not in children:
             raise click.UsageError(
-                f"In the settings, [{name.replace(' ', '.')}] has {option!r}, which is no option "
-                f"of `diode-engine {name}`."
+                f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no "
+                f"option of `diode-engine {name}`."
             )
     # click knows the variables by the names that parameters have in Python alone.
     for option, parameter in options.items():
@@ -128,6 +126,25 @@ def _leave_out(table: Any, name: str, *, warns: bool) -> None:
                     f"{key} of [{name}] in {HERE} is ignored: a directory's file cannot set it. "
                     f"{paths.config_path()}, the environment and the command line can."
                 )
+
+
+def _setting(value: Any, option: click.Option, place: str) -> Any:
+    """What a file says of an option, as click takes it. Raises UsageError where it is of another
+    type than an option can be."""
+    many = option.multiple or option.nargs != 1
+    values = value if many and isinstance(value, list) else [value]
+    flag = option.is_flag
+    if any(
+        not isinstance(one, str | int | float) or (isinstance(one, bool) and not flag)
+        for one in values
+    ):
+        wanted = "true or false" if flag else "a text or a number"
+        more = ", or a list of these" if many else ""
+        raise click.UsageError(
+            f"In the settings, {place} is {show(value)}; it must be {wanted}{more}."
+        )
+    texts = [one if isinstance(one, bool) else str(one) for one in values]
+    return texts if values is value else texts[0]
 
 
 def _value(given: str, option: click.Option) -> Any:

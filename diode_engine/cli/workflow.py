@@ -26,7 +26,6 @@ import os
 import shlex
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,8 +40,10 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import json_anyway_option
+from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 
 _VERSION = 1  # of the file that keeps what is done
+_DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes a step and 10 a run of the store
 
 
 @dataclass(frozen=True)
@@ -119,18 +120,20 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
 
 def _read(file: Path, folder: Path) -> tuple[list[Step], Path]:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        document = read_toml(file)
+    except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error}.") from error
+    except Malformed as error:
+        raise click.UsageError(f"{file}: {error}") from None
     if unknown := sorted(set(document) - {"store", "step"}):
-        raise click.UsageError(f"{file} has {unknown[0]!r}; it may have store and [[step]].")
+        raise click.UsageError(f"{file} has {show(unknown[0])}; it may have store and [[step]].")
     given = document.get("step")
     if not isinstance(given, list) or not given:
         raise click.UsageError(f"{file} has no [[step]].")
     steps = [_step(each, f"{file}, step {i}", folder) for i, each in enumerate(given, 1)]
     names = [step.name for step in steps]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise click.UsageError(f"{file} has several steps {twice[0]!r}: give each a name.")
+        raise click.UsageError(f"{file} has several steps {show(twice[0])}: give each a name.")
     named = document.get("store")
     if not isinstance(named, str | None):
         raise click.UsageError(f"{file}: store must be a path.")
@@ -142,7 +145,7 @@ def _step(given: Any, place: str, folder: Path) -> Step:
         raise click.UsageError(f"{place} needs a text, run: a command of diode-engine.")
     if unknown := sorted(set(given) - {"name", "run", "inputs", "output"}):
         raise click.UsageError(
-            f"{place} has {unknown[0]!r}; it may have name, run, inputs and output."
+            f"{place} has {show(unknown[0])}; it may have name, run, inputs and output."
         )
     try:
         words = shlex.split(given["run"])
@@ -150,7 +153,7 @@ def _step(given: Any, place: str, folder: Path) -> Step:
         raise click.UsageError(f"{place}: run cannot be parted into words: {error}.") from error
     words = words[1:] if words[:1] == ["diode-engine"] else words
     if not words or words[0] not in COMMANDS or words[0] == "workflow":
-        raise click.UsageError(f"{place}: {' '.join(words[:1])!r} is no command to run here.")
+        raise click.UsageError(f"{place}: {show(' '.join(words[:1]))} is no command to run here.")
     name, inputs, output = given.get("name", words[0]), given.get("inputs", []), given.get("output")
     if not isinstance(name, str) or not isinstance(output, str | None):
         raise click.UsageError(f"{place}: name and output must be texts.")
@@ -183,8 +186,8 @@ class _Memory:
     def __init__(self, path: Path, store: Path) -> None:
         self._path, self._store = path, store
         self._done: dict[str, Any] = {}
-        with suppress(OSError, ValueError, TypeError, KeyError):  # as if nothing was done
-            kept = json.loads(path.read_text(encoding="utf-8"))
+        with suppress(OSError, Malformed, ValueError, TypeError, KeyError):  # as if none was done
+            kept = read_json(path, _DONE)
             if kept["version"] == _VERSION and kept["store"] == self._timings():
                 self._done = dict(kept["steps"])
 

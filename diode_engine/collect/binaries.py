@@ -10,12 +10,14 @@ from typing import Any
 import msgpack
 
 from diode_engine.atomic import write_whole
+from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.hardware import Environment
 from diode_engine.inductor.binary import Binary
 from diode_engine.inductor.kernel_class import KernelClass
 from diode_engine.problem import Failure, content_key
 
 FORMAT = 2
+_LIMITS = Limits(bytes=16 << 20)  # of a kernel; a cubin has some 100 KB
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,12 @@ class Binaries:
     def get(self, cls: KernelClass) -> Binary | Unbuilt | None:
         """What is known of the class; None where it was never compiled."""
         try:
-            found: Any = msgpack.unpackb(self._path(cls).read_bytes())
+            found: Any = msgpack.unpackb(read_bytes(self._path(cls), _LIMITS))
             if "binary" in found:
                 return Binary.from_dict(found["binary"])
             failure = found["failure"]
             return Unbuilt(None if failure is None else Failure(failure), found["reason"])
-        except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+        except (OSError, ValueError, KeyError, TypeError, Malformed, msgpack.UnpackException):
             return None
 
     def missing(self, classes: Iterable[KernelClass]) -> list[KernelClass]:

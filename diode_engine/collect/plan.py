@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.space import SpaceSize, space_size
+from diode_engine.documents import Limits, Malformed, read_json, shortened
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problem import Candidate, Problem
 
@@ -19,6 +19,8 @@ from diode_engine.problem import Candidate, Problem
 # be on the safe side. Launched directly, candidates take far less: it is no estimate of those.
 CORE_SECONDS = 1.5
 GPU_SECONDS = 0.03
+# A file of candidates: what Inductor offers are 4,000, of two objects each.
+_CANDIDATES = Limits(bytes=16 << 20)
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,11 @@ def read_candidates(path: str | PathLike[str]) -> tuple[Candidate, ...]:
     DatasetError, with the place, where it is missing, malformed or empty."""
     where = Path(path)
     try:
-        given = json.loads(where.read_bytes())
+        given = read_json(where, _CANDIDATES)
     except OSError as error:
         raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{where} is not valid JSON, or cut short: {error}.") from None
+    except Malformed as error:
+        raise DatasetError(f"{where}: {error}") from None
     if not isinstance(given, list) or not given:
         raise DatasetError(f"{where} must hold a list of candidates, at least one.")
     found = []
@@ -176,5 +178,5 @@ def read_candidates(path: str | PathLike[str]) -> tuple[Candidate, ...]:
         try:
             found.append(Candidate.from_dict(fields))
         except RecordError as error:
-            raise DatasetError(f"{where}: [{i}]: {str(error)[:300]}") from None
+            raise DatasetError(f"{where}: [{i}]: {shortened(str(error))}") from None
     return tuple(dict.fromkeys(found))

@@ -33,6 +33,7 @@ from typing import Any
 
 from diode_engine import features
 from diode_engine.atomic import UNFINISHED
+from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.hardware import Hardware
 from diode_engine.models.confidence import Confidence
@@ -46,9 +47,11 @@ from diode_engine.version import __version__
 FORMAT = "diode-model"
 VERSION = 1
 MANIFEST = "manifest.json"
-MAX_MANIFEST = 1 << 20
-_MAX_FILE = 256 << 20
+MAX_MANIFEST = 1 << 20  # bytes; the shipped ones have 2,500
+_MANIFEST = Limits(MAX_MANIFEST)
+_MAX_FILE = 256 << 20  # bytes of a member; the shipped trees have 8 million
 _MAX_MEMBERS = 64
+MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
@@ -185,22 +188,29 @@ class Manifest:
             raise ModelError("The model's manifest has no version.")
         if version > VERSION:
             raise ModelError(
-                f"The model is of format version {version}, this Diode reads up to {VERSION}; "
-                "update Diode."
+                f"The model is of format version {show(version)}, this Diode reads up to "
+                f"{VERSION}; update Diode."
             )
         read = _Reader(given)
         made_with = read.mapping("features")
         feature_version, names = made_with.get("version"), made_with.get("names")
         if (feature_version, names) != (features.VERSION, features.NAMES_HASH):
             raise ModelError(
-                f"The model was made with version {feature_version!r} of the features "
-                f"({names!r}), this Diode has version {features.VERSION} "
+                f"The model was made with version {show(feature_version)} of the features "
+                f"({show(names)}), this Diode has version {features.VERSION} "
                 f"({features.NAMES_HASH!r}); train it again, or use the Diode it was made with."
             )
         try:
             hardware = Hardware.from_dict(read.mapping("hardware"))
         except DiodeError as error:
-            raise ModelError(f"The model's hardware is impossible: {error}") from None
+            raise ModelError(
+                f"The model's hardware is impossible: {shortened(str(error))}"
+            ) from None
+        if not 1 <= len(hardware.slug) <= 100:  # it names a folder
+            raise ModelError(
+                f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
+                "letters and digits."
+            )
         coverage, data = _Reader(read.mapping("coverage")), _Reader(read.mapping("data"))
         manifest = cls(
             name=check_name(read.text("name")),
@@ -229,6 +239,8 @@ class Manifest:
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")
         files = manifest.files
+        if sum(entry["bytes"] for entry in files) > MAX_MODEL:
+            raise ModelError(f"The model's files are larger than {MAX_MODEL >> 20} MiB together.")
         if len({entry["file"] for entry in files}) < len(files):
             raise ModelError("The model's manifest names a file twice.")
         return manifest
@@ -286,7 +298,7 @@ def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
     file = read.text("file")
     if not _FILE.fullmatch(file):
         raise ModelError(
-            f"The model's manifest names the file {file!r}, which cannot be a weight file."
+            f"The model's manifest names the file {show(file)}, which cannot be a weight file."
         )
     digest = read.text("sha256")
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
@@ -301,7 +313,7 @@ def check_name(name: str) -> str:
     """The name, if it can be a model's: lower-case letters, digits, ., _ and -."""
     if not _NAME.fullmatch(name):
         raise ModelError(
-            f"{name!r} cannot name a model; use lower-case letters, digits, '.', '_' and '-', "
+            f"{show(name)} cannot name a model; use lower-case letters, digits, '.', '_' and '-', "
             "64 at most, a letter or digit first."
         )
     return name
@@ -354,8 +366,8 @@ def save_artifact(
         text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ModelError(f"The model's manifest cannot be written as JSON: {error}.") from None
-    Manifest.from_dict(json.loads(text))
     contents[MANIFEST] = text.encode()
+    parse_manifest(contents[MANIFEST], folder)
     write_folder(folder, contents)
     return load_artifact(folder)
 
@@ -391,11 +403,9 @@ def parse_manifest(data: bytes, where: Path) -> Manifest:
     """A manifest.json's content, which was found at this place; raises ModelError as
     `load_artifact` does for it."""
     try:
-        given = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_no_twins)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"The model's manifest in {where} is not valid JSON.") from None
+        given = parse_json(data, _MANIFEST)
+    except Malformed as error:
+        raise ModelError(f"The model's manifest in {where} cannot be read. {error}") from None
     return Manifest.from_dict(given)
 
 
@@ -442,17 +452,6 @@ def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
             "describes: its hash differs. Copy or train the model again."
         )
     return data
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) < len(pairs):
-        raise ValueError("a key is given twice")
-    return out
 
 
 def _read(path: Path, size: int | None) -> bytes:

@@ -51,6 +51,7 @@ class Confidence:
 
     suffix: ClassVar[str] = ".safetensors"
 
+    @np.errstate(over="ignore", invalid="ignore")  # of places much too far away
     def probabilities(
         self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
     ) -> tuple[float, ...]:
@@ -61,6 +62,7 @@ class Confidence:
         # Sums, not a product of matrices: the same bits whatever the threads.
         logits = (x * self.weight).sum(axis=1) + self.bias
         out = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+        out = np.where(np.isnan(out), 0.0, out)  # of which nothing is sure
         return tuple(np.maximum.accumulate(out).tolist())
 
     def to_bytes(self) -> bytes:

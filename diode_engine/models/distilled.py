@@ -23,7 +23,7 @@ from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.network import Network
-from diode_engine.models.protocol import Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix
 from diode_engine.models.tensors import Tensors
 
 EXACT = 1 << 24
@@ -53,7 +53,8 @@ class DistilledNetwork:
     their mean. After Tran et al., "Hydra: Preserving Ensemble Diversity for Model Distillation",
     2020.
 
-    Raises ModelError where a layer's sums could be too large to be exact.
+    Raises ModelError where a layer's sums could be too large to be exact, or its answers to be
+    numbers.
     """
 
     low: Matrix
@@ -70,6 +71,8 @@ class DistilledNetwork:
             if not np.all(reach + np.abs(layer.bias[:, 0]) < EXACT):
                 raise ModelError("The network's weights are too large for exact sums.")
             levels = LEVELS
+        if not EXACT * np.abs(self.layers[-1].scale).max(initial=0).astype(np.float64) < MOST_SUM:
+            raise ModelError("The network's last scale is so large that it predicts no times.")
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict, and the same bits for a row whatever rows are around it."""

@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.documents import shortened
 from diode_engine.models.fitting import (
     Checkpoint,
+    CheckpointError,
     Examples,
     Progress,
     Report,
     efficiency,
+    history_of,
     importance,
     pack,
     ranking_loss,
@@ -245,9 +248,19 @@ class _Fit:
         return pack({name: tensor.cpu().numpy() for name, tensor in tensors.items()}, facts)
 
     def restore(self, saved: bytes) -> None:
+        """Raises CheckpointError where it is not a state of this fit; this one is of no use
+        then."""
+        arrays, facts = unpack(saved)
+        try:
+            self._restore(arrays, facts)
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"A checkpoint is of another fit ({shortened(str(error))}); remove it."
+            ) from None
+
+    def _restore(self, arrays: dict[str, npt.NDArray[Any]], facts: Any) -> None:
         import torch
 
-        arrays, facts = unpack(saved)
         tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
         def under(prefix: str) -> dict[str, torch.Tensor]:
@@ -267,7 +280,7 @@ class _Fit:
             }
         )
         self.schedule.load_state_dict(facts["schedule"])
-        self.history = [Progress(*step) for step in facts["history"]]
+        self.history = history_of(facts["history"])
         torch.set_rng_state(tensors["random"])
         if self.where.type == "cuda":
             torch.cuda.set_rng_state(tensors["random cuda"], self.where)

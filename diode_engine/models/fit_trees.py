@@ -11,12 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.errors import ModelError
 from diode_engine.models.fitting import (
     Checkpoint,
+    CheckpointError,
     Examples,
     Progress,
     Report,
     efficiency,
+    history_of,
     importance,
     pack,
     ranking_loss,
@@ -117,10 +120,8 @@ def fit_trees(
     history: list[Progress] = []
     saved = checkpoint.load() if checkpoint is not None else None
     if saved is not None:
-        tensors, facts = unpack(saved)
-        booster = Trees.from_bytes(tensors["trees"].tobytes()).booster
+        booster, history = _restored(saved)
         booster.set_param(parameters)
-        history = [Progress(*step) for step in facts]
         for progress in history:
             report(progress)
 
@@ -148,3 +149,17 @@ def fit_trees(
         report(progress)
     best = min((p.objective, p.step) for p in history)[1]
     return Trees(booster[:best], residual=s.residual)
+
+
+def _restored(saved: bytes) -> tuple[Any, list[Progress]]:
+    """The booster and the history of a checkpoint. Raises CheckpointError where it is none of
+    trees."""
+    tensors, facts = unpack(saved)
+    history = history_of(facts)
+    try:
+        booster = Trees.from_bytes(tensors["trees"].tobytes()).booster
+    except (KeyError, ModelError) as error:
+        raise CheckpointError(f"A checkpoint holds no trees ({error}); remove it.") from None
+    if booster.num_boosted_rounds() != len(history):
+        raise CheckpointError("A checkpoint's trees are not those that it tells of; remove it.")
+    return booster, history

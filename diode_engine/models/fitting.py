@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.documents import shortened
 from diode_engine.errors import TrainingError
 from diode_engine.hardware import Hardware
 from diode_engine.models.protocol import Matrix
@@ -95,6 +96,10 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
+class CheckpointError(TrainingError):
+    """A checkpoint is damaged, or of another fit."""
+
+
 class Checkpoint(Protocol):
     """Where a fit that may be cut short leaves how far it is."""
 
@@ -114,16 +119,29 @@ def pack(tensors: Mapping[str, npt.NDArray[Any]], facts: Any) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], Any]:
-    """The inverse of `pack`. Raises TrainingError where the bytes are damaged."""
+    """The inverse of `pack`. Raises CheckpointError where the bytes are damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
         tensors = load(data)
         facts = json.loads(tensors.pop(_FACTS).tobytes())
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"A checkpoint is damaged ({error}); remove it.") from None
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"A checkpoint is damaged ({shortened(str(error))}); remove it."
+        ) from None
     return tensors, facts
+
+
+def history_of(steps: Any) -> list[Progress]:
+    """The progress that a checkpoint's facts tell. Raises CheckpointError where they do not."""
+    kinds = [int, int, float, float, float, float]
+    if not isinstance(steps, list) or not all(
+        isinstance(step, list) and [type(value) for value in step] == kinds and step[0] == place
+        for place, step in enumerate(steps, 1)
+    ):
+        raise CheckpointError("A checkpoint does not say how far its fit was; remove it.")
+    return [Progress(*step) for step in steps]
 
 
 def efficiency(examples: Examples, predicted: Matrix) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from diode_engine.documents import show
 from diode_engine.errors import ModelError
 from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.protocol import Matrix, TimingModel
@@ -46,6 +47,6 @@ def load_member(family: str, data: bytes) -> TimingModel:
 
         return Trees.from_bytes(data)
     raise ModelError(
-        f"The model has a member of the family {family!r}, which this Diode does not know; "
+        f"The model has a member of the family {show(family)}, which this Diode does not know; "
         "update Diode."
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.protocol import Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix
 from diode_engine.models.tensors import Tensors
 
 _BLOCK = 2048  # rows at once: the activations stay in the processor's cache
@@ -95,4 +95,19 @@ class Network:
         if not layers or inputs != 1:
             raise ModelError("The network's last layer must have one output.")
         tensors.end()
-        return cls(low, high, mean, scale, tuple(layers), residual)
+        network = cls(low, high, mean, scale, tuple(layers), residual)
+        if not network.reach() < MOST_SUM:
+            raise ModelError("The network's weights are so large that it predicts no times.")
+        return network
+
+    def reach(self) -> float:
+        """How far the sums of any layer can be from 0, whatever is asked."""
+        low, high, mean, scale = (
+            each.astype(np.float64) for each in (self.low, self.high, self.mean, self.scale)
+        )
+        h = np.maximum(np.abs(low - mean), np.abs(high - mean)) * np.abs(scale)
+        most = float(h.max(initial=0))
+        for weight, bias in self.layers:
+            h = h @ np.abs(weight.astype(np.float64)) + np.abs(bias)
+            most = max(most, float(h.max(initial=0)))
+        return most

@@ -28,6 +28,8 @@ _ROWS = 1 << 17  # of a table at once, so that a large one does not need its fea
 # always have the best among them (benchmarks/shortlist.py), and the library's. To ask about the
 # others costs time.
 SHORTLIST = 320
+# What overflows is no prediction (`_microseconds`), and nothing to warn of.
+_quiet = np.errstate(over="ignore", invalid="ignore")
 
 
 class Predictor:
@@ -50,7 +52,8 @@ class Predictor:
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
         """[n] microseconds that each candidate takes on the problem; NaN where the model
-        cannot say: a type, or a template for this op, that it was not trained on."""
+        cannot say: a type, or a template for this op, that it was not trained on, or where what
+        it says is not finite."""
         return self._one(problem, candidates)[0]
 
     def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
@@ -77,12 +80,13 @@ class Predictor:
             )
         return out
 
+    @_quiet
     def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
         """[members, n] what each member of the model, asked alone, would answer: their spread
         tells how little is known. NaN as in `predict_us`."""
         predicted, members = self._one(problem, candidates)
         out = np.full((len(members), len(candidates)), np.nan)
-        out[:, ~np.isnan(predicted)] = np.exp(members)
+        out[:, ~np.isnan(predicted)] = _microseconds(members)
         return out
 
     def log_us(self, x: Matrix) -> Times:
@@ -90,6 +94,7 @@ class Predictor:
         of what the model was not trained on."""
         return Ensemble.mean(list(answers_of(self._members, x))).astype(np.float64)
 
+    @_quiet
     def _one(
         self, problem: Problem, candidates: Sequence[Candidate], most: int | None = None
     ) -> tuple[Times, Times]:
@@ -110,9 +115,10 @@ class Predictor:
             x = features.matrix((problem,), candidates, *index, self.hardware)
             known &= _shortlist(x[:, features.BASE], known, candidates, most)
             answers = answers_of(self._members, x[known])
-        predicted[known] = np.exp(Ensemble.mean(list(answers)).astype(np.float64))
-        return predicted, answers.astype(np.float64)
+        predicted[known] = us = _microseconds(Ensemble.mean(list(answers)))
+        return predicted, answers[:, ~np.isnan(us)].astype(np.float64)
 
+    @_quiet
     def _predict(
         self,
         problems: Sequence[Problem],
@@ -127,7 +133,7 @@ class Predictor:
                 problems, candidates, problem[known], candidate[known], self.hardware
             )
             answers = [member.predict(x) for member in self._members]
-            out[known] = np.exp(Ensemble.mean(answers).astype(np.float64))
+            out[known] = _microseconds(Ensemble.mean(answers))
         return out
 
     def _known(
@@ -158,6 +164,13 @@ class Predictor:
             & np.array(typed, np.bool_)[problem]
         )
         return known
+
+
+def _microseconds(log_us: npt.NDArray[np.floating]) -> Times:
+    """The times of these logarithms; NaN where that is no time, as weights that are much too
+    large make it."""
+    us = np.exp(log_us.astype(np.float64))
+    return np.where(np.isfinite(us) & (us > 0), us, np.nan)
 
 
 def _shortlist(

@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float32]
+MOST_SUM = (
+    1e38  # of a model's weights, whatever is asked: beyond about three times this float32 ends
+)
 
 
 class TimingModel(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from diode_engine.documents import shortened
 from diode_engine.errors import ModelError
 from diode_engine.models.protocol import Matrix
 
@@ -24,7 +25,9 @@ class Tensors:
         try:
             self._left = load(data)
         except (SafetensorError, ValueError, TypeError, KeyError) as error:
-            raise ModelError(f"The {what}'s file is not valid safetensors: {error}.") from None
+            raise ModelError(
+                f"The {what}'s file is not valid safetensors: {shortened(str(error))}."
+            ) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
@@ -58,6 +61,5 @@ class Tensors:
     def end(self) -> None:
         """Raises ModelError where a tensor was not taken."""
         if self._left:
-            raise ModelError(
-                f"The {self._what}'s file holds unknown tensors: {', '.join(self._left)}."
-            )
+            names = shortened(", ".join(self._left))
+            raise ModelError(f"The {self._what}'s file holds unknown tensors: {names}.")

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from diode_engine import features
+from diode_engine.documents import shortened, show
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.protocol import Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix
 
 _CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _RESIDUAL = "diode_residual"
@@ -57,7 +58,7 @@ class Trees:
         try:
             booster.load_model(bytearray(data))
         except (xgboost.core.XGBoostError, ValueError) as error:
-            line = str(error).strip().splitlines()[0]
+            line = shortened(str(error).strip().splitlines()[0])
             raise ModelError(f"XGBoost cannot read the trees' file: {line}.") from None
         return cls(booster, residual=residual)
 
@@ -65,6 +66,11 @@ class Trees:
 def _require(ok: bool, sentence: str) -> None:
     if not ok:
         raise ModelError(sentence)
+
+
+def _is(found: Any, wanted: Any) -> bool:
+    """Whether they are equal and of one type: an array is equal to nothing."""
+    return type(found) is type(wanted) and bool(found == wanted)
 
 
 def _at(tree: Any, *path: str) -> Any:
@@ -90,10 +96,14 @@ def _checked(document: Any) -> bool:
     ):
         found = _at(learner, *path)
         _require(
-            found == wanted, f"The trees' {path[-1]} is {found!r}; this Diode reads {wanted!r}."
+            _is(found, wanted),
+            f"The trees' {path[-1]} is {show(found)}; this Diode reads {wanted!r}.",
         )
     residual = _at(learner, "attributes", _RESIDUAL)
-    _require(residual in ("0", "1"), f"The trees' attribute {_RESIDUAL} must be 0 or 1.")
+    _require(
+        _is(residual, "0") or _is(residual, "1"),
+        f"The trees' attribute {_RESIDUAL} must be 0 or 1.",
+    )
     try:
         base = float(str(_at(learner, "learner_model_param", "base_score")).strip("[]"))
     except ValueError:
@@ -104,11 +114,11 @@ def _checked(document: Any) -> bool:
     trees = _at(model, "trees")
     _require(isinstance(trees, list) and len(trees) > 0, "The trees' file holds no trees.")
     _require(
-        _at(model, "gbtree_model_param", "num_trees") == str(len(trees)),
+        _is(_at(model, "gbtree_model_param", "num_trees"), str(len(trees))),
         "The trees' file states another number of trees than it holds.",
     )
     _require(
-        _at(model, "cats", "enc") == [] and not any(
+        _is(_at(model, "cats", "enc"), []) and not any(
             len(_numbers(_at(model, "cats"), n)) for n in ("feature_segments", "sorted_idx")),
         "The trees' file holds categories, which Diode's trees never do.",
     )  # fmt: skip
@@ -120,9 +130,9 @@ def _checked(document: Any) -> bool:
         and bool(np.all(np.diff(steps) >= 0)),
         "The trees' iterations do not fit.",
     )  # fmt: skip
-    for place, tree in enumerate(trees):
-        _check_tree(tree, place)
-    return bool(residual == "1")
+    reach = abs(base) + sum(_check_tree(tree, place) for place, tree in enumerate(trees))
+    _require(reach < MOST_SUM, "The trees' leaves are so large that they predict no times.")
+    return _is(residual, "1")
 
 
 def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
@@ -133,14 +143,15 @@ def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
     return array  # type: ignore[no-any-return]
 
 
-def _check_tree(tree: Any, place: int) -> None:
+def _check_tree(tree: Any, place: int) -> float:
+    """The largest value of its leaves, whatever the sign."""
     nodes = len(_numbers(tree, "left_children"))
     _require(
-        nodes > 0 and _at(tree, "id") == place
-        and _at(tree, "tree_param", "num_nodes") == str(nodes)
-        and _at(tree, "tree_param", "num_deleted") == "0"
-        and _at(tree, "tree_param", "size_leaf_vector") in ("0", "1")
-        and _at(tree, "tree_param", "num_feature") == str(len(features.NAMES)),
+        nodes > 0 and _is(_at(tree, "id"), place)
+        and _is(_at(tree, "tree_param", "num_nodes"), str(nodes))
+        and _is(_at(tree, "tree_param", "num_deleted"), "0")
+        and any(_is(_at(tree, "tree_param", "size_leaf_vector"), size) for size in ("0", "1"))
+        and _is(_at(tree, "tree_param", "num_feature"), str(len(features.NAMES))),
         f"Tree {place} states other sizes than it has.",
     )  # fmt: skip
     column = {}
@@ -187,3 +198,4 @@ def _check_tree(tree: Any, place: int) -> None:
              and np.all(np.isfinite(column["base_weights"]))),
         f"Tree {place} holds values that are not finite.",
     )  # fmt: skip
+    return float(np.abs(column["split_conditions"][leaf].astype(np.float64)).max(initial=0))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.documents import show
 from diode_engine.errors import ModelError
 
 _NUMBERS: dict[bytes, np.dtype[Any]] = {
@@ -25,6 +26,7 @@ _NUMBERS: dict[bytes, np.dtype[Any]] = {
 }
 _SIGNED = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q"}
 _MAX_DEPTH = 16
+_MAX_VALUES = 1 << 20  # that are no typed array; 1,000 trees have 30,000, each takes up to 64 bytes
 
 
 def loads(data: bytes) -> Any:
@@ -44,6 +46,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.place = 0
+        self.values = 0
 
     def take(self, size: int) -> bytes:
         end = self.place + size
@@ -72,6 +75,9 @@ class _Reader:
     def value(self, marker: bytes, depth: int) -> Any:
         if depth > _MAX_DEPTH:
             raise ModelError("The trees' file is nested too deeply.")
+        self.values += 1
+        if self.values > _MAX_VALUES:
+            raise ModelError(f"The trees' file holds more than {_MAX_VALUES:,} values.")
         if marker == b"{":
             return self.members(depth)
         if marker == b"[":
@@ -90,7 +96,7 @@ class _Reader:
         while self.peek() != b"}":
             key = self.text()
             if key in out:
-                raise ModelError(f"The trees' file repeats the key {key!r}.")
+                raise ModelError(f"The trees' file repeats the key {show(key)}.")
             out[key] = self.value(self.take(1), depth + 1)
         self.take(1)
         return out

@@ -7,11 +7,11 @@ back in.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from diode_engine.documents import Limits, Malformed, read_json
 from diode_engine.errors import NoSuchModelError, RegistryError
 from diode_engine.models.artifact import load_artifact
 from diode_engine.registry import facts
@@ -20,6 +20,7 @@ from diode_engine.registry.sources import Kind, ModelVersion, Source, list_model
 
 DEFAULT = "default"
 FILE = "aliases.json"
+_ALIASES = Limits(bytes=1 << 20)  # the shipped ones have 22
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 
 
@@ -30,10 +31,10 @@ def aliases_in(source: Source, slug: str) -> Mapping[str, str]:
         return facts.read(slug).aliases
     path = source.root / slug / FILE
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = read_json(path, _ALIASES)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError):
+    except (OSError, Malformed):
         given = None
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given.values()):
         raise RegistryError(f"{path} is not an alias file; install Diode, or the package, again.")

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import stat
+import struct
 import zipfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import (
     MANIFEST,
     MAX_MANIFEST,
+    MAX_MODEL,
     Manifest,
     check_member,
     load_files,
@@ -30,10 +32,13 @@ from diode_engine.registry.sources import ModelVersion, list_models
 from diode_engine.registry.versions import add
 
 SUFFIX = ".diode.zip"
-MAX_ARCHIVE = 4 << 30
+MAX_ARCHIVE = MAX_MODEL + (1 << 20)  # all its files, uncompressed
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
 _UNIX = 3
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
+_MAX_LIST = 1 << 16  # bytes of the list of entries: 66 of up to 150
+_END = struct.Struct("<4s4H2LH")  # the last bytes of a zip that has no comment
+_LOCATOR_BYTES = 20  # before them, in a zip of over 4 GiB, which has another list
 
 
 def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> str:
@@ -110,10 +115,22 @@ def read_archive(data: bytes, file: Path) -> tuple[Manifest, dict[str, bytes]]:
     model's files by name, their hashes checked but nothing of them parsed. Raises ModelError
     where it is no archive as `export_model` writes it."""
     try:
+        _check_directory(data, file)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _read(archive, file)
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError):
         raise ModelError(f"{file} is not an archive of a model, or is damaged.") from None
+
+
+def _check_directory(data: bytes, file: Path) -> None:
+    """Raises ModelError where the archive's list of entries is longer than a model's is, or is
+    where zipfile would look for another: it makes objects of all of them."""
+    mark, listed, comment = b"", 0, 0
+    if len(data) >= _END.size:
+        mark, *_, listed, _, comment = _END.unpack(data[-_END.size :])
+    before = data[-_END.size - _LOCATOR_BYTES :]
+    if mark != b"PK\5\6" or comment or listed > _MAX_LIST or before.startswith(b"PK\6\7"):
+        raise ModelError(f"{file} is not an archive of a model, or is damaged.")
 
 
 def _read(archive: zipfile.ZipFile, file: Path) -> tuple[Manifest, dict[str, bytes]]:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from diode_engine.atomic import write_whole
+from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import RegistryError
 from diode_engine.registry.sources import user_source
 
@@ -36,6 +37,7 @@ FORMAT = "diode-registry"
 VERSION = 1
 FILE = "registry.json"
 _LOCK = ".lock"
+_LIMITS = Limits(bytes=16 << 20)  # 100,000 changes of an alias or status
 
 
 class Status(StrEnum):
@@ -165,7 +167,7 @@ def read(slug: str) -> Document:
     RegistryError where its file is broken or too new."""
     path = user_source().root / slug / FILE
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = read_json(path, _LIMITS)
         if isinstance(given, dict) and type(given.get("version")) is int:
             _check_version(path, given["version"])
         return Document.from_dict(given)
@@ -173,7 +175,7 @@ def read(slug: str) -> Document:
         return Document()
     except OSError as error:
         raise RegistryError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (Malformed, ValueError, KeyError, TypeError, AttributeError):
         raise RegistryError(
             f"{path}, which has the aliases and notes of your models, is broken: repair it, or "
             "move it away to begin without any. The models are not touched by that."
@@ -183,8 +185,8 @@ def read(slug: str) -> Document:
 def _check_version(path: Path, version: int) -> None:
     if version > VERSION:
         raise RegistryError(
-            f"{path} is of format version {version}, this Diode reads up to {VERSION}; update "
-            "Diode."
+            f"{path} is of format version {show(version)}, this Diode reads up to {VERSION}; "
+            "update Diode."
         )
 
 

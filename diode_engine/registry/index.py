@@ -12,7 +12,6 @@ so that it need not be again.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import urllib.request
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 
 from diode_engine import paths
 from diode_engine.atomic import whole_file
+from diode_engine.documents import Limits, Malformed, read_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
 from diode_engine.hardware import slug_of
 from diode_engine.models.artifact import check_name
@@ -38,6 +38,7 @@ _SECONDS = 30.0  # without a byte: then a download is given up
 _LOCAL = ("localhost", "127.0.0.1", "::1")  # nobody is between us and this machine
 
 Progress = Callable[[int, int], None]
+_LIMITS = Limits(_MAX_INDEX)  # 60,000 models
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,11 @@ def read_index(file: Path) -> tuple[Offer, ...]:
     """What an index offers, in its order. Raises RegistryError where it cannot be read, is too
     new, or a line is not as it should be."""
     try:
-        if file.stat().st_size > _MAX_INDEX:
-            raise RegistryError(f"{file} is too large for an index of models.")
-        given = json.loads(file.read_text(encoding="utf-8"))
+        given = read_json(file, _LIMITS)
     except OSError as error:
         raise RegistryError(f"The index {file} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise RegistryError(f"The index {file} is not valid JSON.") from None
+    except Malformed as error:
+        raise RegistryError(f"The index {file} cannot be read. {error}") from None
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise RegistryError(f"{file} is not an index of models.")
     version, models = given.get("version"), given.get("models")
@@ -75,15 +74,15 @@ def read_index(file: Path) -> tuple[Offer, ...]:
         raise RegistryError(f"The index {file} has no version, or no list of models.")
     if version > VERSION:
         raise RegistryError(
-            f"The index {file} is of version {version}, this Diode reads up to {VERSION}; update "
-            "Diode."
+            f"The index {file} is of version {show(version)}, this Diode reads up to {VERSION}; "
+            "update Diode."
         )
     offers = []
     for place, line in enumerate(models, 1):
         try:
             offers.append(_offer(line, file))
         except (DiodeError, KeyError, TypeError, ValueError) as error:
-            why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            why = f"lacks {error}." if isinstance(error, KeyError) else shortened(str(error))
             raise RegistryError(f"Model {place} of the index {file}: {why}") from None
     return tuple(offers)
 
@@ -94,7 +93,7 @@ def _offer(line: Any, file: Path) -> Offer:
     for name, kind in (("archive", str), ("hardware", str), ("name", str), ("version", int),
                        ("bytes", int), ("sha256", str)):  # fmt: skip
         if type(line[name]) is not kind:
-            raise ValueError(f"{name} is {line[name]!r}.")
+            raise ValueError(f"{name} is {show(line[name])}.")
     if not re.fullmatch(r"[0-9a-f]{64}", line["sha256"]):
         raise ValueError("sha256 is no hash.")
     if not 0 < line["bytes"] <= MAX_ARCHIVE or line["version"] < 0:

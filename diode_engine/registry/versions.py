@@ -20,6 +20,7 @@ from diode_engine.models.artifact import (
     check_name,
     load_artifact,
     load_files,
+    parse_manifest,
     read_folder,
     write_folder,
 )
@@ -73,6 +74,7 @@ def add(
     text = json.dumps({**manifest.to_dict(), "name": name}, indent=1, ensure_ascii=False) + "\n"
     slug = manifest.hardware.slug
     source = user_source()
+    parse_manifest(text.encode(), source.root)  # with its indents it may be too large
     with facts.changing(slug) as document:
         _check_free(name, document)
         version = _next(slug, name, document)

@@ -4,63 +4,45 @@ with it as a sentence with the place."""
 from __future__ import annotations
 
 import json
-import os
-import reprlib
-from collections.abc import Iterable
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
+from diode_engine.documents import (
+    Limits,
+    Malformed,
+    check_json_counts,
+    decompressed,
+    read_bytes,
+    shortened,
+    show,
+    unique,
+)
 from diode_engine.errors import NoSuchDatasetError
 
-MAX_BYTES = 512 << 20  # of a dataset once decompressed: about 7 million timings as JSON
+__all__ = ["Malformed", "shortened", "show"]
+
+# What one dataset may hold. The largest shipped one has 2.4 million timings of 8,651 problems by
+# 3,296 candidates in 45 MiB of 15,260 lists and objects; the largest in groups 621,027 values.
+MAX_BYTES = 512 << 20  # once decompressed
+MAX_ROWS = 1 << 23  # timings; reading one takes 100 to 200 bytes
+MAX_RECORDS = 1 << 18  # problems, candidates, environments; one takes about a kilobyte
+MAX_CONTAINERS = 1 << 22  # lists and objects, 60 to 250 bytes each; torch-diode has two a timing
+MAX_VALUES = 1 << 25  # in these, up to 60 bytes each: 5 million timings with all their columns
+MAX_TEXT = 1 << 16  # bytes of one text in msgpack, and of JSON in a text, where shapes have 300
 
 
-class Malformed(Exception):
-    """What is wrong with a dataset, and where; who reads it adds the file's name."""
+def limits() -> Limits:
+    """Of a dataset."""
+    return Limits(MAX_BYTES, MAX_CONTAINERS, MAX_VALUES)
 
 
 def load(path: Path, *, compressed: bool) -> bytes:
     """The file's bytes, decompressed. Raises Malformed, NoSuchDatasetError and OSError."""
     if not path.exists():
         raise NoSuchDatasetError(f"There is no file {path}; check its name.")
-    with path.open("rb") as file:
-        if compressed:
-            return _decompress(iter(lambda: file.read(1024), b""))
-        if os.fstat(file.fileno()).st_size > MAX_BYTES:
-            raise _too_large()
-        return file.read()
-
-
-def _decompress(chunks: Iterable[bytes]) -> bytes:
-    """The content of the frames. A compressed kilobyte can hold 32 MiB, so small chunks keep
-    what is decompressed beyond MAX_BYTES small."""
-    import zstandard
-
-    parts: list[bytes] = []
-    size = 0
-    frame: Any = None
-    try:
-        for chunk in chunks:
-            while chunk:
-                if frame is None:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                part = frame.decompress(chunk)
-                chunk = b""
-                parts.append(part)
-                size += len(part)
-                if size > MAX_BYTES:
-                    raise _too_large()
-                if frame.eof:
-                    chunk, frame = frame.unused_data, None
-    except zstandard.ZstdError as error:
-        raise Malformed(f"It is not Zstandard data, or damaged: {error}.") from None
-    if frame is not None or not parts:
-        raise Malformed("It ends in the middle of its compressed data; get it again.")
-    return b"".join(parts)
-
-
-def _too_large() -> Malformed:
-    return Malformed(f"It holds more than {MAX_BYTES >> 20} MiB; split it into several datasets.")
+    data = read_bytes(path, limits())
+    return decompressed(data, limits()) if compressed else data
 
 
 def parse_json(data: bytes) -> tuple[Any, str | None]:
@@ -69,12 +51,14 @@ def parse_json(data: bytes) -> tuple[Any, str | None]:
     constants: list[str] = []
 
     def constant(name: str) -> float:
-        constants.append(name)
+        if not constants:
+            constants.append(name)
         return float(name)
 
+    check_json_counts(data, limits())
     try:
         text = data.decode()
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=constant)
+        document = json.loads(text, object_pairs_hook=unique, parse_constant=constant)
         return document, next(iter(constants), None)
     except UnicodeDecodeError as error:
         raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
@@ -88,6 +72,23 @@ def parse_msgpack(data: bytes) -> Any:
     """The document. Raises Malformed."""
     import msgpack
 
+    containers = values = 0
+
+    def counted(size: int) -> None:
+        # Called as each list or object is complete: those made so far are within the limits.
+        nonlocal containers, values
+        containers += 1
+        values += size
+        limits().check_counts(containers, values)
+
+    def listed(value: list[Any]) -> list[Any]:
+        counted(len(value))
+        return value
+
+    def mapped(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+        counted(len(pairs))
+        return unique(pairs)
+
     try:
         # A header may promise more than follows, and a list is made at its promised length:
         # so first walk through everything without making anything.
@@ -96,26 +97,37 @@ def parse_msgpack(data: bytes) -> Any:
         walker.skip()
         if walker.tell() != len(data):
             raise Malformed(f"Something follows its end at byte {walker.tell()}.")
-        return msgpack.unpackb(data, object_pairs_hook=_unique, strict_map_key=True)
+        return msgpack.unpackb(
+            data, list_hook=listed, object_pairs_hook=mapped, strict_map_key=True,
+            max_array_len=MAX_ROWS, max_map_len=MAX_RECORDS, max_str_len=MAX_TEXT, max_ext_len=0,
+        )  # fmt: skip
     except (msgpack.OutOfData, msgpack.UnpackException, ValueError, RecursionError) as error:
         if isinstance(error, msgpack.OutOfData):
             raise Malformed("It ends too early; get it again.") from None
         if isinstance(error, UnicodeDecodeError):
             raise Malformed("It holds a text that is not UTF-8.") from None
         raise Malformed(
-            f"It is not valid msgpack, or nested too deeply ({error or type(error).__name__})."
+            "It is not valid msgpack, nested too deeply, or has a list or text that is too long "
+            f"({error or type(error).__name__})."
         ) from None
 
 
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise Malformed(f"It holds a field named {show(name)}; a name must be a text.")
-        if name in fields:
-            raise Malformed(f"It holds the field {show(name)} twice in one object.")
-        fields[name] = value
-    return fields
+def check_rows(rows: Any) -> None:
+    """Raises Malformed where a dataset has so many timings that it is not read."""
+    if isinstance(rows, int) and rows > MAX_ROWS:
+        raise Malformed(
+            f"It has more than {MAX_ROWS:,} timings, the most that is read of one file; split it "
+            "into several datasets."
+        )
+
+
+def check_records(records: Sized, name: str) -> None:
+    """Raises Malformed where these are so many that they are not read."""
+    if len(records) > MAX_RECORDS:
+        raise Malformed(
+            f"It has {len(records):,} {name}, and {MAX_RECORDS:,} are the most that are read of "
+            "one file; split it into several datasets."
+        )
 
 
 def mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
@@ -125,7 +137,7 @@ def mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
     if missing := sorted(needed - set(value)):
         raise Malformed(f"{place} lacks the fields {', '.join(missing)}.")
     if unknown := sorted(set(value) - known, key=str):
-        raise Malformed(f"{place} has unknown fields: {', '.join(map(show, unknown))}.")
+        raise Malformed(f"{place} has unknown fields: {', '.join(map(show, unknown[:5]))}.")
 
 
 def items(value: Any, place: str) -> list[Any]:
@@ -133,12 +145,3 @@ def items(value: Any, place: str) -> list[Any]:
     if not isinstance(value, list):
         raise Malformed(f"{place} is {show(value)}; it must be a list.")
     return value
-
-
-def show(value: Any) -> str:
-    """A value in a sentence, cut where it is long."""
-    return reprlib.repr(value)
-
-
-def shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= 300 else f"{sentence[:300]}…"

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 import zstandard
 from sqlalchemy.dialects import sqlite
 
+from diode_engine.documents import Limits, Malformed, decompressed, parse_json
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.store import schema
 from diode_engine.store.runs import ENDED, Process, Run, RunState
@@ -24,6 +25,8 @@ from diode_engine.store.session import Session
 Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
 _LONGEST_TAG = 50
+# Of a run's result: a report on the shipped timings has 10 MiB, and ten objects a problem.
+_RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
 _TAG = re.compile(rf"\w[\w.+/-]{{0,{_LONGEST_TAG - 1}}}")
 
 
@@ -213,10 +216,10 @@ class RunTable(Session):
         if packed is None:
             return None
         try:
-            document: dict[str, Any] = json.loads(zstandard.decompress(packed))
-        except (zstandard.ZstdError, ValueError) as error:
+            document: dict[str, Any] = parse_json(decompressed(packed, _RESULT), _RESULT)
+        except Malformed as error:
             raise StoreError(
-                f"The result of run {run} in {self.path} is damaged ({error}); restore a backup."
+                f"The result of run {run} in {self.path} is damaged; restore a backup. {error}"
             ) from error
         return document
 

@@ -20,7 +20,15 @@ from typing import Any
 from diode_engine.errors import RecordError
 from diode_engine.hardware import KNOWN, Environment, Hardware
 from diode_engine.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
-from diode_engine.store.parsing import Malformed, items, shortened, show
+from diode_engine.store.parsing import (
+    MAX_TEXT,
+    Malformed,
+    check_records,
+    check_rows,
+    items,
+    shortened,
+    show,
+)
 from diode_engine.table import TimingTable
 
 _SIZES = ("B", "M", "N", "K")
@@ -84,6 +92,8 @@ def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
 class _Reader:
     def __init__(self) -> None:
         self.left_out = 0
+        self._rows = 0
+        self._candidates: dict[Candidate, None] = {}
 
     def rows(self, document: Mapping[str, Any]) -> Iterator[_Row]:
         for name, entry in _mapping(document["hardware"], "hardware").items():
@@ -91,7 +101,9 @@ class _Reader:
             place = f"hardware.{name}"
             for op, operation in _entries(entry, place, "operation"):
                 where = f"{place}.operation.{op}"
-                for i, (text, solution) in enumerate(_entries(operation, where, "solution")):
+                solutions = list(_entries(operation, where, "solution"))
+                check_records(solutions, "solutions")
+                for i, (text, solution) in enumerate(solutions):
                     for problem, candidate, timing in self._solution(
                         op, text, solution, f"{where}.solution[{i}]"
                     ):
@@ -101,6 +113,8 @@ class _Reader:
         self, op: str, text: str, solution: Any, place: str
     ) -> Iterator[tuple[Problem, Candidate, Timing]]:
         timed = items(_mapping(solution, place).get("timed_configs"), f"{place}.timed_configs")
+        self._rows += len(timed)
+        check_rows(self._rows)
         fields = problem_fields(op, _from_text(text, place), place)
         if fields is None:
             self.left_out += len(timed)
@@ -122,7 +136,10 @@ class _Reader:
             if us is None or not all(kwargs[name] for name in _TILE):
                 self.left_out += 1
             else:
-                yield problems[tf32], Candidate.make(template, **kwargs), Timing(median_us=us)
+                candidate = Candidate.make(template, **kwargs)
+                self._candidates[candidate] = None
+                check_records(self._candidates, "candidates")
+                yield problems[tf32], candidate, Timing(median_us=us)
 
 
 def _config(config: Mapping[str, Any], place: str) -> tuple[dict[str, int], bool]:
@@ -169,6 +186,8 @@ def _entries(value: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _from_text(text: str, place: str) -> Any:
+    if len(text) > MAX_TEXT:
+        raise Malformed(f"{place}: {show(text)} is no shape or config: it is too long.")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.atomic import write_whole
+from diode_engine.documents import check_json_counts, check_ratio
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.hardware import KNOWN, Environment, Hardware
 from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
@@ -111,18 +112,21 @@ def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
             data = msgpack.packb(document)
     except (OverflowError, ValueError) as error:
         raise DatasetError(f"{where} cannot carry a value of this table: {error}.") from error
-    if len(data) > parsing.MAX_BYTES:
-        raise DatasetError(
-            f"{where} would be {len(data) >> 20} MiB, and {parsing.MAX_BYTES >> 20} MiB is the "
-            "most that is read; write the timings as several datasets."
-        )
+    written = data
     if suffix.endswith(".zst"):
         import zstandard
 
         # what is packed is small, and more effort takes a few bits off every timing
         level = 19 if suffix == PACKED else 12
-        data = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(data)
-    _replace(where, data)
+        written = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(data)
+    try:
+        _check_readable(document, table, data, suffix)
+        check_ratio(len(data), len(written))
+    except Malformed as error:
+        raise DatasetError(
+            f"{where} could not be read again; write the timings as several datasets. {error}"
+        ) from None
+    _replace(where, written)
 
 
 def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> TimingTable:
@@ -241,6 +245,23 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
     return groups
 
 
+def _check_readable(
+    document: Mapping[str, Any], table: TimingTable, data: bytes, suffix: str
+) -> None:
+    """Raises Malformed where the document, which is this data, is more than is read of a file."""
+    parsing.limits().check_bytes(len(data))
+    parsing.check_rows(len(table))
+    for name in ("environments", "problems", "candidates"):
+        parsing.check_records(document[name], name)
+    if suffix.startswith(".json"):
+        check_json_counts(data, parsing.limits())
+    elif suffix != PACKED:
+        groups = document["timings"]
+        records = len(table.problems) + 2 * len(table.candidates) + 2 * len(table.environments)
+        containers = sum(map(len, groups)) + records
+        parsing.limits().check_counts(containers, containers + len(table) * len(_COLUMNS))
+
+
 def _replace(path: Path, data: bytes) -> None:
     try:
         write_whole(path, data)
@@ -274,6 +295,8 @@ def _read(where: Path, times_required: bool) -> _Content:
         if _version(document) == PACKED_VERSION:
             return _Content(_packed_table(document))
         return _Content(*_table(document, times_required))
+    except RecursionError:
+        raise DatasetError(f"{where}: It is nested too deeply for a dataset.") from None
     except MemoryError:
         raise DatasetError(f"{where} does not fit in this machine's memory; split it.") from None
     except OSError as error:
@@ -301,6 +324,7 @@ def _packed_table(document: Any) -> TimingTable:
     candidates = _records(document, "candidates", Candidate.from_dict)
     timings = document["timings"]
     mapping(timings, "timings", PACKED_FIELDS, PACKED_FIELDS)
+    parsing.check_rows(timings["rows"])
     try:
         columns = unpack(timings, len(candidates))
         table = TimingTable(problems, candidates, environments, **columns)
@@ -354,6 +378,7 @@ class _Rows:
         self.problem: list[int] = []
         self.environment: list[int] = []
         self.lengths: list[int] = []
+        rows = 0
         for i, group in enumerate(items(groups, "timings")):
             place = f"timings[{i}]"
             mapping(group, place, _GROUP_FIELDS, {"problem", "candidate"})
@@ -368,6 +393,8 @@ class _Rows:
             )
             n = len(items(group["candidate"], f"{place}.candidate"))
             self.lengths.append(n)
+            rows += n
+            parsing.check_rows(rows)
             for name, column in self.columns.items():
                 values = group.get(name)
                 if values is None:
@@ -465,7 +492,8 @@ def _records(
     document: Mapping[str, Any], name: str, make: Callable[[Mapping[str, Any]], _Record]
 ) -> tuple[_Record, ...]:
     records = []
-    for i, given in enumerate(items(document[name], name)):
+    parsing.check_records(items(document[name], name), name)
+    for i, given in enumerate(document[name]):
         place = f"{name}[{i}]"
         if not isinstance(given, dict):
             raise Malformed(f"{place} is {show(given)}; it must be an object.")

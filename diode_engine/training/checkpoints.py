@@ -18,8 +18,9 @@ from typing import Any
 
 from diode_engine import features
 from diode_engine.atomic import write_whole
+from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.errors import ModelError, TrainingError
-from diode_engine.models.fitting import Checkpoint, unpack
+from diode_engine.models.fitting import Checkpoint, CheckpointError, unpack
 from diode_engine.models.members import load_member
 from diode_engine.models.protocol import TimingModel
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 10.0  # between two checkpoints of a fit: what is lost at most
 _KEPT_SECONDS = 30 * 24 * 3600.0  # of fits that nobody went on with
+_LIMITS = Limits(bytes=1 << 30)  # four times what a member of a model may have
 
 
 class Checkpoints:
@@ -56,10 +58,15 @@ class Checkpoints:
         self._used |= {progress, done}
         if done.exists():
             try:
-                return load_member(family, done.read_bytes())
-            except (ModelError, OSError) as error:
+                return load_member(family, read_bytes(done, _LIMITS))
+            except (ModelError, Malformed, OSError) as error:
                 log.warning("The finished fit %s is not used: %s", done, error)
-        model = make(_File(progress, self._seconds, self._clock))
+        try:
+            model = make(_File(progress, self._seconds, self._clock))
+        except CheckpointError as error:
+            log.warning("The checkpoint %s is not used: %s", progress, error)
+            progress.unlink(missing_ok=True)
+            model = make(_File(progress, self._seconds, self._clock))
         _write(done, model.to_bytes())
         progress.unlink(missing_ok=True)
         return model
@@ -85,11 +92,11 @@ class _File:
 
     def load(self) -> bytes | None:
         try:
-            data = self._path.read_bytes()
+            data = read_bytes(self._path, _LIMITS)
             unpack(data)
         except FileNotFoundError:
             return None
-        except (OSError, TrainingError) as error:
+        except (OSError, Malformed, TrainingError) as error:
             log.warning("The checkpoint %s is not used: %s", self._path, error)
             return None
         return data

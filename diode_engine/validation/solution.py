@@ -12,7 +12,6 @@ read too: their configs are for all problems, and what follows from a problem (A
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.encoding import encode
 from diode_engine.errors import DatasetError, TrainingError
 from diode_engine.problem import Op, Problem
@@ -31,6 +31,9 @@ from diode_engine.validation.compile_time import Asked
 from diode_engine.validation.metrics import Values, efficiencies, geomean
 from diode_engine.validation.pool import Pool
 
+# Each config is held against each candidate and each problem: one for each of the shipped
+# dataset's 8,651 problems is within this.
+_LIMITS = Limits(bytes=16 << 20, containers=1 << 14)
 _SIZES = ("M", "N", "K")
 _TILE = {"block_m": "block_m", "block_n": "block_n", "block_k": "block_k"}
 _REST = {"num_stages": "stages", "num_warps": "warps", "group_m": "group_m"}
@@ -59,11 +62,11 @@ def read_solution(path: str | PathLike[str]) -> Solution:
     """Raises DatasetError, with the place, where the file is not as above."""
     where = Path(path)
     try:
-        document = json.loads(where.read_text(encoding="utf-8"))
+        document = read_json(where, _LIMITS)
     except OSError as error:
         raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{where} is no JSON: {error}.") from error
+    except Malformed as error:
+        raise DatasetError(f"{where}: {error}") from None
     if isinstance(document, dict) and "config" in document and "configs" not in document:
         document = {"name": where.stem, "configs": _without_rest(document["config"])}
     if not isinstance(document, dict) or not isinstance(document.get("name"), str):
@@ -93,15 +96,19 @@ def _config(given: Any, place: str) -> Config:
         raise DatasetError(f"{place} must be an object.")
     known = {"op", *_SIZES, *_TILE, *_REST}
     if unknown := sorted(map(str, set(given) - known)):
-        raise DatasetError(f"{place} has {unknown[0]!r}; it may have {', '.join(sorted(known))}.")
+        raise DatasetError(
+            f"{place} has {show(unknown[0])}; it may have {', '.join(sorted(known))}."
+        )
     if missing := [name for name in _TILE if name not in given]:
         raise DatasetError(f"{place} lacks {', '.join(missing)}.")
     op = given.get("op")
     if op is not None and op not in tuple(Op):
-        raise DatasetError(f"{place}.op is {op!r}; it must be one of {', '.join(Op)}.")
+        raise DatasetError(f"{place}.op is {show(op)}; it must be one of {', '.join(Op)}.")
     for name, value in given.items():
         if name != "op" and (type(value) is not int or value < 1):
-            raise DatasetError(f"{place}.{name} is {value!r}; it must be a whole number from 1.")
+            raise DatasetError(
+                f"{place}.{name} is {show(value)}; it must be a whole number from 1."
+            )
     sizes = [given[name] for name in _SIZES if name in given]
     if len(sizes) not in (0, 3):
         raise DatasetError(f"{place} must have all of M, N and K, or none of them.")

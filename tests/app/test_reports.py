@@ -119,10 +119,28 @@ def test_a_cross_validation_is_a_report_by_parts(timed, model):
         ({"version": 2}, "update Diode"),
         ({"format": "diode-model"}, "not a report"),
         ({"cases": [{}]}, "not as Diode writes it"),
+        ({"errors": {"mape": "much"}}, "is no number"),
+        ({"noise": 3}, "must be an object"),
     ],
 )
 def test_a_report_that_cannot_be_read_says_so(timed, model, change, says):
     run, report = judge(timed, model)
     timed.set_result(run, {**report.to_dict(), **change})
     with pytest.raises(NoReportError, match=says):
+        report_of(timed, run)
+
+
+@pytest.mark.parametrize("name", ["confidence", "others", "efficiency", "chosen"])
+def test_a_report_whose_figures_are_no_numbers_is_not_shown(timed, model, name):
+    run, report = judge(timed, model)
+    document = report.to_dict()
+    wrong = {
+        "confidence": "x",
+        "others": {"ATen": "x"},
+        "efficiency": {"1": -1},
+        "chosen": {"template": "aten::mm", "kwargs": {}, "us": [], "predicted_us": 1},
+    }
+    document["cases"][0][name] = wrong[name]
+    timed.set_result(run, document)
+    with pytest.raises(NoReportError, match="is no number from 0 up"):
         report_of(timed, run)

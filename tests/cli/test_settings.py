@@ -81,12 +81,26 @@ def test_an_options_own_name_counts_in_the_environment_too(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[collect", "is no TOML"),
+        ("[collect", "not valid TOML"),
         ("[colect]\n", "'colect', which is no command"),
         ("[data]\nrows = 3\n", "'rows', which is no option of `diode-engine data`"),
         ("data = 3\n", "[data] must be a table"),
         ('[data.problems]\nrows = "many"\n', "'many' is not a valid integer"),
+        (
+            "[data.problems]\nrows = [1]\n",
+            "[data.problems] rows is [1]; it must be a text or a number",
+        ),
+        ("[data.problems]\nrows = true\n", "rows is True; it must be a text or a number"),
+        ("[data.problems]\ndescending = []\n", "descending is []; it must be true or false"),
+        ("store = {}\n", "store is {}; it must be a text or a number"),
+        ('store = "a\\u0000b"\n', "a null character"),
+        ("store = " + "[" * 3000, "nested too deeply"),
+        ("store = 0x" + "f" * 5000, "more than 64 bits"),
+        ("store = " + "1" * 5000, "not valid TOML"),
+        ("a." * 20 + "a = 1", "a dotted key of more than 16 parts"),
+        ("x = 1\n" * 100_000, "more than 262,144 bytes"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_mistake_is_told(run: Run, here: Path, text: str, said: str) -> None:
     (here / "diode.toml").write_text(text)

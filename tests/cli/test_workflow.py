@@ -101,8 +101,12 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(
         ('[[step]]\nrun = "db check"\nneeds = []', "has 'needs'"),
         ('[[step]]\nrun = "db check"\n[[step]]\nrun = "db check"', "several steps 'db'"),
         ('[[step]]\nrun = "db check"\ninputs = ["none"]', "an input of the step db"),
-        ("[[step", "cannot be read"),
+        ("[[step", "not valid TOML"),
+        ("a = " + "[" * 3000, "nested too deeply"),
+        ("step = 0x" + "f" * 5000, "more than 64 bits"),
+        ('[[step]]\nrun = "db check"\noutput = "a\\u0000b"', "a null character"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_mistake_is_told_before_anything_runs(run: Run, file: Path, text: str, said: str) -> None:
     file.write_text(text)

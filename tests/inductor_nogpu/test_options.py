@@ -142,6 +142,21 @@ def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
     assert len(left(lower(gemm, options={**unsure, "deterministic": True}))) == 1
 
 
+class Nonsense(Unsure):
+    """Says that it is sure by what is no number."""
+
+    reaches = (float("nan"),) * 10
+
+
+def test_a_confidence_that_is_no_number_is_unsure() -> None:
+    diode_engine.install_diode_choices(predictor=Nonsense(), top_k_configs=1)
+    asked = {"diode_confidence_threshold": 0.1, "diode_fallback_to_autotune": True}
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
+    assert diode_engine.get_stats()["fallback_low_confidence"] == 1
+    many = {"diode_confidence_threshold": 0.1}
+    assert len(left(lower(gemm, options=many, benchmark=lambda _: 1.0))) == 10
+
+
 def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
     diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
     asked = {"diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": True}

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import struct
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +23,11 @@ from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
+from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
@@ -155,6 +158,25 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("members", 0, "file", value="missing.safetensors"), "cannot be read"),
         (put("members", 0, "bytes", value=1 << 40), "larger than"),
         (put("members", 0, "bytes", value=5), "bytes, its manifest says 5"),
+        (
+            put(
+                "members",
+                value=[
+                    {
+                        "family": "trees",
+                        "file": f"t-{i}.ubj",
+                        "bytes": 200 << 20,
+                        "sha256": "0" * 64,
+                    }
+                    for i in range(3)
+                ],
+            ),
+            "larger than 512 MiB",
+        ),
+        (put("metrics", value={"a": 10**30}), "more than 64 bits"),
+        (put("hardware", "name", value="日本"), "1 to 100 letters and digits"),
+        (put("hardware", "name", value="x" * 101), "1 to 100 letters and digits"),
+        (put("notes", value="\ud800"), "not valid Unicode"),
         (put("members", 0, "sha256", value="0" * 64), "hash differs"),
         (put("members", 0, "sha256", value="x"), "no valid hash"),
         (put("members", 0, "family", value="oracle"), "does not know"),
@@ -173,6 +195,8 @@ def test_a_manifest_that_lies_is_refused(
     "data",
     [
         b"", b"\xff\xfe", b"{", b"[]", b"null", b"[" * 100_000, b'{"format": NaN}',
+        b'{"format": "diode-model", "metrics": ' + b'{"a":' * 300 + b"1" + b"}" * 301,
+        b"[" + b"{}," * 300_000 + b"{}]",
         b'{"format": "diode-model", "format": "diode-model"}', b" " * (2 << 20),
     ],
 )  # fmt: skip
@@ -231,6 +255,8 @@ WIDTH = len(features.NAMES)
         ({"weight.0": None}, "one output"),
         ({"residual": np.array([2], np.uint8)}, "residual"),
         ({"extra": np.zeros(1, np.float32)}, "unknown tensors"),
+        ({"weight.1": np.full((8, 1), 3e38, np.float32)}, "so large that it predicts no times"),
+        ({"scale": np.full(WIDTH, 3e38, np.float32)}, "so large that it predicts no times"),
     ],
 )
 def test_a_hostile_network_is_refused(
@@ -323,6 +349,64 @@ def test_other_boosters_are_refused(
 def test_hostile_binary_json_is_refused(data: bytes) -> None:
     with pytest.raises(ModelError):
         loads(data)
+
+
+def test_many_values_of_binary_json_are_refused_before_they_are_made() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError, match="more than 1,048,576 values"):
+            loads(b"[" + b"[]" * (4 << 20) + b"]")
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_array_where_a_text_belongs_is_refused(save: Save, trees: Trees, tmp_path: Path) -> None:
+    save(tmp_path / "m", (trees,))
+    data = trees.to_bytes()
+    old = b"num_targetSL\0\0\0\0\0\0\0\x011"
+    assert old in data
+    replace_weights(tmp_path / "m", data.replace(old, b"num_target[$U#U\x0211", 1))
+    with pytest.raises(ModelError, match="num_target is array"):
+        load_artifact(tmp_path / "m")
+
+
+def test_leaves_that_predict_no_times_are_refused(save: Save, trees: Trees, tmp_path: Path) -> None:
+    data = trees.to_bytes()
+    leaf = loads(data)["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"] == -1
+    save(tmp_path / "m", (trees,))
+    place = int(np.flatnonzero(leaf)[0])
+    replace_weights(tmp_path / "m", altered(trees, "split_conditions", place, 2e38))
+    with pytest.raises(ModelError, match="so large that they predict no times"):
+        load_artifact(tmp_path / "m")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("log_us", [800.0, -800.0, 1e30, -1e30])
+def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log_us: float) -> None:
+    """A network whose weights are finite and sums too, and whose times are not."""
+    weight = np.zeros((WIDTH, 1), np.float32)
+    weight[features.NAMES.index("aten")] = log_us
+    row = np.zeros(WIDTH, np.float32)
+    layer = (weight, np.zeros(1, np.float32))
+    sure = Confidence(
+        np.ones((MOST, len(INPUTS)), np.float32), np.zeros(MOST, np.float32),
+        places(table.problems) * np.float32(1e37),
+    )  # fmt: skip
+    made = save(None, (Network(row - 50, row + 50, row, row + 1, (layer,), True),), sure)
+    predictor = Predictor(made)
+    problem, candidates = table.problems[0], table.candidates
+    ranking = predictor.rank(problem, candidates)
+    library = np.array([c.is_extern for c in candidates])
+    assert np.isnan(ranking.predicted_us).tolist() == library.tolist()
+    assert sorted(ranking.order.tolist()) == np.flatnonzero(~library).tolist()
+    assert ranking.confidence is not None
+    assert 0 <= ranking.confidence <= 1
+    few = table.take(table.problem == 0)
+    assert np.isnan(predictor.predict_table(few)).tolist() == library.tolist()
+    assert np.isfinite(predictor.predict_members_us(problem, candidates)[:, ~library]).all()
+    none = predictor.rank(problem, [c for c in candidates if c.is_extern])
+    assert (len(none.order), none.confidence) == (0, None)
 
 
 @settings(

@@ -134,6 +134,13 @@ def test_the_file_is_read_as_it_was_written(x: np.ndarray, distilled: DistilledN
     assert np.array_equal(again.predict(x), distilled.predict(x))
 
 
+def test_a_scale_that_gives_no_times_is_refused(distilled: DistilledNetwork) -> None:
+    *layers, last = distilled.layers
+    wild = Layer(last.weight, last.bias, np.full_like(last.scale, 3e37))
+    with pytest.raises(ModelError, match="predicts no times"):
+        DistilledNetwork(distilled.low, distilled.step, (*layers, wild))
+
+
 def test_weights_that_could_not_be_summed_exactly_are_refused(
     distilled: DistilledNetwork,
 ) -> None:

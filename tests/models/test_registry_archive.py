@@ -124,6 +124,36 @@ def test_files_that_are_no_archives_are_refused(archive: Path, tmp_path: Path) -
         registry.import_model(tmp_path)
 
 
+def test_an_archive_of_many_entries_is_refused_before_they_are_listed(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten(archive, lambda entries: entries + [named(f"{i:0>60}", b"") for i in range(800)])
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(ModelError, match="not an archive of a model"):
+        registry.import_model(archive)
+
+
+def test_a_manifest_that_is_too_large_with_its_indents_is_not_registered(
+    save: Save, tmp_path: Path
+) -> None:
+    metrics = {f"m{i}": i for i in range(60_000)}
+    save(tmp_path / "model")
+    manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    text = json.dumps({**manifest, "metrics": metrics}, separators=(",", ":"))
+    assert len(text) < 1 << 20
+    (tmp_path / "model" / "manifest.json").write_text(text)
+    with pytest.raises(ModelError, match="more than 1 MiB"):
+        registry.register(tmp_path / "model", "mine")
+    assert registry.list_models() == []
+
+
+def test_an_archive_with_something_behind_it_is_refused(archive: Path) -> None:
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.comment = b"x"
+    with pytest.raises(ModelError, match="not an archive of a model"):
+        registry.import_model(archive)
+
+
 def test_a_damaged_byte_anywhere_is_noticed(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,7 +174,7 @@ def numbers(size: int, *values: int) -> dict:
     [
         (("rows",), 4, "must have 4 numbers"),
         (("rows",), -1, "whole number from 0 up"),
-        (("rows",), 2**62, "must have"),
+        (("rows",), 2**62, "more than 8,388,608 timings"),
         (("failures",), ["gremlins"], "gremlins"),
         (("failures",), "timeout", "list of their names"),
         (("columns",), {}, "columns must be"),
@@ -368,6 +368,8 @@ BROKEN = [
     ("a.json", GOOD.replace(b'"K": 512', b'"K": 512, "K": 8'), "the field 'K' twice"),
     ("a.json", GOOD.replace(b"cutlass", b"\xff\xfe"), "not UTF-8 text at byte"),
     ("a.json", GOOD.replace(b"cutlass", b"\\ud800"), "not valid Unicode"),
+    ("a.json", GOOD.replace(b'"K": 512', b'"\\ud800": 1'), r"unknown fields: \\ud800"),
+    ("a.json", GOOD.replace(b'"K": 512', b'"\\u001b[2J": 1'), r"unknown fields: \\x1b\[2J"),
     ("a.json", b"[" * 200_000, "nested too deeply"),
     ("a.msgpack", b"", "ends too early"),
     ("a.msgpack", PACKED[:-1], "ends too early"),
@@ -413,11 +415,94 @@ def test_what_is_too_large_is_refused_early(tmp_path, monkeypatch, name):
     del bomb
     tracemalloc.start()
     try:
-        with pytest.raises(DatasetError, match="more than 1 MiB; split it"):
+        with pytest.raises(DatasetError, match=r"more than 1 MiB, .* split it"):
             read_dataset(tmp_path / name)
         assert tracemalloc.get_traced_memory()[1] < 80 << 20
     finally:
         tracemalloc.stop()
+
+
+SMALL = {  # what becomes 24 MiB when it is decompressed
+    "a.json.zst": b"[" + b"{}," * (8 << 20) + b"{}]",
+    "a.msgpack.zst": b"\xdd\x01\x80\x00\x00" + b"\x80" * (24 << 20),
+    "a.packed.zst": b"\xc6\x01\x80\x00\x00" + b"\x01" * (24 << 20),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_file_does_not_take_much_memory(tmp_path, name):
+    data = zstandard.compress(SMALL[name])
+    assert len(data) < 4096
+    (tmp_path / name).write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DatasetError, match="more than 100 times as large"):
+            read_dataset(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_small_objects_are_refused_before_they_are_made(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"[" + b"{}," * (5 << 20) + b"{}]")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DatasetError, match=r"more than 4,194,304 lists and objects.*split it"):
+            read_dataset(tmp_path / "a.json")
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.msgpack", "a.json.zst", "a.msgpack.zst"])
+@pytest.mark.parametrize(
+    ("limit", "most", "sentence"),
+    [
+        ("MAX_CONTAINERS", 20, "more than 20 lists and objects"),
+        ("MAX_VALUES", 50, "more than 50 values"),
+        ("MAX_ROWS", 4, "more than 4 timings"),
+        ("MAX_RECORDS", 1, "It has 2 environments, and 1 are the most"),
+    ],
+)
+def test_what_a_file_holds_is_limited(tmp_path, monkeypatch, name, limit, most, sentence):
+    write(tmp_path / name, FOREIGN)
+    assert len(read_dataset(tmp_path / name)) == 5
+    monkeypatch.setattr(parsing, limit, most)
+    with pytest.raises(DatasetError, match=f"{sentence}|too long"):
+        read_dataset(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".msgpack", ".packed.zst"])
+@pytest.mark.parametrize("limit", ["MAX_CONTAINERS", "MAX_VALUES", "MAX_ROWS", "MAX_RECORDS"])
+def test_nothing_is_written_that_is_over_a_limit(tmp_path, make_table, monkeypatch, limit, suffix):
+    table = make_table(3, 3)
+    if suffix == ".packed.zst" and limit in ("MAX_CONTAINERS", "MAX_VALUES"):
+        pytest.skip("a packed file has few of them")
+    monkeypatch.setattr(parsing, limit, 2)
+    with pytest.raises(DatasetError, match="write the timings as several datasets"):
+        write_dataset(table, tmp_path / f"a{suffix}")
+    assert not list(tmp_path.glob("*a.*"))
+
+
+def test_timings_that_are_all_alike_are_not_written_so_that_they_cannot_be_read(
+    tmp_path, monkeypatch
+):
+    record = (Problem.make("mm", 8, 8, 8, "float16"), Candidate.make("aten::mm"))
+    table = TimingTable.from_records([(*record, Environment(H200, "", "", ""), Timing(1.0))] * 9000)
+    monkeypatch.setattr("diode_engine.documents.FREE_BYTES", 1000)
+    with pytest.raises(DatasetError, match="100 times as large"):
+        write_dataset(table, tmp_path / "a.msgpack.zst")
+    write_dataset(table, tmp_path / "a.msgpack")
+    assert len(read_dataset(tmp_path / "a.msgpack")) == 9000
+
+
+def test_values_nested_deeply_are_refused_where_they_are_shown(tmp_path):
+    document = change("problems", 0, "M", 0)
+    for depth in (300, 600, 900):
+        text = json.dumps(document).replace('"M": 0', '"M": ' + "[" * depth + "]" * depth)
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(DatasetError, match=r"nested too deeply|A problem's M is \[\["):
+            read_dataset(tmp_path / "a.json")
 
 
 def test_promised_lengths_take_no_memory(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from diode_engine import features
 from diode_engine.errors import TrainingError
-from diode_engine.models.fitting import Checkpoint, pack
+from diode_engine.models.fitting import Checkpoint, CheckpointError, history_of, pack
 from diode_engine.models.network import Network
 from diode_engine.training.checkpoints import Checkpoints
 
@@ -101,3 +101,35 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TrainingError, match="cannot be written"):
         Checkpoints(tmp_path / "file").fitted("what", "network", lambda _: network())
+
+
+def test_a_fit_begins_anew_where_its_checkpoint_is_another_fits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[bytes | None] = []
+
+    def make(checkpoint: Checkpoint) -> Network:
+        found.append(checkpoint.load())
+        if found[-1] is not None:
+            raise CheckpointError("A checkpoint is of another fit.")
+        checkpoint.save(lambda: pack({}, 1))
+        if len(found) == 1:
+            raise Stopped
+        return network()
+
+    checkpoints = Checkpoints(tmp_path, seconds=0)
+    with pytest.raises(Stopped):
+        checkpoints.fitted("what", "network", make)
+    assert checkpoints.fitted("what", "network", make).to_bytes() == network().to_bytes()
+    assert [saved is None for saved in found] == [True, False, True]
+    assert "is not used: A checkpoint is of another fit" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [None, [3], [[1, 2, 0.1]], [[2, 2, 0.1, 0.1, 0.1, 0.1]], [[1, 2, "x", 0.1, 0.1, 0.1]], {}],
+)
+def test_a_history_that_is_none_is_refused(steps: object) -> None:
+    assert history_of([[1, 2, 0.1, 0.9, 0.5, 0.4]])[0].step == 1
+    with pytest.raises(CheckpointError, match="how far its fit was"):
+        history_of(steps)

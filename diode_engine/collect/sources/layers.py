@@ -82,7 +82,7 @@ class Zoo:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         shipped = resources.files("diode_engine.collect").joinpath("shapes/model_zoo.json")
-        rows = parse_shapeset(shipped.read_text(), shipped.name).rows
+        rows = parse_shapeset(shipped.read_bytes(), shipped.name).rows
         rng = random.Random(f"zoo/{seed}")
         while True:
             row = rng.choice(rows)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import random
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -27,12 +26,23 @@ from typing import Any
 
 from diode_engine.atomic import write_whole
 from diode_engine.collect.sources.drawing import completed
+from diode_engine.documents import (
+    Limits,
+    Malformed,
+    check_json_counts,
+    parse_json,
+    read_bytes,
+    shortened,
+    show,
+)
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problem import Problem
-from diode_engine.store.parsing import Malformed, items
+from diode_engine.store.parsing import items
 from diode_engine.store.torch_diode import problem_fields
 
-MAX_BYTES = 64 << 20
+# The largest that torch-diode publishes has some ten thousand shapes, of three lists and objects
+# each; a capture has hundreds.
+LIMITS = Limits(bytes=64 << 20, containers=1 << 20, values=1 << 24)
 _KINDS = {"operations", "columns", "shapes"}
 COLUMNS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 
@@ -57,8 +67,10 @@ def is_shapeset(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = read_bytes(path, LIMITS)
+        check_json_counts(data, LIMITS)
+        document = json.loads(data)
+    except (OSError, ValueError, RecursionError, Malformed):
         return False
     return isinstance(document, dict) and not _KINDS.isdisjoint(document)
 
@@ -68,25 +80,17 @@ def read_shapeset(path: str | PathLike[str]) -> Shapeset:
     cannot be a problem."""
     where = Path(path)
     try:
-        if where.stat().st_size > MAX_BYTES:
-            raise DatasetError(f"{where} is over {MAX_BYTES >> 20} MiB; split the shapeset.")
-        text = where.read_text(encoding="utf-8")
+        return parse_shapeset(read_bytes(where, LIMITS), str(where))
     except OSError as error:
         raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{where} is not UTF-8 text at byte {error.start}.") from None
-    return parse_shapeset(text, str(where))
+    except Malformed as error:
+        raise DatasetError(f"{where}: {error}") from None
 
 
-def parse_shapeset(text: str, name: str) -> Shapeset:
-    """The shapeset in a text; `name` is what errors call it. Raises DatasetError."""
+def parse_shapeset(data: bytes, name: str) -> Shapeset:
+    """The shapeset in a JSON text; `name` is what errors call it. Raises DatasetError."""
     try:
-        document = json.loads(text)
-    except RecursionError:
-        raise DatasetError(f"{name} is nested too deeply for a shapeset.") from None
-    except ValueError as error:
-        raise DatasetError(f"{name} is not valid JSON, or cut short: {error}.") from None
-    try:
+        document = parse_json(data, LIMITS)
         if isinstance(document, dict) and "operations" in document:
             return _operations(document["operations"])
         if isinstance(document, dict) and "columns" in document:
@@ -160,11 +164,11 @@ def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     try:
         completed(random.Random(0), dict(row))
     except (RecordError, TypeError) as error:
-        raise Malformed(f"{place}: {str(error)[:300]}") from None
+        raise Malformed(f"{place}: {shortened(str(error))}") from None
     return row
 
 
 def _mapping(value: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise Malformed(f"{place} is {reprlib.repr(value)}; it must be an object.")
+        raise Malformed(f"{place} is {show(value)}; it must be an object.")
     return value

@@ -1,0 +1,253 @@
+"""Documents from files that a stranger may have made: bytes, JSON and TOML.
+
+What a file may hold is bounded before objects are made of it: a kilobyte can be compressed from
+32 MiB, and three bytes of JSON are an object of 64. Who reads a file gives the `Limits` of its
+kind; what is over them, or is malformed, is Malformed, to which the reader adds the file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import reprlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DEPTH = 32  # lists and objects in each other; Diode's own documents have 8 at most
+# What a compressed file may become: anything up to the first, above it so many times its own size.
+# Shipped datasets become 6 times as large, JSON of timings 10 times.
+FREE_BYTES = 8 << 20
+MOST_RATIO = 100
+# The time of Python's tomllib grows with the square of a dotted key's parts. Diode's have 3.
+MOST_KEY_PARTS = 16
+
+_CHUNK = 1 << 16
+_LARGEST = 1 << 64  # a whole number in a document; Python writes no number of over 4,300 digits
+_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_WORD = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{MOST_KEY_PARTS}}}")
+
+
+class Malformed(Exception):
+    """What is wrong with a document, and where, as a sentence about "it", cut where names in the
+    document make it long."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__(), 600)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a kind of document: its bytes, once decompressed, its lists and objects, and all values
+    in these."""
+
+    bytes: int
+    containers: int = 1 << 17  # a small document: at most 30 MiB of them
+    values: int = 1 << 20
+
+    def check_bytes(self, size: int) -> None:
+        """Raises Malformed where this is too many."""
+        if size > self.bytes:
+            raise Malformed(
+                f"It holds more than {_binary(self.bytes)}, the most that is read of such a file; "
+                "split it into several."
+            )
+
+    def check_counts(self, containers: int, values: int) -> None:
+        """Raises Malformed where these are too many."""
+        for found, most, what in (
+            (containers, self.containers, "lists and objects"),
+            (values, self.values, "values"),
+        ):
+            if found > most:
+                raise Malformed(
+                    f"It holds more than {most:,} {what}, the most that is read of such a file; "
+                    "split it into several."
+                )
+
+
+# Settings and workflows, which people write by hand: some kilobytes.
+TOML = Limits(bytes=256 << 10)
+
+
+def _binary(size: int) -> str:
+    return f"{size >> 20} MiB" if size >> 20 else f"{size:,} bytes"
+
+
+def read_bytes(path: Path, limits: Limits) -> bytes:
+    """The file's bytes, of which hardly more are read than the limit. Raises Malformed and
+    OSError."""
+    parts: list[bytes] = []
+    size = 0
+    with path.open("rb") as file:
+        expected = os.fstat(file.fileno()).st_size  # of a pipe 0
+        limits.check_bytes(expected)
+        while part := file.read(expected + _CHUNK):
+            size += len(part)
+            limits.check_bytes(size)
+            parts.append(part)
+            expected = 0
+    return b"".join(parts)
+
+
+def read_json(path: Path, limits: Limits) -> Any:
+    """The document in a JSON file. Raises Malformed and OSError."""
+    return parse_json(read_bytes(path, limits), limits)
+
+
+def parse_json(data: bytes, limits: Limits) -> Any:
+    """The document, as `check_values` has it, of objects in which no name is twice. Raises
+    Malformed."""
+    limits.check_bytes(len(data))
+    check_json_counts(data, limits)
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:  # JSONDecodeError, or a number of thousands of digits
+        raise Malformed(f"It is not valid JSON, or cut short: {error}.") from None
+    check_values(document)
+    check_texts(data, document)
+    return document
+
+
+def check_json_counts(data: bytes, limits: Limits) -> None:
+    """Raises Malformed where a JSON text has too many values. What its strings hold counts as
+    if it were JSON too."""
+    containers = data.count(b"{") + data.count(b"[")
+    limits.check_counts(containers, containers + data.count(b","))
+
+
+def check_texts(data: bytes, document: Any) -> None:
+    """Raises Malformed where a text of the JSON document is not valid Unicode: JSON can escape
+    half a surrogate pair, which no file and no terminal takes."""
+    if _SURROGATE.search(data):
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Malformed("It holds a text that is not valid Unicode.") from None
+
+
+def check_values(document: Any) -> None:
+    """Raises Malformed where lists and objects are nested too deeply, a number is not finite or too
+    large, or a text has a null character."""
+    level = [document]
+    for _ in range(DEPTH + 1):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+            elif isinstance(value, str):
+                if "\0" in value:
+                    raise Malformed("It holds a text with a null character, which no path has.")
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise Malformed(f"It holds the number {value}, which is not finite.")
+            elif isinstance(value, int) and abs(value) >= _LARGEST:
+                raise Malformed("It holds a whole number of more than 64 bits.")
+        if not inner:
+            return
+        level = inner
+    raise _too_deep()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The document in a TOML file, as `check_values` has it. Raises Malformed and OSError."""
+    import tomllib
+
+    data = read_bytes(path, TOML)
+    try:
+        text = data.decode()
+        if _LONG_KEY.search(text):
+            raise Malformed(f"It has a dotted key of more than {MOST_KEY_PARTS} parts.")
+        document = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
+        raise Malformed(f"It is not valid TOML: {shortened(str(error).rstrip('.'))}.") from None
+    check_values(document)
+    return document
+
+
+def decompressed(data: bytes, limits: Limits) -> bytes:
+    """The content of the Zstandard frames. Raises Malformed.
+
+    A chunk is decompressed at once, and a kilobyte can hold 32 MiB: small chunks keep what lies
+    beyond the limits small.
+    """
+    import zstandard
+
+    parts: list[bytes] = []
+    size = 0
+    frame: Any = None
+    try:
+        for start in range(0, len(data), 1024):
+            chunk = data[start : start + 1024]
+            while chunk:
+                if frame is None:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+                part = frame.decompress(chunk)
+                chunk = b""
+                parts.append(part)
+                size += len(part)
+                limits.check_bytes(size)
+                check_ratio(size, len(data))
+                if frame.eof:
+                    chunk, frame = frame.unused_data, None
+    except zstandard.ZstdError as error:
+        raise Malformed(f"It is not Zstandard data, or damaged: {error}.") from None
+    if frame is not None or not parts:
+        raise Malformed("It ends in the middle of its compressed data; get it again.")
+    return b"".join(parts)
+
+
+def check_ratio(size: int, compressed: int) -> None:
+    """Raises Malformed where so many bytes are too many for a compressed file of that size."""
+    if size > max(FREE_BYTES, MOST_RATIO * compressed):
+        raise Malformed(
+            f"It becomes more than {MOST_RATIO} times as large when it is decompressed, as no "
+            "measured timings do; if you trust it, decompress it with zstd first."
+        )
+
+
+def unique(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """The fields of an object. Raises Malformed where two have one name, or a name is no text."""
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise Malformed(f"It holds a field named {show(name)}; a name must be a text.")
+        if name in fields:
+            raise Malformed(f"It holds the field {show(name)} twice in one object.")
+        fields[name] = value
+    return fields
+
+
+def show(value: Any) -> str:
+    """A value in a sentence, cut where it is long."""
+    return reprlib.repr(value)
+
+
+def shortened(sentence: str, most: int = 300) -> str:
+    """What a document says as part of a sentence: cut where it is long, and with escapes in place
+    of what no terminal should be sent."""
+    text = sentence if len(sentence) <= most else f"{sentence[:most]}…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _no_constant(name: str) -> float:
+    raise Malformed(f"It holds {name}, which is no JSON.")
+
+
+def _too_deep() -> Malformed:
+    return Malformed(f"It is nested too deeply: more than {DEPTH} lists and objects in each other.")

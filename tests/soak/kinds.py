@@ -1,0 +1,641 @@
+"""The kinds of file that a stranger may hand over: how a file of each is made from a random number,
+and what Diode does with it.
+
+A reader returns where it read the file as a valid object, which is then used, and raises a
+DiodeError, or click's UsageError for what a person writes by hand, where it did not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import sqlite3
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgpack
+import numpy as np
+import zstandard
+
+from diode_engine import features
+from diode_engine.documents import Malformed
+from diode_engine.errors import ModelError
+from diode_engine.hardware import H200, Environment
+from diode_engine.models import ubjson
+from diode_engine.models.artifact import Coverage, Data, Manifest, load_artifact, save_artifact
+from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.distilled import quantized
+from diode_engine.models.fitting import Examples, pack
+from diode_engine.models.neighbours import places
+from diode_engine.models.network import Network
+from diode_engine.models.predictor import Predictor
+from diode_engine.models.trees import Trees
+from diode_engine.problem import Candidate, Problem, Timing
+from diode_engine.table import TimingTable
+from tests.soak import mutations
+
+ROOT = Path(__file__).parents[2]
+FOREIGN: dict[str, Any] = {
+    "format": "diode-dataset",
+    "version": 1,
+    "environments": [{"hardware": "NVIDIA H200"}, {"hardware": H200.to_dict(), "torch": "2.11.0"}],
+    "problems": [
+        {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
+        {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
+    ],
+    "candidates": [
+        {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
+        {"template": "aten::mm"},
+    ],
+    "timings": [
+        {"problem": 1, "environment": 1, "candidate": [1, 0], "median_us": [10, 12.5]},
+        {"problem": 0, "environment": 0, "candidate": [0, 1, 1], "min_us": [7.25, None, 7],
+         "spread_us": [0, None, None], "repeats": [5, None, 100],
+         "failure": [None, "timeout", None]},
+    ],
+}  # fmt: skip
+_SHAPE = {
+    "version": 1, "B": 1, "M": 64, "M_dtype": "bfloat16", "N": 128, "K": 256, "K_dtype": "bfloat16",
+    "out_dtype": "bfloat16", "out_size": [1, 64, 128], "out_stride": [8192, 128, 1],
+}  # fmt: skip
+_CONFIG = {"ALLOW_TF32": False, "block_k": 32, "block_m": 64, "block_n": 16, "group_m": 8,
+           "num_stages": 3, "num_warps": 4}  # fmt: skip
+TORCH_DIODE = {"hardware": {"NVIDIA H100": {"operation": {"mm": {"solution": {
+    json.dumps(_SHAPE): {"timed_configs": [
+        {"config": _CONFIG, "time": 0.025}, {"config": json.dumps(_CONFIG), "time": 0.5}]}
+}}}}}}  # fmt: skip
+_SHAPESET = {
+    "source": "a program",
+    "columns": ["op", "B", "M", "N", "K", "dtype", "a_layout"],
+    "shapes": [["mm", 1, 64, 128, 32, "float16", "row"],
+               ["bmm", 8, 5, 7, 9, "float32", "col"]],
+}  # fmt: skip
+_SHAPES = {"operations": {"mm": {"shapes": [_SHAPE, _SHAPE]}, "bmm": {"shapes": [_SHAPE]}}}
+_SOLUTION = {"name": "h200-mm", "configs": [
+    {"op": "mm", "M": 64, "N": 4096, "K": 4096, "block_m": 64, "block_n": 128, "block_k": 64,
+     "num_stages": 4, "num_warps": 4, "group_m": 8}, {"block_m": 1, "block_n": 2, "block_k": 3},
+]}  # fmt: skip
+_CANDIDATES = [
+    {"template": "aten::mm"},
+    {"template": "triton::mm", "kwargs": {"BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 4}},
+]
+_INDEX = {"format": "diode-model-index", "version": 1, "models": [
+    {"name": "gemm", "version": 2, "hardware": "nvidia-h200", "archive": "gemm-2.diode.zip",
+     "sha256": "0" * 64, "bytes": 77, "about": "For tests."},
+    {"name": "gemm", "version": 3, "hardware": "nvidia-h200", "sha256": "1" * 64, "bytes": 1,
+     "archive": "https://example.invalid/gemm.zip"},
+]}  # fmt: skip
+_REGISTRY = {
+    "format": "diode-registry", "version": 1,
+    "aliases": {"default": "mine@2", "candidate": "mine@3"},
+    "models": {"mine@2": {"status": "validated", "tags": ["h200"], "note": "x",
+                          "gate": {"model": "mine@2", "against": "gemm@1", "checks": []},
+                          "origin": {"archive": "a", "sha256": "b"}}},
+    "history": [{"at": "2026-11-21T04:36:18+00:00", "event": "promote", "model": "mine@2",
+                 "alias": "default", "before": "gemm@1", "reason": "", "forced": False}],
+}  # fmt: skip
+_DONE = {"version": 1, "store": [[1, 5]], "steps": {"collect": {"key": "0" * 32, "output": None}}}
+_WORKFLOW = """store = "h200.db"
+[[step]]
+run = "collect --problems 300 --budget 60"
+[[step]]
+name = "report"
+run = "validate --json"
+inputs = ["notes.toml"]
+output = "report.json"
+"""
+_SETTINGS = """store = "/data/timings.db"
+[collect]
+budget = 60
+source = ["transformers", "attention:share=2"]
+[data.problems]
+rows = 50
+"""
+_DASHBOARD = """# mine
+theme = "okabe-ito-dark"
+rows = 50
+run_columns = ["run", "kind", "state"]
+problem_columns = ["problem", "op"]
+[keys]
+"runs.cancel" = "x"
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`make` gives a file's bytes, `read` reads them from the path, whose name is `file`."""
+
+    file: str
+    make: Callable[[random.Random], bytes]
+    read: Callable[[Path], Any]
+
+
+# Datasets, and other problems and candidates
+
+
+def _dataset(path: Path) -> None:
+    from diode_engine.store import dataset_key, read_dataset, write_dataset
+
+    try:
+        table = read_dataset(path)
+    finally:
+        _groups(path)
+    if len(table) < 1000:
+        again = path.with_name("again.msgpack")
+        write_dataset(table, again)
+        assert dataset_key(read_dataset(again)) == dataset_key(table)
+
+
+def _groups(path: Path) -> None:
+    """What `predict` reads."""
+    from diode_engine.errors import DatasetError
+    from diode_engine.store import read_groups
+
+    try:
+        table, groups = read_groups(path)
+    except DatasetError:
+        return
+    assert sum(g.rows.stop - g.rows.start for g in groups) == len(table)
+
+
+def _packed(rng: random.Random) -> bytes:
+    return mutations.compressed(rng, mutations.msgpack_file(rng, _packed_document()))
+
+
+@cache
+def _packed_document() -> Any:
+    from diode_engine.store import read_dataset, write_dataset
+
+    with _made() as folder:
+        (folder / "a.json").write_text(json.dumps(FOREIGN))
+        write_dataset(read_dataset(folder / "a.json"), folder / "a.packed.zst")
+        data = zstandard.decompress((folder / "a.packed.zst").read_bytes())
+    return msgpack.unpackb(data)
+
+
+def _shapeset(path: Path) -> None:
+    from diode_engine.collect.sources import problems_in
+
+    for problem in problems_in(path, 0):
+        assert problem.key
+
+
+def _solution(path: Path) -> None:
+    from diode_engine.validation.solution import read_solution
+
+    found = read_solution(path)
+    problem = Problem.make("mm", 64, 64, 64, "float16")
+    for config in found.configs:
+        config.is_for(problem)
+
+
+def _candidates(path: Path) -> None:
+    from diode_engine.collect.plan import read_candidates
+
+    for candidate in read_candidates(path):
+        assert candidate.key
+        str(candidate)
+
+
+# Models
+
+
+def _made() -> Any:
+    import tempfile
+    from contextlib import contextmanager
+
+    @contextmanager
+    def folder() -> Any:
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+
+    return folder()
+
+
+def _kernels() -> list[Candidate]:
+    return [Candidate.make("aten::mm")] + [
+        Candidate.make("triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=32, num_stages=s, num_warps=4,
+                       GROUP_M=8)
+        for m in (16, 64, 128) for n in (32, 128) for s in (2, 4)
+    ]  # fmt: skip
+
+
+@cache
+def _table() -> TimingTable:
+    problems = [Problem.make("mm", 2**i, 64 * i, 512, "float16") for i in range(4, 12)]
+    here = Environment(H200, "", "", "")
+    return TimingTable.from_records(
+        (p, c, here, Timing(float(i + j + 1)))
+        for i, p in enumerate(problems)
+        for j, c in enumerate(_kernels())
+    )
+
+
+def _network(outputs: int = 1) -> Network:
+    rng = np.random.default_rng(1)
+    width = len(features.NAMES)
+
+    def drawn(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32) / 10
+
+    return Network(
+        np.full(width, -50, np.float32), np.full(width, 50, np.float32), drawn(width),
+        np.ones(width, np.float32), ((drawn(width, 6), drawn(6)), (drawn(6, outputs),
+        drawn(outputs))), True,
+    )  # fmt: skip
+
+
+@cache
+def _models() -> dict[str, dict[str, bytes]]:
+    """The files of a model of each family, by name."""
+    from diode_engine.models.fit_trees import TreesSettings, fit_trees
+
+    table = _table()
+    examples = Examples.of(table, H200)
+    rng = np.random.default_rng(2)
+    sure = Confidence(
+        rng.standard_normal((MOST, len(INPUTS))).astype(np.float32),
+        rng.standard_normal(MOST).astype(np.float32), places(table.problems),
+    )  # fmt: skip
+    families = {
+        "network": (_network(),),
+        "distilled": (quantized(_network(3), examples.x),),
+        "trees": (fit_trees(examples, examples, TreesSettings(rounds=3, max_depth=3, threads=1)),),
+    }
+    found = {}
+    for family, members in families.items():
+        with _made() as folder:
+            manifest = Manifest(
+                "small", "", H200, Coverage.of(table), Data((), (), 8, 96),
+                metrics={"efficiency": 0.9, "by_op": {"mm": 0.9}},
+            )  # fmt: skip
+            manifest = Manifest(**{
+                **{n: getattr(manifest, n) for n in manifest.__dataclass_fields__},
+                "coverage": Coverage(("mm aten::mm", "mm triton::mm"), ("float16",)),
+            })  # fmt: skip
+            save_artifact(folder / "model", manifest, members, sure)
+            found[family] = {p.name: p.read_bytes() for p in (folder / "model").iterdir()}
+    return found
+
+
+def _vouched(files: dict[str, bytes]) -> dict[str, bytes]:
+    """With a manifest whose sizes and hashes are those of the files."""
+    manifest = json.loads(files["manifest.json"])
+    for entry in (*manifest["members"], manifest["confidence"]):
+        data = files[entry["file"]]
+        entry["bytes"], entry["sha256"] = len(data), hashlib.sha256(data).hexdigest()
+    return {**files, "manifest.json": json.dumps(manifest).encode()}
+
+
+def _changed_model(rng: random.Random, family: str) -> dict[str, bytes]:
+    files = dict(_models()[family])
+    name = rng.choice([n for n in files if n != "manifest.json"])
+    if name.endswith(".ubj"):
+        document = mutations.copied(_trees())
+        files[name] = mutations.ubjson_file(rng, document, mutations.write_ubjson)
+    else:
+        files[name] = mutations.safetensors_file(rng, files[name])
+    return _vouched(files)
+
+
+@cache
+def _trees() -> Any:
+    files = _models()["trees"]
+    document = ubjson.loads(next(v for n, v in files.items() if n.endswith(".ubj")))
+    assert Trees.from_bytes(mutations.write_ubjson(document))
+    return document
+
+
+def _model(rng: random.Random, family: str) -> bytes:
+    return _zip(_changed_model(rng, family))
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in sorted(files, key=lambda n: n != "manifest.json"):
+            archive.writestr(zipfile.ZipInfo(name), files[name])
+    return out.getvalue()
+
+
+def _folder(path: Path) -> None:
+    """The model of a zip as a folder, loaded and asked."""
+    folder = path.with_name("model")
+    shutil.rmtree(folder, ignore_errors=True)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+    _asked(Predictor(load_artifact(folder)))
+
+
+def _asked(predictor: Predictor) -> None:
+    problem, candidates = _table().problems[3], _kernels()
+    ranking = predictor.rank(problem, candidates)
+    us = ranking.predicted_us
+    assert np.all(np.isnan(us) | (np.isfinite(us) & (us > 0)))
+    assert not np.isnan(us[ranking.order]).any()
+    assert ranking.confidence is None or 0 <= ranking.confidence <= 1
+    whole = predictor.predict_us(problem, candidates)
+    assert np.all(np.isfinite(whole) | np.isnan(whole))
+    table = predictor.predict_table(_table())
+    assert np.all(np.isfinite(table) | np.isnan(table))
+    predictor.predict_members_us(problem, candidates)
+
+
+def _manifest(rng: random.Random) -> bytes:
+    return mutations.json_file(rng, json.loads(_models()["network"]["manifest.json"]))
+
+
+def _described(path: Path) -> None:
+    """What is said of a model by its manifest alone."""
+    from diode_engine.models.artifact import load_manifest
+    from diode_engine.registry import Facts
+    from diode_engine.registry.card import card, lineage
+    from diode_engine.registry.sources import ModelVersion
+
+    manifest = load_manifest(path.parent)
+    assert manifest.identity
+    json.dumps(manifest.to_dict(), allow_nan=False)
+    model = ModelVersion(manifest.name, 1, path.parent, None, manifest.hardware.slug)
+    card(model, Facts()).encode()
+    json.dumps(lineage(model, Facts()), allow_nan=False).encode()
+
+
+def _archive(rng: random.Random) -> bytes:
+    files = _models()["network"]
+    kind = rng.randrange(4)
+    if kind == 0:
+        return _zip(_changed_model(rng, "network"))
+    if kind == 1:
+        data = _zip(files)
+        return mutations.changed_bytes(rng, data, data)
+    if kind == 2:
+        return _zip({**files, "manifest.json": _manifest(rng)})
+    out = io.BytesIO()
+    names = [*files, rng.choice((*mutations.TEXTS[:9], "../x", "a" * 300, "manifest.json"))]
+    rng.shuffle(names)
+    with (
+        warnings.catch_warnings(),
+        zipfile.ZipFile(out, "w", rng.choice((0, 0, 8))) as archive,
+    ):
+        warnings.simplefilter("ignore")  # that a name is given twice
+        for name in names * rng.choice((1, 1, 1, 300)):
+            if name:
+                archive.writestr(zipfile.ZipInfo(name), files.get(name, b"x" * 9))
+        archive.comment = rng.choice((b"", b"", b"x", b"PK\5\6" + b"\xff" * 18))
+    return out.getvalue()
+
+
+def _imported(path: Path) -> None:
+    from diode_engine.models.artifact import load_files
+    from diode_engine.registry.archive import read_archive
+
+    _asked(Predictor(load_files(*read_archive(path.read_bytes(), path))))
+
+
+# The registry
+
+
+def _index(path: Path) -> None:
+    from diode_engine.registry.index import offered, read_index
+
+    offers = read_index(path)
+    if offers:
+        offered(offers, offers[0].reference, offers[0].hardware).archive.encode()
+
+
+def _aliases(path: Path) -> None:
+    from diode_engine.registry.aliases import aliases_in
+    from diode_engine.registry.sources import Kind as SourceKind
+    from diode_engine.registry.sources import Source
+
+    source = Source(SourceKind.PACKAGE, path.parent.parent, "theirs")
+    assert all(isinstance(name, str) for name in aliases_in(source, path.parent.name).values())
+
+
+def _registry(path: Path) -> None:
+    from diode_engine.registry import facts
+
+    home = path.parent / "home"
+    place = home / "models" / "nvidia-h200"
+    place.mkdir(parents=True, exist_ok=True)
+    os.environ["DIODE_HOME"] = str(home)
+    shutil.copyfile(path, place / facts.FILE)
+    json.dumps(facts.read("nvidia-h200").to_dict(), allow_nan=False).encode()
+
+
+# What a person writes
+
+
+def _workflow(path: Path) -> None:
+    from diode_engine.cli import workflow
+
+    steps, _ = workflow._read(path, path.parent)
+    assert steps
+
+
+def _settings(path: Path) -> None:
+    from diode_engine.cli import settings
+    from diode_engine.cli.group import COMMANDS
+
+    os.environ["DIODE_HOME"] = str(path.parent / "home")
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        said = settings.read()
+    finally:
+        os.chdir(here)
+    settings.check(said, ("collect", "data"))
+    for name, words in (("collect", ()), ("data", ("problems",))):
+        command = COMMANDS[name].load(name)
+        defaults = settings.default_map(said, command, name)
+        with command.make_context(name, list(words), default_map=defaults) as context:
+            if isinstance(command, click.Group):
+                found, inner, _ = command.resolve_command(context, list(words))
+                assert inner is not None
+                inner.make_context(found, [], context)
+
+
+def _dashboard(path: Path) -> None:
+    from diode_app import settings
+
+    try:
+        found = settings.load(path)
+    except settings.SettingsError:
+        settings.save(path, settings.Settings())  # takes its place
+        assert settings.load(path) == settings.Settings()
+        raise
+    settings.save(path, found)
+    assert settings.load(path) == found
+
+
+def _memory(path: Path) -> None:
+    from diode_engine.cli import workflow
+
+    memory = workflow._Memory(path, path.with_name("none.db"))
+    memory.holds(workflow.Step("collect", (), (), None), "0" * 32)
+
+
+# What Diode keeps
+
+
+@cache
+def _network_fit() -> Any:
+    """Of a network, with its first state."""
+    import torch
+
+    from diode_engine.models.fit_network import NetworkSettings, _Fit
+
+    examples = Examples.of(_table(), H200)
+    settings = NetworkSettings(hidden=(4,), epochs=3, problems=2, rows=4)
+    fit = _Fit(examples, examples, settings, None, torch.device("cpu"))
+    fit.history.append(fit.epoch())
+    return fit, fit.state()
+
+
+def _checkpoint(rng: random.Random, family: str) -> bytes:
+    if family == "network":
+        return mutations.safetensors_file(rng, _network_fit()[1])
+    document = mutations.copied(_trees())
+    rounds = len(document["learner"]["gradient_booster"]["model"]["trees"])
+    trees = mutations.write_ubjson(document)
+    steps: Any = [[i + 1, rounds, 0.1, 0.9, 0.2, 0.3] for i in range(rounds)]
+    if rng.random() < 0.5:
+        trees = mutations.ubjson_file(rng, document, mutations.write_ubjson)
+    if rng.random() < 0.5:
+        steps = mutations.changed_document(rng, steps)
+    made: bytes = pack({"trees": np.frombuffer(trees, np.uint8)}, steps)
+    return mutations.safetensors_file(rng, made) if rng.random() < 0.3 else made
+
+
+def _resumed(path: Path, family: str) -> None:
+    from diode_engine.models.fit_trees import _restored
+    from diode_engine.training.checkpoints import _File
+
+    saved = _File(path, 10.0, lambda: 0.0).load()
+    if saved is None:
+        raise ModelError("The checkpoint is not used.")
+    if family == "network":
+        _network_fit()[0].restore(saved)
+    else:
+        _restored(saved)
+
+
+def _binary(path: Path) -> None:
+    from diode_engine.collect.binaries import Binaries
+
+    class Class:
+        key = "ab" * 16
+
+    binaries = Binaries(path.parent / "binaries", Environment(H200, "", "", ""))
+    place = binaries._path(Class())  # type: ignore[arg-type]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, place)
+    if binaries.get(Class()) is None:  # type: ignore[arg-type]
+        raise ModelError("The binary counts as missing.")
+
+
+_BINARY = {"class": {}, "binary": {
+    "name": "k", "cubin": b"x" * 40, "warps": 4, "shared_bytes": 0, "registers": 32,
+    "stack_bytes": 0, "scratch_bytes": 0, "scratch_align": 1, "arguments": [["a", "u64"]],
+}}  # fmt: skip
+
+
+@cache
+def _judged() -> Any:
+    """A report as a run keeps it."""
+    from diode_engine.validation import evaluate
+
+    with _made() as folder:
+        for name, data in _models()["network"].items():
+            (folder / name).write_bytes(data)
+        predictor = Predictor(load_artifact(folder))
+    report = evaluate(_table(), predictor, name="small@1", unseen=True, seen=None)
+    return json.loads(json.dumps(report.to_dict()))
+
+
+def _report(rng: random.Random) -> bytes:
+    return mutations.compressed(rng, mutations.json_file(rng, _judged()))
+
+
+def _shown(path: Path) -> None:
+    """The report in the dashboard."""
+    from diode_app.data.report_rows import case_rows, figure_rows, group_rows
+    from diode_app.data.reports import report_of
+    from diode_engine.store import Store
+
+    place = path.with_name("reports.db")
+    if not place.exists():
+        with Store.open(place) as store:
+            store.set_result(store.start_run("validate", {}), {})
+    with sqlite3.connect(place) as connection:
+        connection.execute("UPDATE results SET document = ?", (path.read_bytes(),))
+    connection.close()
+    with Store.open(place, read_only=True) as store:
+        report = report_of(store, 1)
+    figure_rows(report, None)
+    group_rows(report, None)
+    case_rows(report, None)
+
+
+def _json(document: Any) -> Callable[[random.Random], bytes]:
+    return partial(mutations.json_file, document=document)
+
+
+def _packed_json(rng: random.Random) -> bytes:
+    return mutations.compressed(rng, mutations.json_file(rng, FOREIGN))
+
+
+def _packed_msgpack(rng: random.Random) -> bytes:
+    return mutations.compressed(rng, mutations.msgpack_file(rng, FOREIGN))
+
+
+KINDS = {
+    "dataset json": Kind("a.json", _json(FOREIGN), _dataset),
+    "dataset msgpack": Kind(
+        "a.msgpack", partial(mutations.msgpack_file, document=FOREIGN), _dataset
+    ),
+    "dataset json.zst": Kind("a.json.zst", _packed_json, _dataset),
+    "dataset msgpack.zst": Kind("a.msgpack.zst", _packed_msgpack, _dataset),
+    "dataset packed.zst": Kind("a.packed.zst", _packed, _dataset),
+    "torch-diode json": Kind("a.json", _json(TORCH_DIODE), _dataset),
+    "torch-diode msgpack": Kind(
+        "a.msgpack", partial(mutations.msgpack_file, document=TORCH_DIODE), _dataset
+    ),
+    "shapeset": Kind("a.json", _json(_SHAPESET), _shapeset),
+    "torch-diode shapeset": Kind("a.json", _json(_SHAPES), _shapeset),
+    "solution": Kind("a.json", _json(_SOLUTION), _solution),
+    "torch-diode solution": Kind("a.json", _json({"config": [_CONFIG, _CONFIG]}), _solution),
+    "candidates": Kind("a.json", _json(_CANDIDATES), _candidates),
+    "manifest": Kind("manifest.json", _manifest, _described),
+    "network": Kind("a.zip", partial(_model, family="network"), _folder),
+    "distilled": Kind("a.zip", partial(_model, family="distilled"), _folder),
+    "trees": Kind("a.zip", partial(_model, family="trees"), _folder),
+    "archive": Kind("a.diode.zip", _archive, _imported),
+    "index": Kind("a.json", _json(_INDEX), _index),
+    "aliases": Kind("aliases.json", _json({"default": "gemm@6", "mine": "a@1"}), _aliases),
+    "registry": Kind("a.json", _json(_REGISTRY), _registry),
+    "workflow": Kind("a.toml", partial(mutations.toml_file, text=_WORKFLOW), _workflow),
+    "workflow's memory": Kind("a.done", _json(_DONE), _memory),
+    "settings": Kind("diode.toml", partial(mutations.toml_file, text=_SETTINGS), _settings),
+    "dashboard": Kind("a.toml", partial(mutations.toml_file, text=_DASHBOARD), _dashboard),
+    "network checkpoint": Kind(
+        "a.safetensors", partial(_checkpoint, family="network"), partial(_resumed, family="network")
+    ),
+    "trees checkpoint": Kind(
+        "a.safetensors", partial(_checkpoint, family="trees"), partial(_resumed, family="trees")
+    ),
+    "binary": Kind("a.msgpack", partial(mutations.msgpack_file, document=_BINARY), _binary),
+    "report": Kind("a.zst", _report, _shown),
+}
+# What a reader of a file that Diode itself keeps may raise besides: it is told as "not used".
+NOT_USED = (Malformed,)
