@@ -58,6 +58,16 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     )
 
 
+def is_broadcast(kernel_inputs: Any) -> bool:
+    """Whether a matrix of a batched product stands for the whole batch, by a stride of 0: it is
+    read once, where a Problem's are as many as the batch."""
+    shapes, strides = kernel_inputs.shapes_hinted()[-2:], kernel_inputs.strides_hinted()[-2:]
+    return any(
+        len(shape) == 3 and shape[0] > 1 and stride[0] == 0
+        for shape, stride in zip(shapes, strides, strict=True)
+    )
+
+
 def problem_from(
     op_name: str,
     shapes: Sequence[Sequence[int]],

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from diode_engine.encoding import CandidateTable
 from diode_engine.hardware import Hardware, detect
 from diode_engine.inductor import fusion, layouts, search
-from diode_engine.inductor.candidates import problem_of
+from diode_engine.inductor.candidates import is_broadcast, problem_of
 from diode_engine.inductor.decision import ANNOTATION, Decision, Pick, Prediction, fuses
 from diode_engine.inductor.dynamic import problems_over
 from diode_engine.inductor.memory import key_of
@@ -118,7 +118,7 @@ class Chooser:
             f"top {top_k} within {threshold}, torch {torch.__version__}, "
             f"triton {triton.__version__}"
         )
-        self.least_us: dict[Problem, float] = {}  # what padding has asked
+        self.padding_us: dict[Problem, float] = {}  # what padding has asked
         self._memory: dict[Options, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 
@@ -184,10 +184,16 @@ class Chooser:
                 reason,
             )
 
-    def best_us(self, problem: Problem, candidates: Sequence[Candidate]) -> float:
-        """The least predicted time of those that fit; NaN where the model knows none."""
+    def taken_us(self, problem: Problem, candidates: CandidateTable) -> float:
+        """The predicted time of the one that would be taken; NaN where the model knows none."""
         ranking = self._ranking(problem, candidates)
-        return float(ranking.predicted_us[ranking.order[0]]) if len(ranking.order) else np.nan
+        if not len(ranking.order):
+            return np.nan
+        kept, _ = chosen(
+            ranking.predicted_us[None], _usual_of(candidates), keep=1, threshold=1.0,
+            factor=margin(problem), sure=sure_enough(ranking.confidence),
+        )  # fmt: skip
+        return float(ranking.predicted_us[kept[0]])
 
     def _choose(
         self, request: Request, offered: Callable[[str | None], Iterable[Any]], rebuild: bool
@@ -220,7 +226,7 @@ class Chooser:
             problems = problems_over(kernel_inputs, op_name, problem)
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        decide = partial(self._decide, problems, saved, options)
+        decide = partial(self._decide, problems, saved, is_broadcast(kernel_inputs), options)
         if not rebuild:
             choices = list(offered(None))
             decision = decide(listed(choices))
@@ -272,10 +278,16 @@ class Chooser:
         return known[1:]
 
     def _decide(
-        self, problems: Sequence[Problem], saved_us: Sequence[float], options: Options, space: Space
+        self,
+        problems: Sequence[Problem],
+        saved_us: Sequence[float],
+        broadcast: bool,
+        options: Options,
+        space: Space,
     ) -> Decision:
         """The kernels to keep for the first of the problems, which is the one by its hints, with
-        the others in mind; `saved_us` is what fusing the epilogue saves for each of them."""
+        the others in mind; `saved_us` is what fusing the epilogue saves for each of them,
+        `broadcast` whether one matrix stands for all of a batch, of which no model knows."""
         candidates, problem = space.candidates, problems[0]
         if not len(candidates):
             return Decision(
@@ -285,7 +297,7 @@ class Chooser:
         ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
             raise Stock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
-        sure = sure_enough(ranking.confidence)
+        sure = sure_enough(ranking.confidence) and not broadcast
         confidence = ranking.confidence
         if confidence is not None:
             confidence *= self.likeness
@@ -304,7 +316,7 @@ class Chooser:
                 1  # what is fastest for the hint, as a benchmark would find, may not be elsewhere
             )
         columns = candidates.columns
-        library = usual(columns.templates)[columns.template]
+        library = _usual_of(candidates)
         fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
         alone = self._times(problems, candidates, ranking, library)
         choose = partial(
@@ -377,6 +389,11 @@ class Chooser:
         us[places] = ranking.predicted_us
         order = places[ranking.order]
         return Ranking(order[known(us[order])], us, ranking.reaches)
+
+
+def _usual_of(candidates: CandidateTable) -> Mask:
+    columns = candidates.columns
+    return usual(columns.templates)[columns.template]
 
 
 def _key(request: Request, options: Options) -> Any:

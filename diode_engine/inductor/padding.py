@@ -3,11 +3,12 @@
 With the option shape_padding Inductor times the product as it is and padded, on the device,
 before it lowers anything. Where Diode chooses kernels, it predicts both instead:
 
-    pad, where  best(problem) > 1.1 · (best(padded problem) + copies)
+    pad, where  taken(problem) > margin · (taken(padded problem) + copies)
 
-`best` is the least predicted time of the kernels offered; a copy reads an operand and writes the
-padded one at memory bandwidth, and is a launch. An operand that can be made padded from the
-start is not copied. The factor is Inductor's, for what else padding brings along.
+`taken` is the predicted time of the kernel that would be taken; a copy reads an operand and writes
+the padded one at memory bandwidth, and is a launch. An operand that can be made padded from the
+start is not copied. The margin is that of a choice (`models/preference.py`): 1.1, as Inductor has
+it for what else padding brings along, and more in float32, where predictions are less certain.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from diode_engine.inductor.candidates import problem_from
 from diode_engine.inductor.chooser import Chooser, current
 from diode_engine.inductor.fusion import LAUNCH_US
 from diode_engine.inductor.space import Spaces
+from diode_engine.models.preference import margin
 from diode_engine.problem import Problem
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
 _FUNCTION = "_should_pad"
-_MARGIN = 1.1
 
 _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, theirs
 
@@ -130,21 +131,21 @@ def _predicted(
     after = problem_from(op.__name__, padded_shapes, padded_strides, dtypes, mat1.dtype)
     if before is None or after is None:
         return None
-    plain, padded = (_least_us(chooser, problem, mat1.device) for problem in (before, after))
+    plain, padded = (_taken_us(chooser, problem, mat1.device) for problem in (before, after))
     if not (plain > 0 and padded > 0):  # NaN
         return None
-    return plain > _MARGIN * (padded + copies_us)
+    return plain > margin(before) * (padded + copies_us)
 
 
-def _least_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
-    known = chooser.least_us.get(problem)
+def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
+    known = chooser.padding_us.get(problem)
     if known is None:
         tma = bool(config.triton.enable_persistent_tma_matmul)
         asked = _Asked(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
             kernels.ask(asked, problem.op, operands, persistent_tma=tma)
         offered = CandidateTable.joined(asked.tables)
-        known = chooser.least_us[problem] = chooser.best_us(problem, offered)
+        known = chooser.padding_us[problem] = chooser.taken_us(problem, offered)
     return known
 
 

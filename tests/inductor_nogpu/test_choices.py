@@ -624,3 +624,12 @@ def test_only_diodes_preprocessing_function_is_taken_away(predictor: Any) -> Non
         assert functions == [*before, theirs]
     finally:
         functions.remove(theirs)
+
+
+def test_a_matrix_that_stands_for_a_whole_batch_is_the_librarys(predictor: Any) -> None:
+    def build(expanded: bool) -> tuple[Any, Sequence[torch.Tensor]]:
+        b = empty(1, 1024, 768).expand(16, -1, -1) if expanded else empty(16, 1024, 768)
+        return torch.bmm, (empty(16, 512, 1024), b)
+
+    assert only_seen(lower(lambda: build(True)))[0].is_extern
+    assert not only_seen(lower(lambda: build(False)))[0].is_extern

@@ -279,6 +279,37 @@ def test_padding_is_the_models_answer(
     assert diode_engine.get_stats()["padding_decided"] == 1
 
 
+@pytest.mark.parametrize(("padded", "pads"), [(800.0, False), (700.0, True)])
+def test_padding_is_decided_by_what_would_be_taken(
+    padded: float, pads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that is not worth its risk in float32 is no reason to pad either."""
+    from torch._inductor.fx_passes import pad_mm
+
+    class FastWherePadded:
+        identity = "fast where padded"
+
+        def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+            triton = padded if problem.K % 4 == 0 else 2000.0
+            return np.array([1000.0 if c.is_extern else triton for c in candidates])
+
+    def float32_gemm() -> tuple[Any, Sequence[torch.Tensor]]:
+        sizes = (2048, 2049), (2049, 2048)
+        return torch.mm, [empty(*size, dtype=torch.float32) for size in sizes]
+
+    answers: list[bool] = []
+    should_pad = pad_mm.should_pad
+
+    def note(*args: Any) -> bool:
+        answers.append(should_pad(*args))
+        return False
+
+    monkeypatch.setattr(pad_mm, "should_pad", note)
+    diode_engine.install_diode_choices(predictor=FastWherePadded(), top_k_configs=1)
+    lower(float32_gemm, options={"shape_padding": True})
+    assert answers == [pads]
+
+
 def test_the_default_mode_pads_as_ever(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor.fx_passes import pad_mm
 
