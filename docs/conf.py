@@ -40,6 +40,7 @@ NAV = {
         "docs/dataset-format",
         "docs/api/index",
         "docs/benchmarks",
+        "docs/zoo",
         "docs/calibration",
         "docs/reliability",
         "benchmarks/README",

@@ -9,9 +9,11 @@ that programs commonly have.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import sympy
+import torch
 from torch._inductor.virtualized import V
 
 from diode_engine.errors import RecordError
@@ -37,13 +39,35 @@ def problems_over(kernel_inputs: Any, op_name: str, hinted: Problem) -> tuple[Pr
     symbols = symbols_of([size for each in (*shapes, *strides) for size in each])
     if not symbols:
         return (hinted,)
-    bounds = [_bounds(symbol) for symbol in symbols]
-    dtypes, out_dtype = kernel_inputs.dtypes(), kernel_inputs.out_dtype()
+    return _drawn(
+        op_name,
+        tuple(map(tuple, shapes)),
+        tuple(map(tuple, strides)),
+        tuple((symbol, *_bounds(symbol)) for symbol in symbols),
+        kernel_inputs.dtypes(),
+        kernel_inputs.out_dtype(),
+        hinted,
+    )
+
+
+@lru_cache(256)  # a model's layers have the same ones
+def _drawn(
+    op_name: str,
+    shapes: Sequence[Sequence[Any]],
+    strides: Sequence[Sequence[Any]],
+    bounds: Sequence[tuple[sympy.Symbol, int, int | None]],
+    dtypes: Sequence[torch.dtype],
+    out_dtype: torch.dtype,
+    hinted: Problem,
+) -> tuple[Problem, ...]:
     most = [max(_USUAL, _BEYOND_HINT * size) for size in (hinted.B, hinted.M, hinted.N, hinted.K)]
-    bounded = all(upper is not None for _, upper in bounds)
+    bounded = all(upper is not None for _, _, upper in bounds)
     found = {hinted: None}
-    for values in _draws(bounds):
-        at = dict(zip(symbols, map(sympy.Integer, values), strict=True))
+    for values in _draws([(least, upper) for _, least, upper in bounds]):
+        at = {
+            symbol: sympy.Integer(value)
+            for (symbol, _, _), value in zip(bounds, values, strict=True)
+        }
         try:
             problem = problem_from(
                 op_name, _evaluated(shapes, at), _evaluated(strides, at), dtypes, out_dtype
