@@ -18,6 +18,7 @@ from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError
 from diode_engine.hardware import H200, Environment
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.preference import margin
 from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.store import RunState, Store, write_dataset
 from diode_engine.table import TimingTable
@@ -119,7 +120,9 @@ def test_the_whole_of_it(
         # what the compile predicted is what the model says here
         (us,) = predictor.predict_us(problem, [chosen])
         assert answer["predicted_us"] == pytest.approx(us, rel=1e-4)
-        assert us <= np.nanmin(predictor.predict_us(problem, default)) * (1 + 1e-4)
+        # the library's goes before another that is faster by less than the margin
+        most = np.nanmin(predictor.predict_us(problem, default)) * margin(problem)
+        assert us <= most * (1 + 1e-4)
         assert f"{us:.1f} µs" in out
         assert any(candidate.is_extern for candidate in default)
 

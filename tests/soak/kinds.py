@@ -451,7 +451,7 @@ def _settings(path: Path) -> None:
     here = Path.cwd()
     os.chdir(path.parent)
     try:
-        said = settings.read()
+        said = settings.read("collect")
     finally:
         os.chdir(here)
     settings.check(said, ("collect", "data"))
