@@ -5,7 +5,7 @@ costs to avoid that.
 
 By measured times of the products of real layers (datasets/nvidia-h200/real-layers-…: of each the
 library's kernels, the four that `gemm@6` predicted to be fastest, and the one that it predicted to
-be fastest in max-autotune's DEFAULT space). The margins of diode_engine/inductor/decision.py were
+be fastest in max-autotune's DEFAULT space). The margins of diode_engine/models/preference.py were
 chosen on one half of the families of layers, by name; the other half judges them. The reference is
 the model's own order, without margins. Held-out problems of the other datasets of directly launched
 kernels follow.

@@ -183,8 +183,8 @@ def _explained(
         }
 
     # Inductor offers persistent TMA kernels only where it is told to.
-    usual = np.array(["tma" not in candidate.template for candidate in candidates])
-    offered_us = np.where(usual, ranking.predicted_us, np.nan)
+    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
+    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
     place, reason = taken(problem, candidates, replace(ranking, predicted_us=offered_us))
     rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]

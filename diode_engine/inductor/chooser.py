@@ -29,9 +29,11 @@ from diode_engine.inductor.options import Options
 from diode_engine.inductor.space import Space, Spaces, Unlike, listed
 from diode_engine.inductor.stats import Fallback, Stats
 from diode_engine.models.preference import (
+    RULES,
     Mask,
     Microseconds,
     Why,
+    best_of_library,
     chosen,
     known,
     margin,
@@ -46,6 +48,7 @@ from diode_engine.version import __version__
 log = logging.getLogger(__name__)
 
 _OF_GRAPH = "_diode"  # an attribute of Inductor's graph
+_KEPT = 64  # of these products, whose times are remembered
 _SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
 _OPS = frozenset(str(op) for op in Op)
 
@@ -87,7 +90,8 @@ class Stock(Exception):
 
 class Chooser:
     """The best `top_k` are kept, of those predicted to take up to `threshold` times the least
-    time; one of them alone is taken as it is, several are benchmarked by Inductor. A choice
+    time; one of them alone has to be worth its risk (`models/preference.py`), several are
+    benchmarked by Inductor, and of a product with a dynamic size one is kept. A choice
     that is less sure than the option diode_confidence_threshold keeps as many as it takes.
 
     `likeness` is how much the GPU is like the one that the model was trained on: it scales the
@@ -114,13 +118,13 @@ class Chooser:
         self.stats = Stats()
         # all that a choice depends on besides the graph and the options
         self.identity = (
-            f"diode {__version__}, model {predictor.identity}, hardware {hardware.key}, "
-            f"top {top_k} within {threshold}, torch {torch.__version__}, "
+            f"diode {__version__}, rules {RULES}, model {predictor.identity}, "
+            f"hardware {hardware.key}, top {top_k} within {threshold}, torch {torch.__version__}, "
             f"triton {triton.__version__}"
         )
         self.padding_us: dict[Problem, float] = {}  # what padding has asked
         # by the problems that a dynamic size stands for
-        self._over: dict[tuple[Problem, ...], tuple[CandidateTable, Microseconds]] = {}
+        self._over: dict[tuple[tuple[Problem, ...], CandidateTable], Microseconds] = {}
         self._memory: dict[Options, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 
@@ -294,7 +298,7 @@ class Chooser:
         if not len(candidates):
             return Decision(
                 tuple(problems), (), None, self.top_k, self.threshold, Why.FASTEST, None, True,
-                0.0, False, 0,
+                (0.0,), False, 0,
             )  # fmt: skip
         ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
@@ -313,10 +317,9 @@ class Chooser:
                 )
             enough = ranking.k(min(1.0, options.confidence / max(self.likeness, 1e-9)))
             keep, threshold = max(keep, enough or 0), np.inf
+        # what is fastest for the hint, as a benchmark would find, may not be elsewhere
         if options.deterministic or len(problems) > 1:
-            keep = (
-                1  # what is fastest for the hint, as a benchmark would find, may not be elsewhere
-            )
+            keep = 1
         columns = candidates.columns
         library = _usual_of(candidates)
         fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
@@ -329,9 +332,13 @@ class Chooser:
             factor=margin(problem),
             sure=sure,
         )
-        cost = alone + np.where(fused, 0.0, np.reshape(saved_us, (-1, 1)))
+        cost = alone + fusion.charged_us(saved_us, fused)
         order, why = choose(cost)
-        swayed = bool(saved_us[0]) and choose(alone)[0] != order
+        if not order:
+            raise Stock(
+                Fallback.NO_PREDICTION, f"the model knows no kernel for all sizes of {problem}"
+            )
+        swayed = any(saved_us) and choose(alone)[0] != order
 
         def pick(i: int) -> Pick:
             return Pick(space.uid(i), space.params(i), candidates[i], tuple(cost[:, i].tolist()))
@@ -339,12 +346,12 @@ class Chooser:
         picks = [pick(i) for i in order]
         best = next((p for p in picks if p.candidate.is_extern), None)
         if best is None and library.any():
-            best = pick(int(np.where(library, np.nan_to_num(cost[0], nan=np.inf), np.inf).argmin()))
+            best = pick(best_of_library(cost[0], library))
             if options.other_backends:  # with a kernel of theirs there are several
                 picks.append(best)
         return Decision(
             tuple(problems), tuple(picks), best, keep, threshold, why, confidence, sure,
-            saved_us[0], swayed, len(candidates),
+            tuple(saved_us), swayed, len(candidates),
         )  # fmt: skip
 
     def _times(
@@ -354,14 +361,14 @@ class Chooser:
         ranking: Ranking,
         library: Mask,
     ) -> Microseconds:
-        """[problems, n] predicted times of the candidates, of the first problem as it was ranked.
-        Of several problems only those are asked about that are among the fastest for the first,
+        """[problems, n] predicted times of the candidates, of one problem as it was ranked. Of
+        several problems only those are asked about that are among the fastest for the first,
         the middle or the last one, and the library's; the others are NaN."""
         if len(problems) == 1:
             return ranking.predicted_us[None]
-        asked_of, times = self._over.get(tuple(problems), (None, None))
-        if asked_of is candidates and times is not None:
-            return times
+        key = tuple(problems), candidates
+        if (remembered := self._over.get(key)) is not None:
+            return remembered
         asked = library.copy()
         asked[ranking.order[:_SHORTLIST]] = True
         for problem in {problems[len(problems) // 2], problems[-1]}:
@@ -371,7 +378,9 @@ class Chooser:
         for row, problem in zip(times, problems, strict=True):
             row[places] = self.predictor.predict_us(problem, some)
             row[places[~fits(problem, some, self.hardware)]] = np.nan
-        self._over[tuple(problems)] = candidates, times
+        if len(self._over) >= _KEPT:
+            self._over.clear()
+        self._over[key] = times
         return times
 
     def _ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:

@@ -7,6 +7,7 @@ An op can ask for choices several times; every choice carries what was decided o
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -15,8 +16,9 @@ import numpy as np
 from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.inductor import layouts, trace
+from diode_engine.inductor.fusion import charged_us
 from diode_engine.inductor.stats import Fallback, Selection, Stats
-from diode_engine.models.preference import Why, chosen, margin, usual
+from diode_engine.models.preference import Why, best_of_library, chosen, margin, usual
 from diode_engine.problem import Candidate, Problem
 
 log = logging.getLogger(__name__)
@@ -58,9 +60,8 @@ class Decision:
     within `threshold` times the least one, and a library's kernel; `library` is the best of these,
     kept or not. `problems` are the problem by its hints and, where a size is dynamic, others that
     it may turn out to be. `sure` is whether the model knows enough for a kernel that is not the
-    library's. `saved_us` is what fusing the
-    epilogue saves, `swayed` whether another would be first without that, `considered` how many
-    were offered."""
+    library's. `saved_us` is what fusing the epilogue saves of each problem, `swayed` whether
+    another would be first without that, `considered` how many were offered."""
 
     problems: tuple[Problem, ...]
     picks: tuple[Pick, ...]
@@ -70,7 +71,7 @@ class Decision:
     why: Why
     confidence: float | None
     sure: bool
-    saved_us: float
+    saved_us: tuple[float, ...]
     swayed: bool
     considered: int
 
@@ -157,18 +158,22 @@ def _best_of(choices: list[Any]) -> list[Any]:
     if len(order) == 1 and not seen[order[0]].pick.candidate.is_extern:
         operands = choices[order[0]].input_nodes
         if library.any() and layouts.will_move(operands):
-            order, why = [int(np.where(library, costs[0], np.inf).argmin())], Why.LAYOUT
+            order, why = [best_of_library(costs[0], library)], Why.LAYOUT
         else:
             _keep_as_predicted(choices[order[0]], seen[order[0]].pick.uid)
-    if decision.saved_us:
-        alone = costs - np.where([fuses(p.pick.uid) for p in seen], 0.0, decision.saved_us)
+    if any(decision.saved_us):
+        fused = np.array([fuses(p.pick.uid) for p in seen], np.bool_)
+        alone = costs - charged_us(decision.saved_us, fused)
         swayed = decision.swayed or choose(alone)[0] != order
         chooser.stats.count("fusion_decided", int(swayed))
+    library_us = None if decision.library is None else decision.library.cost_us
+    if library_us is not None and not math.isfinite(library_us):
+        library_us = None
     selection = Selection(
         decision.problem,
         tuple(seen[i].pick.candidate for i in order),
         tuple(seen[i].pick.cost_us for i in order),
-        None if decision.library is None else decision.library.cost_us,
+        library_us,
         decision.confidence,
         seen[order[0]].remembered,
         why,

@@ -24,7 +24,7 @@ _VALUES = 12  # of a symbol
 _MOST = 1 << 20  # a symbol's largest value
 _USUAL = 8192  # how far a dimension reaches that has no bound
 _BEYOND_HINT = 4  # or so many times its hint
-_STEPS = (1, 5, 7, 11)  # of the symbols' values, in turn; without a factor of 2 · _VALUES
+_STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
 
 
 def symbols_of(sizes: Sequence[Any]) -> list[sympy.Symbol]:
@@ -107,7 +107,7 @@ def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
 def _apart(least: int, most: int | None) -> list[int]:
     """Whole numbers from the least to the largest that lie apart by equal factors."""
     # Without a limit half of them are beyond what a dimension usually is.
-    count, end = (2 * _VALUES, _MOST) if most is None else (_VALUES, most)
+    count, end = (2 * _VALUES, max(least, _MOST)) if most is None else (_VALUES, most)
     ratio = (end / least) ** (1 / (count - 1))
     return list(dict.fromkeys(min(end, round(least * ratio**i)) for i in range(count)))
 

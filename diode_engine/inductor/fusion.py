@@ -26,12 +26,14 @@ that follow several products are fused into one of them; the last one in the gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch._inductor import config
 from torch._inductor.virtualized import V
@@ -97,10 +99,12 @@ class Epilogue:
         return moved / (hardware.memory_gb_s * 1e3) + LAUNCH_US - computed_us
 
 
-def saved_us(problem: Problem, hardware: Hardware) -> float:
-    """What fusing saves at the product that Inductor is lowering now; 0 where it fuses nothing."""
-    found = current_epilogue()
-    return 0.0 if found is None else found.saved_us(problem, hardware)
+def charged_us(saved_us: Sequence[float], fused: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """[problems, n] what fusing costs the kernels that it is done with, where `saved_us` of the
+    problem is less than 0, and else what it costs the others not to be fused with. `fused` [n]
+    tells which are."""
+    saved = np.reshape(np.asarray(saved_us, np.float64), (-1, 1))
+    return np.where(fused, np.maximum(-saved, 0.0), np.maximum(saved, 0.0))
 
 
 def current_epilogue() -> Epilogue | None:

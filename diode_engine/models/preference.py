@@ -18,10 +18,11 @@ from diode_engine.problem import Candidate, DType, Problem
 Microseconds = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-# By how much another kernel must be predicted to be faster than the library's before it is taken.
-# The least margins with which, of 1,353 fresh problems of real layers on an H200, fewer than 0.6 %
-# became slower than with the library's kernel by over 5 % (benchmarks/never_slower.py; on the 1,018
-# problems of other families it is then 0.3 %). Predictions are least certain for float32.
+# Of the rules of this module, for the keys of Inductor's caches: another for each change of them.
+RULES = "2026-11-22"
+
+# By how much another kernel must be predicted to be faster than the library's before it is taken:
+# docs/integration.md tells how these were chosen. Predictions are least certain for float32.
 _MARGIN = 1.1
 _MARGIN_TF32 = 1.2
 _MARGIN_FLOAT32 = 1.3
@@ -38,7 +39,7 @@ class Why(StrEnum):
     LIBRARY = "the library's: no other is predicted to be faster by enough"
     UNSURE = "the library's: the model is not sure of another"
     SIZES = "the library's: another may be slower at other values of a dynamic size"
-    LAYOUT = "the library's: the layout of an operand is not decided yet"
+    LAYOUT = "the library's: an operand will have another layout"
 
 
 def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:
@@ -87,7 +88,7 @@ def chosen(
     sure: bool,
 ) -> tuple[list[int], Why]:
     """Where the kernels to keep are, best first, by their costs [problems, n], and why; one at
-    least must be known for all problems. `library` [n] is `usual`.
+    least must be known for all problems, else none is kept. `library` [n] is `usual`.
 
     The `keep` best by the geometric mean are kept, of those within `threshold` times the least.
     One kernel alone has to be worth its risk: it is taken where it is predicted to be `factor`
@@ -103,7 +104,7 @@ def chosen(
     why = Why.FASTEST if len(kept) == 1 else Why.SEVERAL
     if not library.any() or library[kept].any():
         return kept, why
-    usual_one = int(np.where(library, np.minimum(score, _UNKNOWN_US), np.inf).argmin())
+    usual_one = best_of_library(score, library)
     if why is Why.SEVERAL:
         return [*kept, usual_one], why
     if not score[usual_one] < np.inf:
@@ -115,6 +116,13 @@ def chosen(
     if (costs_us[:, kept[0]] > costs_us[:, usual_one]).any():
         return [usual_one], Why.SIZES
     return kept, why
+
+
+def best_of_library(us: Microseconds, library: Mask) -> int:
+    """Where the least of the times [n] of the library's kernels is, of which there must be one; any
+    of these where none is known."""
+    times = np.where(known(us), us, np.inf)
+    return int(np.where(library, np.minimum(times, _UNKNOWN_US), np.inf).argmin())
 
 
 def mean_us(costs_us: Microseconds) -> Microseconds:

@@ -20,6 +20,8 @@ import numpy as np, torch
 import diode_engine
 import diode_engine.version
 diode_engine.version.__version__ = asked.get("diode", diode_engine.version.__version__)
+from diode_engine.models import preference
+preference.RULES = asked.get("rules", preference.RULES)
 from diode_engine.inductor.without_gpu import pretend
 pretend()
 
@@ -63,3 +65,4 @@ def test_a_kernel_is_served_to_whom_it_was_chosen_for(hits: Hits) -> None:
     assert hits(options={"diode_confidence_threshold": 0.5}) == [0, 0]
     assert hits(model="b") == [0, 0]
     assert hits(diode="99.0") == [0, 0]
+    assert hits(rules="others") == [0, 0]

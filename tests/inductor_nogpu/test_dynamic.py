@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import diode_engine
+from diode_engine.inductor import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
 from diode_engine.problem import Candidate, Problem
 
@@ -145,3 +146,40 @@ def test_two_dynamic_sizes_are_drawn_together() -> None:
     assert any(m > k for m, k in large_and_small)
     assert any(m < k for m, k in large_and_small)
     assert all(max(m, k) <= 8192 for m, _, k in predictor.asked)
+
+
+@pytest.mark.parametrize("most", [2, 5, 16, 24, 100, 2048])
+def test_of_several_sizes_each_takes_all_its_values(most: int) -> None:
+    drawn = dynamic._draws([(2, None), (1, most)])
+    assert {second for _, second in drawn} == set(dynamic._apart(1, most))
+    assert {1, most} <= {second for _, second in drawn}
+
+
+@pytest.mark.parametrize("op", ["mm", "addmm"])
+def test_one_that_a_graph_repeats_is_judged_once(op: str) -> None:
+    calls: list[int] = []
+
+    class Counted(Speeds):
+        def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+            calls.append(problem.M)
+            return super().predict_us(problem, candidates)
+
+    def build(times: int) -> tuple[Any, Sequence[torch.Tensor]]:
+        a = empty(300, K)
+        torch._dynamo.mark_dynamic(a, 0)
+        given = ([empty(K)] if op == "addmm" else [], [empty(K, K)])
+
+        def repeated(a: torch.Tensor) -> torch.Tensor:
+            for _ in range(times):
+                a = getattr(torch, op)(*given[0], a, *given[1])
+            return a
+
+        return repeated, (a,)
+
+    counts = []
+    for times in (1, 4):
+        diode_engine.install_diode_choices(predictor=Counted(lambda _: 0.8), top_k_configs=1)
+        calls.clear()
+        lower(lambda times=times: build(times))
+        counts.append(len([m for m in calls if m != 300]))
+    assert counts[0] == counts[1] > 0

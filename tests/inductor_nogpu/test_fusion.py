@@ -169,3 +169,19 @@ def test_dynamic_sizes_are_fused_as_well() -> None:
     diode_engine.install_diode_choices(predictor=AtenFirst(CLOSE), top_k_configs=1)
     done = lower(lambda: (lambda a, b: torch.relu(a @ b), (empty(M, K), empty(K, N))), dynamic=True)
     assert takes_triton(done)
+
+
+def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
+    """Nor is the library's kernel then one of which nothing is known."""
+    m, n, k = 8192, 8192, 16
+    problem = Problem.make("mm", m, n, k, "bfloat16")
+    heavy = Epilogue(writes=1, reads=1, instructions=100)
+    assert heavy.saved_us(problem, H200) < -100.0  # more than the library's 99.9 µs
+
+    def net(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        product = a @ b
+        return torch.erf(torch.erf(product))
+
+    diode_engine.install_diode_choices(predictor=AtenFirst(99.9), top_k_configs=1)
+    done = lower(lambda: (net, (empty(m, k), empty(k, n))))
+    assert not takes_triton(done)
