@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 VARIABLE = "DIODE_FEEDBACK"
 _WAITING = 1000  # benchmarks that may wait to be written; more are dropped
-_LAST_SECONDS = 5.0  # for what is left when the process ends
+_LAST_SECONDS = 15.0  # for what is left when the process ends
 
 _Benchmark = tuple[Problem, Sequence[tuple[Candidate, float]]]
 
