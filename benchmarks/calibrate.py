@@ -45,6 +45,8 @@ import zstandard
 
 from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.resources import MOST_ODD_ALIGN
 from diode_engine.inductor.kernel_class import (
     ALL_FIXED,
     KernelClass,
@@ -52,8 +54,6 @@ from diode_engine.inductor.kernel_class import (
     class_of,
     shared_class,
 )
-from diode_engine.problem import Candidate, Problem, Timing
-from diode_engine.resources import MOST_ODD_ALIGN
 
 Pair = tuple[Problem, Candidate]
 Times = dict[Pair, Timing]
@@ -100,9 +100,9 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
     """ATen and a sample of what Inductor offers and is plausible."""
     import torch
 
-    from diode_engine.hardware import detect
+    from diode_engine.core.hardware import detect
+    from diode_engine.core.resources import fits
     from diode_engine.inductor import kernels
-    from diode_engine.resources import fits
 
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))

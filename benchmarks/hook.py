@@ -30,7 +30,7 @@ from torch._inductor import select_algorithm
 from torch._inductor.choices import InductorChoices
 
 import diode_engine
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.choices import DiodeInductorChoices
 

@@ -18,8 +18,9 @@ from diode_engine.inductor import slot as _slot
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Environment, Hardware
+    from diode_engine.core.problem import Candidate, Problem, Timing
     from diode_engine.errors import DiodeError
-    from diode_engine.hardware import Environment, Hardware
     from diode_engine.inductor.choices import DiodeInductorChoices
     from diode_engine.inductor.create import create_diode_choices
     from diode_engine.inductor.install import (
@@ -45,20 +46,19 @@ if TYPE_CHECKING:
         register_model,
         set_log_level,
     )
-    from diode_engine.problem import Candidate, Problem, Timing
 
 _HOME = {
     "BaseIntegration": "diode_engine.inductor.integration",
-    "Candidate": "diode_engine.problem",
+    "Candidate": "diode_engine.core.problem",
     "DiodeError": "diode_engine.errors",
     "DiodeInductorChoices": "diode_engine.inductor.choices",
-    "Environment": "diode_engine.hardware",
-    "Hardware": "diode_engine.hardware",
+    "Environment": "diode_engine.core.hardware",
+    "Hardware": "diode_engine.core.hardware",
     "IntegrationRegistry": "diode_engine.inductor.integration",
     "MatmulIntegration": "diode_engine.inductor.matmul",
     "ModelPointer": "diode_engine.inductor.integration",
-    "Problem": "diode_engine.problem",
-    "Timing": "diode_engine.problem",
+    "Problem": "diode_engine.core.problem",
+    "Timing": "diode_engine.core.problem",
     "create_diode_choices": "diode_engine.inductor.create",
     "create_matmul_integration": "diode_engine.inductor.matmul",
     "diode_choices": "diode_engine.inductor.install",

@@ -19,7 +19,7 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, store_option
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
+    from diode_engine.core.hardware import Hardware
 
 
 class State(StrEnum):
@@ -62,7 +62,7 @@ def doctor(store: Path, as_json: bool) -> int:
 
 
 def _checks(store: Path) -> Iterator[Check]:
-    from diode_engine.hardware import Hardware
+    from diode_engine.core.hardware import Hardware
     from diode_engine.inductor.matmul import get_integration_status
 
     status = get_integration_status()

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
-from diode_engine.hardware import Hardware
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Problem
 
 
 def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:

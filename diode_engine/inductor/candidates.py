@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem, Scalar
 from diode_engine.errors import RecordError
-from diode_engine.problem import Bias, Candidate, DType, Op, Operand, Problem, Scalar
 
 # What a kernel's author may tune. The rest of a config follows from the problem, the device or
 # torch's version (EVEN_K, ALLOW_TF32, NUM_SMS, hint_override, …), and one kernel should have

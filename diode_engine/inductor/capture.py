@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from diode_engine.core.problem import Op
 from diode_engine.inductor.on_import import when_imported
-from diode_engine.problem import Op
 
 FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 _HOOK = "_finalize_template_configs"

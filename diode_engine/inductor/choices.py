@@ -21,8 +21,8 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor.choices import InductorChoices
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
+from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import detect
 from diode_engine.inductor import fast
 from diode_engine.inductor.chooser import Chooser, Predictor, Request
 from diode_engine.inductor.decision import final_choice

@@ -18,8 +18,10 @@ from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from diode_engine.encoding import CandidateTable
-from diode_engine.hardware import Hardware, detect
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.hardware import Hardware, detect
+from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.core.resources import fits
 from diode_engine.inductor import fusion, layouts, search
 from diode_engine.inductor.candidates import is_broadcast, problem_of
 from diode_engine.inductor.decision import ANNOTATION, Decision, Pick, Prediction, fuses
@@ -41,8 +43,6 @@ from diode_engine.models.preference import (
     usual,
 )
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Op, Problem
-from diode_engine.resources import fits
 from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from torch.utils._ordered_set import OrderedSet
 
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor import layouts, trace
 from diode_engine.inductor.fusion import charged_us
 from diode_engine.inductor.stats import Fallback, Selection, Stats
 from diode_engine.models.preference import Why, best_of_library, chosen, margin, usual
-from diode_engine.problem import Candidate, Problem
 
 log = logging.getLogger(__name__)
 

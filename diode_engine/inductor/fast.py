@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor import config, lowering, utils
 
-from diode_engine.problem import Op
+from diode_engine.core.problem import Op
 
 if TYPE_CHECKING:
     from diode_engine.inductor.chooser import Chooser

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from diode_engine.core.problem import Candidate, Op, Problem
 from diode_engine.inductor.on_import import when_imported
-from diode_engine.problem import Candidate, Op, Problem
 
 log = logging.getLogger(__name__)
 

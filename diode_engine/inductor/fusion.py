@@ -38,8 +38,8 @@ import torch
 from torch._inductor import config
 from torch._inductor.virtualized import V
 
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Problem
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
 
 aten = torch.ops.aten
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from diode_engine.errors import DiodeError, IntegrationError
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
+    from diode_engine.core.hardware import Hardware
     from diode_engine.models.predictor import Predictor
 
 log = logging.getLogger(__name__)

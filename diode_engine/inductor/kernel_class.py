@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from diode_engine.problem import (
+from diode_engine.core.problem import (
     Bias,
     Candidate,
     DType,
@@ -25,7 +25,7 @@ from diode_engine.problem import (
     Problem,
     content_key,
 )
-from diode_engine.resources import (
+from diode_engine.core.resources import (
     MOST_LOADS,
     MOST_LOADS_AT_ONCE,
     MOST_ODD_ALIGN,

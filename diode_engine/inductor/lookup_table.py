@@ -19,12 +19,12 @@ import torch
 from torch._inductor import config
 from torch._inductor.lookup_table.choices import LookupTableChoices
 
-from diode_engine.hardware import detect
+from diode_engine.core.hardware import detect
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
 from diode_engine.inductor import kernels
 from diode_engine.inductor.candidates import candidate_of
 from diode_engine.inductor.chooser import Predictor
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
 
 Entry = Mapping[str, Any]
 

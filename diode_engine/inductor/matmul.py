@@ -146,7 +146,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _hardware() -> Mapping[str, Any] | None:
-    from diode_engine.hardware import detect
+    from diode_engine.core.hardware import detect
 
     try:
         return detect().to_dict()

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from diode_engine.encoding import CandidateTable
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import kernels, search
 from diode_engine.inductor.candidates import problem_from
 from diode_engine.inductor.chooser import Chooser, current
 from diode_engine.inductor.fusion import LAUNCH_US
 from diode_engine.inductor.space import Spaces
 from diode_engine.models.preference import margin
-from diode_engine.problem import Problem
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
 _FUNCTION = "_should_pad"

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from diode_engine import registry
-from diode_engine.hardware import Hardware, detect
+from diode_engine.core.hardware import Hardware, detect
 
 
 def get_detected_hardware(device: int | None = None) -> Hardware:

@@ -12,7 +12,7 @@ import math
 import re
 from functools import lru_cache
 
-from diode_engine.problem import Bias, Candidate, Op, Problem
+from diode_engine.core.problem import Bias, Candidate, Op, Problem
 
 # BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, before they are fitted to the problem.
 _TILES = (

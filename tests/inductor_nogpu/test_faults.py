@@ -23,6 +23,7 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry
+from diode_engine.core.problem import Candidate
 from diode_engine.inductor import (
     choices as choices_module,
 )
@@ -43,7 +44,6 @@ from diode_engine.inductor.integration import ModelPointer
 from diode_engine.inductor.options import Options
 from diode_engine.inductor.stats import Stats
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Candidate
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 

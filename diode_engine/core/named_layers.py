@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from diode_engine.problem import Op, Problem
+from diode_engine.core.problem import Op, Problem
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.encoding import CandidateColumns, Family, encode
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, Problem
+from diode_engine.core.encoding import CandidateColumns, Family, encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
 
 MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once

@@ -11,8 +11,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from diode_engine.core.problem import DType, content_key, shown
 from diode_engine.errors import RecordError
-from diode_engine.problem import DType, content_key, shown
 
 # Some hundred times the largest of today.
 MOST = {

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, Timing
 from diode_engine.errors import RecordError
-from diode_engine.hardware import Environment
-from diode_engine.problem import MAX_US, Candidate, Failure, Problem, Timing
 
 FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure
 

@@ -15,7 +15,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.problem import Candidate
+from diode_engine.core.problem import Candidate
 
 
 class Family(IntEnum):
