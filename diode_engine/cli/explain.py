@@ -152,6 +152,7 @@ def _explained(
     import numpy as np
 
     from diode_engine.core.resources import fits
+    from diode_engine.core.templates import template_of
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
@@ -182,9 +183,9 @@ def _explained(
             "estimate_us": None if math.isnan(estimate) else estimate,
         }
 
-    # Inductor offers persistent TMA kernels only where it is told to.
-    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
-    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
+    # Some templates Inductor offers only where it is told to.
+    by_default = np.array([not template_of(c.template).option for c in candidates])
+    offered_us = np.where(by_default, ranking.predicted_us, np.nan)
     place, reason = taken(problem, candidates, replace(ranking, predicted_us=offered_us))
     rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.templates import template_of
 from diode_engine.models.ranking import Ranking
 
 Microseconds = npt.NDArray[np.float64]
@@ -72,10 +73,11 @@ def margin(problem: Problem) -> float:
 def usual(templates: Sequence[str]) -> Mask:
     """[n] which of the candidates is the library's that plain torch.compile calls: of the two of
     addmm with a bias vector the one that needs no copy of it."""
-    biased = np.array([template == "aten::bias_addmm" for template in templates], np.bool_)
+    known = [template_of(name) for name in templates]
+    biased = np.array([template.bias_vector for template in known], np.bool_)
     if biased.any():
         return biased
-    return np.array([template.startswith("aten::") for template in templates], np.bool_)
+    return np.array([template.extern for template in known], np.bool_)
 
 
 def chosen(
