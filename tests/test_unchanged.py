@@ -16,7 +16,7 @@ import pytest
 from diode_engine import features
 from diode_engine.core.hardware import H200
 from diode_engine.core.resources import shared_bytes
-from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.models.preference import taken
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset

@@ -19,7 +19,6 @@ from diode_engine.core.problem import Candidate
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.core.templates.template import COLUMNS
 
-
 _TILE = tuple(COLUMNS)[:6]
 _LARGEST = 1 << 20
 

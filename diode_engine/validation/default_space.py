@@ -39,9 +39,9 @@ def version_of(torch: str) -> Version:
 def offered(problem: Problem, torch: Version) -> list[Template]:
     """The templates of which Inductor offers candidates for a problem like this, those included
     that need an option."""
-    templates = templates_for(problem.op)
+    templates = list(templates_for(problem.op))
     if problem.bias in (Bias.VECTOR, Bias.SCALAR):
-        if torch >= _FROM_2_13:  # the bias is given as it is
+        if torch >= _FROM_2_13:  # see inductor.lowering.candidates.candidate_of
             templates = [t for t in templates if not t.recorded_with_bias_vector]
     else:
         templates = [t for t in templates if not t.bias_vector]
