@@ -17,7 +17,7 @@ import numpy.typing as npt
 from diode_engine.collect.adviser import Advice
 from diode_engine.collect.plan import Selection
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem, Scalar
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.templates import template_of
 
@@ -75,7 +75,7 @@ class CandidatePlan:
             offered = [c for c in offered if c in wanted]
         budget = selection.budget
         usual = set(default)
-        first = [c for c in offered if c in usual or _tile(c) is None]
+        first = [c for c in offered if c in usual or c.tile is None]
         usual.update(first)
         rest = [] if selection.default else [c for c in offered if c not in usual]
         if budget is not None:
@@ -148,7 +148,7 @@ class CandidatePlan:
         if self._advice is not None and kind in (_Kind.EXPECTED, _Kind.HOPED):
             return self._advice.expected if kind is _Kind.EXPECTED else self._advice.hoped
         if kind is _Kind.NEAR:
-            tiled = (c for c in self._times if _tile(c) is not None)
+            tiled = (c for c in self._times if c.tile is not None)
             near = [_place(c) for c in heapq.nsmallest(ELITE, tiled, self._times.__getitem__)]
             if near:
                 steps = np.abs(self._places[:, None, :] - np.array(near)[None]).sum(axis=2)
@@ -161,21 +161,15 @@ class CandidatePlan:
 def plausible(problem: Problem, candidate: Candidate) -> bool:
     """False for kernels that are known to spill or to idle, whatever the problem: too many
     accumulators a thread, or more threads than a tile has work for."""
-    config = _tile(candidate) or {}
-    tile = _number(config, "block_m") * _number(config, "block_n")
-    warps = _number(config, "warps")
-    if tile / (32 * warps) > MOST_ACCUMULATORS:
+    elements = _number(candidate, "block_m") * _number(candidate, "block_n")
+    warps = _number(candidate, "warps")
+    if elements / (32 * warps) > MOST_ACCUMULATORS:
         return False
-    return not (warps >= 8 and tile < 1024)
+    return not (warps >= 8 and elements < 1024)
 
 
-def _tile(candidate: Candidate) -> Mapping[str, Scalar] | None:
-    """Its kwargs by the names of core.encoding's columns; None where it has no tile."""
-    return template_of(candidate.template).tile_of(candidate.config)
-
-
-def _number(config: Mapping[str, Scalar], column: str) -> int:
-    value = config.get(column, 1)
+def _number(candidate: Candidate, column: str) -> int:
+    value = (candidate.tile or {}).get(column, 1)
     return value if isinstance(value, int) else 1
 
 
@@ -183,7 +177,7 @@ def _number(config: Mapping[str, Scalar], column: str) -> int:
 def _place(candidate: Candidate) -> tuple[float, ...]:
     """6 coordinates in which neighbours are one apart: doublings of a block or of the
     warps, two stages, another template."""
-    config = _tile(candidate) or {}
-    sizes = [_number(config, column) for column in ("block_m", "block_n", "block_k", "warps")]
+    columns = ("block_m", "block_n", "block_k", "warps")
+    sizes = [_number(candidate, column) for column in columns]
     tma = float(template_of(candidate.template).tma)
-    return (*map(math.log2, sizes), 0.5 * _number(config, "stages"), tma)
+    return (*map(math.log2, sizes), 0.5 * _number(candidate, "stages"), tma)

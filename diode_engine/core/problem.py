@@ -413,6 +413,12 @@ class Candidate:
         """The kwargs as a mapping."""
         return MappingProxyType(dict(self.kwargs))
 
+    @cached_property
+    def tile(self) -> Mapping[str, Any] | None:
+        """The kwargs of a kernel that has a tile, by the names that the table of templates has for
+        their columns (block_m, block_n, block_k, stages, warps, …); None where it has no tile."""
+        return template_of(self.template).tile_of(self.config)
+
     def to_dict(self) -> dict[str, Any]:
         return {"template": self.template, "kwargs": dict(self.kwargs)}
 
@@ -437,10 +443,9 @@ class Candidate:
         return template_of(self.template).extern
 
     def __str__(self) -> str:
-        tile = template_of(self.template).tile_of(self.config)
-        if tile is not None:
-            block = "×".join(str(tile.get(column)) for column in TILE)
-            return f"{self.template} {block} s{tile.get('stages')} w{tile.get('warps')}"
+        if self.tile is not None:
+            block = "×".join(str(self.tile.get(column)) for column in TILE)
+            return f"{self.template} {block} s{self.tile.get('stages')} w{self.tile.get('warps')}"
         rest = " ".join(f"{name}={value}" for name, value in self.kwargs)
         return f"{self.template} {rest}".rstrip()
 
