@@ -62,7 +62,7 @@ def _reach(template: Template, problem: Problem) -> tuple[int, int, int]:
     return template.reach(problem.M, problem.N, problem.K)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _candidates(name: str, m: int, n: int, k: int, torch: Version) -> tuple[Candidate, ...]:
     template = template_of(name)
     return candidates_of(template, template.default_configs(m, n, k, torch))
