@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--models", default="", metavar="REGEX", help="programs with it in a name")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
     parser.add_argument("--seconds", type=float, default=7200, help="nothing is begun later")
+    parser.add_argument("--write", type=Path, metavar="SHAPESET", help="of what --json has")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -48,6 +49,10 @@ def main() -> None:
             print(f"{program.family:20s} {program.name}")
     elif args.one:
         _one(Path(args.one).read_text().splitlines())
+    elif not args.json:
+        parser.error("--json is needed")
+    elif args.write:
+        _write(args.json, {program.name: program for program in programs}, args.write)
     else:
         _harvest(args, [p.name for p in programs])
 
@@ -74,9 +79,7 @@ def _one(names: list[str]) -> None:
         }  # fmt: skip
         signal.alarm(LIMIT_S)
         try:
-            found, left_out = products(program)
-            row["problems"] = [p.to_dict() for p in found]
-            row["left_out"] = left_out
+            row["batch"], row["asked"], row["left_out"] = products(program)
         except Exception as error:  # noqa: BLE001
             row["error"] = f"{type(error).__name__}: {error}"[:1000]
         finally:
@@ -105,7 +108,7 @@ def _harvest(args: argparse.Namespace, names: list[str]) -> None:
             file.write(json.dumps(row) + "\n")
         told["error" if row["error"] else "fine"] += 1
         print(
-            f"{row['program']:70s} {len(row.get('problems', ())):3d} products "
+            f"{row['program']:70s} {len(row.get('asked', ())):3d} products "
             f"{row['seconds']:6.1f} s  {row['error'][:150]}",
             flush=True,
         )
@@ -124,6 +127,15 @@ def _harvest(args: argparse.Namespace, names: list[str]) -> None:
             tasks, slots, take, limit_s=CHUNK * LIMIT_S, until=time.monotonic() + args.seconds
         )
     print(dict(told))
+
+
+def _write(rows: Path, programs: dict[str, Any], path: Path) -> None:
+    import harvest_writing
+
+    given = [json.loads(line) for line in rows.read_text().splitlines()]
+    fine = [row for row in given if not row["error"] and row["program"] in programs]
+    places = harvest_writing.write(fine, programs, path, "benchmarks/harvest.py")
+    print(f"{len(places)} problems of {len(fine)} programs are in {path}")
 
 
 if __name__ == "__main__":

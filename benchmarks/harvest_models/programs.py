@@ -1,5 +1,4 @@
-"""Programs: a model and how it is run, in an order by turns, so that what a time limit cuts off is
-the last programs of each model and not the last models."""
+"""Programs: a model and how it is run."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from zoo_models.record import Build, Built, Call, Model, NextToken, configured, tokens
+from zoo_models.record import Built, Call, Model, NextToken, configured, tokens
 
 from harvest_models import families, images, language
 
@@ -21,44 +20,59 @@ _DEPTHS = (
     "encoder_layers", "decoder_layers", "num_encoder_layers", "depths", "num_encoder_blocks_each",
     "num_blocks_each",
 )  # fmt: skip
-_TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+
+
+# No size of the models has these factors, so that it can be told which sizes grow with the batch.
+PRIMES = (23, 31, 29, 41, 47, 53)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A model, run in one way. `model` is the name that its library or the hub knows."""
+    """A model, run in one way, by batches of any size or of one. `model` is the name that its
+    library or the hub knows; `way` the length and such: "prefill 512", "decode after 1024", …
+    `make` builds it for a batch."""
 
     family: str
     model: str
     library: str
-    way: str  # "prefill 4×512", "decode 8 after 1024", "train 8×256", …
-    build: Build
-    dtype: torch.dtype
-    tf32: bool = False
+    way: str
+    make: Callable[[int], Built]
+    single: bool  # whether its types are those of 4 bytes
     train: bool = False
-
-    @property
-    def type(self) -> str:
-        return "tf32" if self.tf32 else _TYPES[self.dtype]
+    batches: tuple[int, ...] = (1,)  # more than one: those that it is scaled to
 
     @property
     def name(self) -> str:
-        return f"{self.library}:{self.model} {self.way} {self.type}"
+        return f"{self.library}:{self.model} {self.way} {'fp32' if self.single else 'bf16'}"
 
-    def in_zoo(self) -> Model:
-        """As the zoo lowers models."""
-        return Model(
-            self.name, families.kinds()[self.family], self.library, self.build, self.dtype,
-            self.train, tf32=self.tf32,
-        )  # fmt: skip
+    def in_zoo(self, batch: int | None = None) -> tuple[Model, list[int]]:
+        """As the zoo lowers models, with this batch; where that is None with 1, if it is the only
+        one, or a prime that none of the model's sizes has as a factor. The batch that was taken
+        is in the list once it is built."""
+        taken: list[int] = []
+
+        def build() -> Built:
+            if batch is not None or self.batches == (1,):
+                taken.append(batch or 1)
+                return self.make(taken[-1])
+            for prime in PRIMES:
+                module, args = self.make(prime)
+                several = itertools.chain(module.parameters(), module.buffers())
+                if all(size % prime for part in several for size in part.shape):
+                    taken.append(prime)
+                    return module, args
+            raise ValueError("Each of the primes divides one of the model's sizes.")
+
+        dtype = torch.float32 if self.single else torch.bfloat16
+        kind = families.kinds()[self.family]
+        return Model(self.name, kind, self.library, build, dtype, self.train), taken
 
 
 def all_programs() -> list[Program]:
-    """By turns: the first program of each model, then the second of each."""
-    of_models = [list(programs) for programs in _models()]
-    rng = random.Random("order of the harvest")
-    rng.shuffle(of_models)
-    return [p for turn in itertools.zip_longest(*of_models) for p in turn if p is not None]
+    """In an order that a seed mixes, so that what a time limit cuts off is not one kind."""
+    programs = [program for several in _models() for program in several]
+    random.Random("order of the harvest").shuffle(programs)
+    return programs
 
 
 def _models() -> Iterator[Iterator[Program]]:
@@ -84,126 +98,108 @@ def _models() -> Iterator[Iterator[Program]]:
 
 # ways
 
-_PROMPTS = ((1, 2048), (1, 1024), (1, 512), (2, 777), (4, 512), (4, 333), (8, 128), (1, 1500),
-            (16, 100), (2, 1000), (1, 4096), (1, 77), (32, 64), (1, 31), (3, 641))  # fmt: skip
-_STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 100, 128, 192, 256)
-_PASTS = (128, 333, 511, 1000, 1024, 2048)
-_TEXTS = ((1, 128), (8, 512), (16, 128), (32, 77), (4, 333), (64, 64), (2, 500), (128, 32),
-          (1, 16), (1, 384), (24, 197), (6, 250), (256, 20), (32, 128), (7, 101))  # fmt: skip
-_PAIRS = ((8, 128, 64), (1, 512, 1), (4, 333, 100), (16, 64, 32), (2, 1000, 128), (32, 50, 17),
-          (8, 256, 1), (6, 77, 40))  # fmt: skip
-_BATCHES = (1, 2, 4, 7, 8, 12, 16, 25, 32, 48, 64)
-_HALF, _FULL = (torch.bfloat16, torch.float16), (torch.float32,)
+_LENGTHS = (31, 64, 77, 100, 128, 197, 250, 256, 333, 384, 500, 512, 641, 777, 1000, 1024, 1500,
+            2048, 4096)  # fmt: skip
+_SHORT = (16, 20, 32, 50, 64, 77, 100, 101, 128, 197, 250, 333, 384, 500, 512)
+_PASTS = (128, 333, 511, 1000, 1023, 1024, 2048)
+_STEPS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 100, 128, 192, 256)
+_BATCHES = (2, 3, 4, 6, 7, 8, 12, 16, 24, 25, 32, 48, 64, 100, 128, 256)
+_MOST_TOKENS = 32768
 
 
-def _typed(rng: random.Random, single: float) -> dict[str, Any]:
-    """A type: float32 with the probability `single`, then with TF32 for one half."""
-    if rng.random() < single:
-        return {"dtype": torch.float32, "tf32": rng.random() < 0.5}
-    return {"dtype": rng.choices(_HALF, (2, 1))[0]}
-
-
-def _ways(
-    rng: random.Random, single: float, made: Sequence[tuple[str, bool, Build]]
-) -> Iterator[dict[str, Any]]:
-    for way, train, build in made:
-        yield {"way": way, "train": train, "build": build, **_typed(rng, single)}
+def _drawn(rng: random.Random, tokens: int, count: int = 5) -> tuple[int, ...]:
+    """Batches of examples with so many tokens."""
+    free = [b for b in _BATCHES if b * tokens <= _MOST_TOKENS] or [2]
+    return tuple(sorted(rng.sample(free, min(count, len(free)))))
 
 
 def _decoder(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
     rng = random.Random(name)
-    prompts, lessons = rng.sample(_PROMPTS, 4), rng.sample(_PROMPTS[1:], 3)
-    steps = rng.sample(_STEPS, 4)
 
-    def prefill(b: int, s: int, attention: str = "sdpa") -> tuple[str, bool, Build]:
-        return (
-            f"prefill {b}×{s} {attention}",
-            False,
-            lambda: _causal(kind, sizes, b, s, attention=attention),
-        )
+    def program(what: str, attention: str, alone: bool, **more: Any) -> Program:
+        length = 1 if what == "decode" else rng.choice(_LENGTHS)
+        past = rng.choice(_PASTS) if what == "decode" else 0
+        batches = (1,) if alone else _drawn(rng, length)
+        if what == "decode" and not alone:
+            batches = tuple(sorted(rng.sample(_STEPS, 6)))
+        return Program(
+            family, name, "transformers",
+            f"{what} {f'after {past}' if past else length} {attention}{' alone' if alone else ''}",
+            lambda b: _causal(kind, sizes, b, length, attention=attention, loss=what == "train",
+                              past=past),
+            single=rng.random() < 0.3, train=what == "train", batches=batches,
+        )  # fmt: skip
 
-    def train(b: int, s: int, attention: str = "sdpa") -> tuple[str, bool, Build]:
-        return (
-            f"train {b}×{s} {attention}",
-            True,
-            lambda: _causal(kind, sizes, b, s, attention=attention, loss=True),
-        )
-
-    def decode(b: int, past: int, attention: str = "sdpa") -> tuple[str, bool, Build]:
-        return (
-            f"decode {b} after {past} {attention}",
-            False,
-            lambda: _causal(kind, sizes, b, 1, attention=attention, past=past),
-        )
-
-    pasts = rng.choices(_PASTS, k=4)
-    made = [
-        prefill(*prompts[0]), train(*lessons[0]), decode(steps[0], pasts[0]),
-        prefill(*prompts[1], "eager"), decode(steps[1], pasts[1], "eager"),
-        train(*lessons[1], "eager"), decode(steps[2], pasts[2]), prefill(*prompts[2]),
-        train(*lessons[2]), decode(steps[3], pasts[3], "eager"), prefill(*prompts[3], "eager"),
-    ]  # fmt: skip
-    for fields in _ways(rng, 0.3, made):
-        yield Program(family=family, model=name, library="transformers", **fields)
+    yield program("prefill", "sdpa", alone=rng.random() < 0.5)
+    yield program("train", "sdpa", alone=False)
+    yield program("decode", "sdpa", alone=False)
+    yield program("prefill", "eager", alone=rng.random() < 0.5)
+    yield program("decode", "eager", alone=rng.random() < 0.3)
+    yield program("train", "eager", alone=rng.random() < 0.5)
 
 
 def _encoder(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
     rng = random.Random(name)
-    made = []
-    for i, (b, s) in enumerate(rng.sample(_TEXTS, 8)):
-        attention = "eager" if i % 2 else "sdpa"
-        train = i % 4 in (1, 2)
+    for i, length in enumerate(rng.sample(_SHORT[:6] if "CLIP" in kind else _SHORT, 5)):
+        attention, train = ("sdpa", "eager")[i % 2], i in (1, 2)
 
-        def build(b: int = b, s: int = s, attention: str = attention) -> Built:
-            return _called(
-                "AutoModel", _config(kind, sizes), attention, {"input_ids": tokens(b, s, 30)}
-            )
+        def make(b: int, length: int = length, attention: str = attention) -> Built:
+            given = {"input_ids": tokens(b, length, 30)}
+            return _called("AutoModel", _config(kind, sizes), attention, given)
 
-        made.append((f"{'train' if train else 'encode'} {b}×{s} {attention}", train, build))
-    for fields in _ways(rng, 0.45, made):
-        yield Program(family=family, model=name, library="transformers", **fields)
+        yield Program(
+            family, name, "transformers",
+            f"{'train' if train else 'encode'} {length} {attention}", make,
+            single=rng.random() < 0.45, train=train,
+            batches=(1,) if i == 4 else _drawn(rng, length),
+        )  # fmt: skip
+
+
+_PAIRS = ((128, 64), (512, 1), (333, 100), (64, 32), (1000, 128), (50, 17), (256, 1), (77, 40))
 
 
 def _both(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
     rng = random.Random(name)
-    made = []
-    for i, (b, s, t) in enumerate(rng.sample(_PAIRS, 6)):
-        attention = "eager" if i % 2 else "sdpa"
-        train = i % 3 == 1
+    for i, (s, t) in enumerate(rng.sample(_PAIRS, 5)):
+        attention, train = ("sdpa", "eager")[i % 2], i in (1, 2)
 
-        def build(b: int = b, s: int = s, t: int = t, attention: str = attention) -> Built:
+        def make(b: int, s: int = s, t: int = t, attention: str = attention) -> Built:
             given = {"input_ids": tokens(b, s, 30), "decoder_input_ids": tokens(b, t, 30)}
             return _called(
                 "AutoModelForSeq2SeqLM", _config(kind, sizes), attention, given,
                 ("logits",), use_cache=False,
             )  # fmt: skip
 
-        made.append((f"{'train' if train else 'forward'} {b}×{s}→{t} {attention}", train, build))
-    for fields in _ways(rng, 0.45, made):
-        yield Program(family=family, model=name, library="transformers", **fields)
+        yield Program(
+            family, name, "transformers",
+            f"{'train' if train else 'forward'} {s}→{t} {attention}", make,
+            single=rng.random() < 0.45, train=train,
+            batches=(1,) if i == 4 else _drawn(rng, s),
+        )  # fmt: skip
 
 
 def _whisper(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
     rng = random.Random(name)
-    made = []
-    for i, (b, t) in enumerate(((1, 1), (2, 64), (8, 1), (4, 100), (16, 4), (3, 37))):
-        attention = "eager" if i % 2 else "sdpa"
-        train = i % 3 == 1
+    for i, length in enumerate((1, 64, 100, 4, 37)):
+        attention, train = ("sdpa", "eager")[i % 2], i in (1, 2)
 
-        def build(b: int = b, t: int = t, attention: str = attention) -> Built:
+        def make(b: int, length: int = length, attention: str = attention) -> Built:
             config = _config(kind, sizes)
             given = {
                 "input_features": torch.randn(b, config.num_mel_bins, 3000),
-                "decoder_input_ids": tokens(b, t, 30),
+                "decoder_input_ids": tokens(b, length, 30),
             }
             return _called(
                 "WhisperForConditionalGeneration", config, attention, given, ("logits",),
                 use_cache=False,
             )  # fmt: skip
 
-        made.append((f"{'train' if train else 'forward'} {b}→{t} {attention}", train, build))
-    for fields in _ways(rng, 0.4, made):
-        yield Program(family=family, model=name, library="transformers", **fields)
+        yield Program(
+            family, name, "transformers",
+            f"{'train' if train else 'forward'} 3000→{length} {attention}", make,
+            single=rng.random() < 0.4, train=train,
+            batches=(1,) if i == 3 else (2, 4, 8, 12, 16),
+        )  # fmt: skip
 
 
 def _seen(
@@ -211,13 +207,11 @@ def _seen(
 ) -> Iterator[Program]:
     """What is given numbers: images, video, sound."""
     rng = random.Random(name)
-    most = 64 if len(shape) == 3 and shape[-1] < 300 else 8
-    made = []
-    for i, b in enumerate(rng.sample([b for b in _BATCHES if b <= most], 5)):
-        attention = "eager" if i % 2 else "sdpa"
-        train = i % 3 == 1
+    large = len(shape) != 3 or shape[-1] > 300
+    for i in range(4):
+        attention, train = ("sdpa", "eager")[i % 2], i == 1
 
-        def build(b: int = b, attention: str = attention) -> Built:
+        def make(b: int, attention: str = attention) -> Built:
             maker = f"{kind}Model" if kind.endswith("Vision") else "AutoModel"
             config = _config(kind, sizes)
             asked = "input_features" if kind == "Wav2Vec2Bert" else "input_values"
@@ -225,26 +219,28 @@ def _seen(
                 asked = "pixel_values_videos" if kind == "VJEPA2" else "pixel_values"
             return _called(maker, config, attention, {asked: torch.randn(b, *shape)})
 
-        made.append((f"{'train' if train else 'forward'} {b} {attention}", train, build))
-    for fields in _ways(rng, 0.4, made):
-        yield Program(family=family, model=name, library="transformers", **fields)
+        yield Program(
+            family, name, "transformers",
+            f"{'train' if train else 'forward'} {attention}{' alone' if i == 3 else ''}", make,
+            single=rng.random() < 0.4, train=train,
+            batches=(1,) if i == 3 else _drawn(rng, 4000 if large else 500),
+        )  # fmt: skip
 
 
 def _images(
-    family: str, name: str, library: str, make: Callable[[str], tuple[nn.Module, int]]
+    family: str, name: str, library: str, load: Callable[[str], tuple[nn.Module, int]]
 ) -> Iterator[Program]:
     rng = random.Random(name)
-    made = []
-    for i, b in enumerate(rng.sample(_BATCHES, 5)):
-        train = i % 2 == 1
 
-        def build(b: int = b) -> Built:
-            module, edge = make(name)
-            return few_layers(module), (torch.randn(b, 3, edge, edge),)
+    def make(b: int) -> Built:
+        module, edge = load(name)
+        return few_layers(module), (torch.randn(b, 3, edge, edge),)
 
-        made.append((f"{'train' if train else 'forward'} {b}", train, build))
-    for fields in _ways(rng, 0.4, made):
-        yield Program(family=family, model=name, library=library, **fields)
+    for i, way in enumerate(("forward", "train", "forward alone")):
+        yield Program(
+            family, name, library, way, make, single=rng.random() < 0.4, train=i == 1,
+            batches=(1,) if i == 2 else _drawn(rng, 300),
+        )  # fmt: skip
 
 
 # modules
@@ -326,15 +322,16 @@ def _called(
 def _made(maker: str, config: Any, attention: str) -> nn.Module:
     import transformers
 
-    config._attn_implementation = attention
     kind = getattr(transformers, maker)
-    made = kind.from_config if maker.startswith("AutoModel") else kind
-    if not maker.startswith("AutoModel"):
-        return made(config)
     try:
-        return made(config, attn_implementation=attention)
-    except ValueError:  # it has only one
-        return made(config, attn_implementation="eager")
+        config._attn_implementation = attention
+        if maker.startswith("AutoModel"):
+            return kind.from_config(config, attn_implementation=attention)
+        return kind(config)
+    except ValueError:
+        if attention == "eager":
+            raise
+        return _made(maker, config, "eager")  # it has only one
 
 
 class Prefill(Call):
