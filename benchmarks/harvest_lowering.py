@@ -9,16 +9,17 @@ from unittest import mock
 
 import torch
 from harvest_models.programs import Program
+from measuring import MAX_AUTOTUNE
 from torch._dynamo.utils import detect_fake_mode
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
 from zoo_lowering import _SETTINGS, _captured, _on_gpu, _timed, _traced
-from measuring import MAX_AUTOTUNE
 from zoo_ways import WAYS
 
-from diode_engine.hardware import H200
-from diode_engine.inductor import capture, without_gpu
-from diode_engine.problem import Op
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Op
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.listening import capture
 
 Asked = dict[str, Any]
 

@@ -18,23 +18,27 @@ _SEED = "diode's harvest, 2026-11-22"
 
 # Those of benchmarks/results/real-layers-2026-11-22.json that have programs here, under the names
 # that families have here (bge-m3 is an XLM-RoBERTa): they were held out before.
-BEFORE = frozenset(
-    "bart beit clip convnext deberta deepseek deit detr electra exaone falcon3 gemma3 gpt-oss "
-    "granite minicpm mixer modernbert mpnet olmo2 phi3 qwen3 sam siglip smollm3 stablelm swin t5 "
-    "vit wav2vec2 whisper xlm-roberta xlnet".split()
-)
+BEFORE = frozenset({
+    "bart", "beit", "clip", "convnext", "deberta", "deepseek", "deit", "detr", "electra",
+    "exaone", "falcon3", "gemma3", "gpt-oss", "granite", "minicpm", "mixer", "modernbert",
+    "mpnet", "olmo2", "phi3", "qwen3", "sam", "siglip", "smollm3", "stablelm", "swin", "t5",
+    "vit", "wav2vec2", "whisper", "xlm-roberta", "xlnet",
+})  # fmt: skip
 # What `draw` gave.
-HELD_OUT = frozenset(
-    "ast bart beit byt5 clip convnext data2vec-vision deberta deepseek deit detr edgenext "
-    "efficientnet electra eurobert eva exaone falcon3 fastvit gemma3 ghostnet gpt-oss granite "
-    "granitemoe hunyuan iformer ijepa inception levit llama minicpm mixer mnasnet modernbert "
-    "modernbert-decoder mpnet olmo2 pegasus phi3 pixio prophetnet qwen2 qwen3 resnet roberta sam "
-    "siglip smollm3 stablelm swiftformer swin t5 twins vit vit-hybrid vit-relpos vivit wav2vec2 "
-    "whisper xlm-roberta xlnet".split()
-)
-EXPERTS = frozenset(
-    "mixtral qwen2-moe qwen3-moe olmoe phimoe granitemoe gpt-oss deepseek glm4-moe dbrx".split()
-)
+HELD_OUT = frozenset({
+    "ast", "bart", "beit", "byt5", "clip", "convnext", "data2vec-vision", "deberta", "deepseek",
+    "deit", "detr", "edgenext", "efficientnet", "electra", "eurobert", "eva", "exaone",
+    "falcon3", "fastvit", "gemma3", "ghostnet", "gpt-oss", "granite", "granitemoe", "hunyuan",
+    "iformer", "ijepa", "inception", "levit", "llama", "minicpm", "mixer", "mnasnet",
+    "modernbert", "modernbert-decoder", "mpnet", "olmo2", "pegasus", "phi3", "pixio",
+    "prophetnet", "qwen2", "qwen3", "resnet", "roberta", "sam", "siglip", "smollm3", "stablelm",
+    "swiftformer", "swin", "t5", "twins", "vit", "vit-hybrid", "vit-relpos", "vivit",
+    "wav2vec2", "whisper", "xlm-roberta", "xlnet",
+})  # fmt: skip
+EXPERTS = frozenset({
+    "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "phimoe", "granitemoe", "gpt-oss", "deepseek",
+    "glm4-moe", "dbrx",
+})  # fmt: skip
 
 
 def kinds() -> Mapping[str, str]:

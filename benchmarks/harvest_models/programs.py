@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -304,10 +305,9 @@ def _config(kind: str, sizes: dict[str, Any]) -> Any:
 
 
 def _set(config: Any, name: str, value: Any) -> None:
-    try:
+    # else it follows from another field
+    with contextlib.suppress(AttributeError, NotImplementedError):
         setattr(config, name, value)
-    except (AttributeError, NotImplementedError):  # it follows from another field
-        pass
 
 
 def _called(

@@ -15,9 +15,9 @@ from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
-from diode_engine.hardware import Hardware
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, DType, Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
-from diode_engine.problem import Candidate, DType, Problem
 
 _TYPES = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
 SURE = 0.9  # how sure the k to time is to make it

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import ModelError
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, Problem
 
 if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked
     from diode_engine.models.predictor import Predictor
@@ -85,7 +85,7 @@ def rank(
 ) -> Ranked:
     """What the model says of candidates that are to run on this hardware. Raises ModelError where
     it cannot be loaded."""
-    from diode_engine.resources import fits
+    from diode_engine.core.resources import fits
 
     predictor = loaded(model)
     places = np.flatnonzero(fits(problem, candidates, hardware))

@@ -18,8 +18,8 @@ from diode_engine.cli.predict import named_hardware
 from diode_engine.errors import ModelError, NoSuchModelError, NothingError
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
-    from diode_engine.problem import Problem
+    from diode_engine.core.hardware import Hardware
+    from diode_engine.core.problem import Problem
     from diode_engine.registry import ModelVersion
 
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -91,7 +91,7 @@ def explain(
     kernels (or, if it is one, the best of Triton's): how much each group of features adds to the
     difference, what either needs of the device, and how sure the model is.
     """
-    from diode_engine.problem import Problem
+    from diode_engine.core.problem import Problem
 
     model, device = model_and_hardware(reference, hardware)
     a, b = layouts.split("/")
@@ -151,11 +151,11 @@ def _explained(
 ) -> dict[str, Any]:
     import numpy as np
 
+    from diode_engine.core.resources import fits
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
     from diode_engine.models.preference import taken
-    from diode_engine.resources import fits
     from diode_engine.validation.exhaustive_space import exhaustive_space
 
     predictor = Predictor.load(model.folder)
@@ -218,7 +218,7 @@ def _explained(
 
 
 def _text(found: Mapping[str, Any]) -> str:
-    from diode_engine.problem import Candidate, Problem
+    from diode_engine.core.problem import Candidate, Problem
     from diode_engine.validation.text import aligned
 
     def name(candidate: Mapping[str, Any]) -> str:

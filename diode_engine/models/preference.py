@@ -12,8 +12,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.problem import Candidate, DType, Problem
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, DType, Problem
 
 Microseconds = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

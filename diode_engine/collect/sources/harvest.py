@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from diode_engine.core.harvested import Found, harvest
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
-from diode_engine.harvested import Found, harvest
-from diode_engine.problem import Problem
 
 SIDES = ("all", "learned", "held-out")
 
