@@ -3,12 +3,12 @@
     python benchmarks/harvest.py --json FILE [--models REGEX] [--workers N] [--seconds S]
     python benchmarks/harvest.py --json FILE --write SHAPESET
     python benchmarks/harvest.py --list [--models REGEX]
-    python benchmarks/harvest.py --check N
+    python benchmarks/harvest.py --json FILE --check N
 
 Each program is traced on tensors without data and lowered for a pretended H200 by Inductor, up to
 the point where it would generate code: its products are known by then. Needs transformers, timm and
 torchvision, and no GPU. Rows go to --json as they come, one JSON object a line; a program that the
-file has already is not done again. What becomes of them: docs/collection.md.
+file has already, without an error, is not done again. What becomes of them: docs/collection.md.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
     parser.add_argument("--seconds", type=float, default=7200, help="nothing is begun later")
     parser.add_argument("--write", type=Path, metavar="SHAPESET", help="of what --json has")
+    parser.add_argument("--check", type=int, metavar="N", help="so many of --json's programs")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -50,7 +51,10 @@ def main() -> None:
     elif args.one:
         _one(Path(args.one).read_text().splitlines())
     elif not args.json:
-        parser.error("--json is needed")
+        families = len({program.family for program in programs})
+        print(f"There are {len(programs)} programs of {families} families; --json harvests them.")
+    elif args.check:
+        _check(args.json, {program.name: program for program in programs}, args.check)
     elif args.write:
         _write(args.json, {program.name: program for program in programs}, args.write)
     else:
@@ -96,7 +100,8 @@ def _harvest(args: argparse.Namespace, names: list[str]) -> None:
 
     done = set()
     if args.json.exists():
-        done = {json.loads(line)["program"] for line in args.json.read_text().splitlines()}
+        rows = map(json.loads, args.json.read_text().splitlines())
+        done = {row["program"] for row in rows if not row["error"]}
     left = [name for name in names if name not in done]
     told = collections.Counter()
 
@@ -136,6 +141,40 @@ def _write(rows: Path, programs: dict[str, Any], path: Path) -> None:
     fine = [row for row in given if not row["error"] and row["program"] in programs]
     places = harvest_writing.write(fine, programs, path, "benchmarks/harvest.py")
     print(f"{len(places)} problems of {len(fine)} programs are in {path}")
+
+
+def _check(rows: Path, programs: dict[str, Any], count: int) -> None:
+    """Compares what some programs' rows come to, at a batch and in a type that were not traced,
+    with what is found by lowering the program so, to its end."""
+    import random
+
+    import harvest_writing
+    import torch
+    from harvest_lowering import whole
+
+    given = [json.loads(line) for line in rows.read_text().splitlines()]
+    fine = [row for row in given if not row["error"] and row["program"] in programs]
+    both = ours = theirs = 0
+    for row in random.Random("check").sample(fine, min(count, len(fine))):
+        program = programs[row["program"]]
+        batch, half, tf32 = harvest_writing.ways(program)[-1]
+        expected = set(harvest_writing.at(row, batch, half=half, tf32=tf32))
+        dtype = torch.float32 if program.single else getattr(torch, half)
+        try:
+            found = whole(program, batch, dtype, tf32=tf32)
+        except Exception as error:  # noqa: BLE001
+            print(f"{program.name} by {batch}, {half}: {type(error).__name__}: {error}"[:200])
+            continue
+        both, ours, theirs = (
+            both + len(expected & found),
+            ours + len(expected - found),
+            theirs + len(found - expected),
+        )
+        print(f"{program.name} by {batch}, {dtype}{' tf32' * tf32}: {len(expected & found)} alike")
+        for what, several in (("only scaled", expected - found), ("only found", found - expected)):
+            for each in sorted(several, key=str):
+                print(f"    {what}: {each} {each.bias}")
+    print(f"{both} problems alike, {ours} only by scaling, {theirs} only by lowering")
 
 
 if __name__ == "__main__":

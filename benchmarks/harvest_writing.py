@@ -70,15 +70,19 @@ def retyped(found: Problem, *, half: DType, tf32: bool) -> Problem:
     return replace(found, dtype=half if found.dtype in _HALF else found.dtype, out_dtype=kept)
 
 
-def problems(program: Program, row: dict[str, Any]) -> Iterator[list[Problem]]:
-    """The distinct problems of each of the program's batches, in a type that is drawn for each."""
+def ways(program: Program) -> list[tuple[int, DType, bool]]:
+    """(batch, type of half precision, whether with TF32) of each of the program's batches."""
     rng = random.Random(f"types of {program.name}")
-    for batch in program.batches:
-        half = rng.choices(_HALF, (2, 1))[0]
-        tf32 = program.single and rng.random() < 0.5
-        found = [problem(scaled(asked, row["batch"], batch)) for asked in row["asked"]]
-        several = (retyped(p, half=half, tf32=tf32) for p in found if p is not None)
-        yield [p for p in dict.fromkeys(several) if moderate(p)]
+    return [
+        (batch, rng.choices(_HALF, (2, 1))[0], program.single and rng.random() < 0.5)
+        for batch in program.batches
+    ]
+
+
+def at(row: dict[str, Any], batch: int, *, half: DType, tf32: bool) -> list[Problem]:
+    """The distinct problems that the row's program has with this batch, in these types."""
+    found = [problem(scaled(asked, row["batch"], batch)) for asked in row["asked"]]
+    return list(dict.fromkeys(retyped(p, half=half, tf32=tf32) for p in found if p is not None))
 
 
 def write(
@@ -89,8 +93,8 @@ def write(
     for row in sorted(rows, key=lambda row: str(row["program"])):
         program = programs[row["program"]]
         model = f"{program.library}/{program.model}", program.family
-        for several in problems(program, row):
-            for each in several:
+        for batch, half, tf32 in ways(program):
+            for each in filter(moderate, at(row, batch, half=half, tf32=tf32)):
                 place = places.setdefault(each, _Place())
                 place.programs += 1
                 place.models[model] = None

@@ -59,7 +59,10 @@ class Program:
             for prime in PRIMES:
                 module, args = self.make(prime)
                 several = itertools.chain(module.parameters(), module.buffers())
-                if all(size % prime for part in several for size in part.shape):
+                sizes = {size for part in several for size in part.shape} - {
+                    prime
+                }  # a cache of keys
+                if all(size % prime for size in sizes):
                     taken.append(prime)
                     return module, args
             raise ValueError("Each of the primes divides one of the model's sizes.")
@@ -70,10 +73,14 @@ class Program:
 
 
 def all_programs() -> list[Program]:
-    """In an order that a seed mixes, so that what a time limit cuts off is not one kind."""
+    """One of each family after the other, by an order that a seed draws, so that what a time limit
+    cuts off is not one kind."""
     programs = [program for several in _models() for program in several]
     random.Random("order of the harvest").shuffle(programs)
-    return programs
+    of_family: dict[str, list[Program]] = {}
+    for program in programs:
+        of_family.setdefault(program.family, []).append(program)
+    return [p for turn in itertools.zip_longest(*of_family.values()) for p in turn if p]
 
 
 def _models() -> Iterator[Iterator[Program]]:
@@ -209,8 +216,8 @@ def _seen(
     """What is given numbers: images, video, sound."""
     rng = random.Random(name)
     large = len(shape) != 3 or shape[-1] > 300
-    for i in range(4):
-        attention, train = ("sdpa", "eager")[i % 2], i == 1
+    for i, attention in enumerate(("sdpa", "eager", "eager", "eager")):
+        train = i == 1
 
         def make(b: int, attention: str = attention) -> Built:
             maker = f"{kind}Model" if kind.endswith("Vision") else "AutoModel"
@@ -264,24 +271,20 @@ def _torchvision(name: str) -> tuple[nn.Module, int]:
 
 
 def few_layers(module: nn.Module) -> nn.Module:
-    """The module without the repetitions: of equal layers that follow each other in a list or a
-    sequence, only the first."""
+    """The module without the repetitions: in a list or a sequence, none of the layers that equal
+    the last layer or the one before, since some models have two kinds by turns."""
     for part in list(module.modules()):
         if isinstance(part, (nn.ModuleList, nn.Sequential)):
-            kept, last = [], None
+            kept: list[tuple[Any, nn.Module]] = []
             for child in part:
-                sign = (
-                    type(child),
-                    tuple((n, tuple(p.shape)) for n, p in child.named_parameters()),
-                    tuple((n, tuple(p.shape)) for n, p in child.named_buffers()),
-                )
-                if sign != last or not sign[1]:
-                    kept.append(child)
-                last = sign
+                sizes = tuple((n, tuple(p.shape)) for n, p in child.named_parameters())
+                buffers = tuple((n, tuple(p.shape)) for n, p in child.named_buffers())
+                kind = (type(child), sizes, buffers)
+                if not sizes or kind not in [of for of, _ in kept[-2:]]:
+                    kept.append((kind, child))
             if len(kept) < len(part):
                 del part[:]
-                for child in kept:
-                    part.append(child)
+                part.extend(child for _, child in kept)
     return module
 
 

@@ -39,7 +39,6 @@ class Found:
     programs: int
     models: tuple[str, ...]
     families: frozenset[str]
-    held_out: bool  # whether one of the families is
 
 
 @dataclass(frozen=True)
@@ -72,36 +71,38 @@ def _harvest(document: Any) -> Harvest:
     for row in document["shapes"]:
         fields = dict(zip(columns, row, strict=True))
         programs, places = fields.pop("programs"), fields.pop("models")
-        its = frozenset(models[i][1] for i in places)
         found[Problem.from_dict(fields)] = Found(
             programs,
             tuple(models[i][0] for i in places),
-            its,
-            any(families[name].held_out for name in its),
+            frozenset(models[i][1] for i in places),
         )
     return Harvest(families, found)
 
 
 def families_of(problem: Problem) -> frozenset[str]:
-    """The families in whose programs a product of the same sizes, types and strides was found,
-    whatever its bias; empty where none was."""
-    return _twins().get(_twin(problem), (frozenset(), False))[0]
+    """The families in whose programs a product of these sizes was found; empty where none was.
+
+    Sizes alone decide, as in `named_layers.models_of`: what differs only in its type, layouts, op
+    or bias gives a held-out problem away.
+    """
+    return _owners().get(_sizes(problem), frozenset())
 
 
 def held_out_family(problem: Problem) -> bool:
-    """Whether one of the held-out families has a product of the same sizes, types and strides,
-    whatever its bias: no model may learn from it."""
-    return _twins().get(_twin(problem), (frozenset(), False))[1]
+    """Whether one of the held-out families has a product of these sizes: no model may learn from
+    it."""
+    families = harvest().families
+    return any(families[name].held_out for name in families_of(problem))
 
 
 @cache
-def _twins() -> Mapping[tuple[Any, ...], tuple[frozenset[str], bool]]:
-    twins: dict[tuple[Any, ...], tuple[frozenset[str], bool]] = {}
+def _owners() -> Mapping[tuple[int, ...], frozenset[str]]:
+    owners: dict[tuple[int, ...], frozenset[str]] = {}
     for problem, found in harvest().found.items():
-        families, held_out = twins.get(_twin(problem), (frozenset(), False))
-        twins[_twin(problem)] = families | found.families, held_out or found.held_out
-    return twins
+        sizes = _sizes(problem)
+        owners[sizes] = owners.get(sizes, frozenset()) | found.families
+    return owners
 
 
-def _twin(p: Problem) -> tuple[Any, ...]:
-    return (p.B, p.M, p.N, p.K, p.dtype, p.out_dtype, p.allow_tf32, p.a, p.b)
+def _sizes(p: Problem) -> tuple[int, ...]:
+    return (p.B, p.M, p.N, p.K)

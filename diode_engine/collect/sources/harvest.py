@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diode_engine.core.harvested import Found, harvest
+from diode_engine.core.harvested import harvest, held_out_family
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 
@@ -17,7 +17,7 @@ SIDES = ("all", "learned", "held-out")
 class Harvested:
     """Products of models of transformers, timm and torchvision; those that more programs have come
     sooner. `families` and `kinds` name those that are wanted, all if empty; `side` is "learned" for
-    what no held-out family has, "held-out" for what one has, or "all"."""
+    sizes that no held-out family has, "held-out" for sizes that one has, or "all"."""
 
     families: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class Harvested:
         places = {
             problem: rng.expovariate(found.programs)
             for problem, found in harvest().found.items()
-            if self._wants(found)
+            if self._wants(problem, found.families)
         }
         yield from sorted(places, key=places.__getitem__)
 
-    def _wants(self, found: Found) -> bool:
+    def _wants(self, problem: Problem, families: frozenset[str]) -> bool:
         known = harvest().families
         return (
-            (self.side == "all" or found.held_out == (self.side == "held-out"))
-            and (not self.families or not found.families.isdisjoint(self.families))
-            and (not self.kinds or any(known[name].kind in self.kinds for name in found.families))
+            (not self.families or not families.isdisjoint(self.families))
+            and (not self.kinds or any(known[name].kind in self.kinds for name in families))
+            and (self.side == "all" or held_out_family(problem) == (self.side == "held-out"))
         )
