@@ -105,6 +105,7 @@ def _template(name: str, ops: tuple[str, ...]) -> Template:
         fuses_epilogue=True,
         fuses_prologue=True,
         constants=frozenset(),
+        asks_contiguous=True,
         arguments=ARGUMENTS,
         grid=_grid,
         reach=reach,

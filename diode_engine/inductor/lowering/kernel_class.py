@@ -66,8 +66,8 @@ class KernelClass:
     `B`, `M`, `N` and `K` are the extents of the problem's sizes. The alignment of an operand
     follows from the extents, except where it is padded; then its contiguous size is fixed.
     `whole_m` and `whole_n` say whether a whole block fits into M and N; Inductor's templates
-    then promise Triton that its rows and columns do not wrap around. (True for TMA kernels,
-    where it makes no difference.) `tf32_sized` says that TF32 is allowed and the problem
+    then promise Triton that its rows and columns do not wrap around. (True for templates that do
+    not ask, such as TMA kernels.) `tf32_sized` says that TF32 is allowed and the problem
     is large enough for Inductor to use it (torch 2.13 asks, 2.11 does not).
     """
 
@@ -190,10 +190,10 @@ def class_of(
         dim: Extent(getattr(p, dim), True) if dim in constants else Extent(multiples[dim])
         for dim in DIMS
     }
-    tma = template.tma
+    whole = not template.asks_contiguous
     return KernelClass(
         candidate, p.op, p.dtype, p.out_dtype, p.allow_tf32, p.bias, p.a, p.b, **extents,
-        whole_m=tma or block_m <= p.M, whole_n=tma or block_n <= p.N,
+        whole_m=whole or block_m <= p.M, whole_n=whole or block_n <= p.N,
         tf32_sized=p.allow_tf32 and all(getattr(p, dim) >= TF32_SIZES[dim] for dim in "MNK"),
     )  # fmt: skip
 

@@ -105,7 +105,7 @@ def _decided(source: str, cls: KernelClass) -> str:
 
     Raises IntegrationError where the template does not ask as Diode knows it.
     """
-    if cls.fixed == ALL_FIXED or template_of(cls.candidate.template).tma:
+    if cls.fixed == ALL_FIXED or not template_of(cls.candidate.template).asks_contiguous:
         return source
     for name, operand, inner, block, whole in (
         ("a", cls.a, cls.K if cls.a.layout is Layout.ROW else cls.M, "BLOCK_M", cls.whole_m),
