@@ -104,8 +104,8 @@ class Template:
     # Sizes ("B", "M", "N", "K") that are constants in every binary; other problems that agree on
     # these, and on what kernel_class.py says, may share it. None: a binary is one problem's.
     constants: frozenset[str] | None = None
-    # Whether the template's source asks if the rows (columns) of a block are contiguous: in a shared
-    # binary the question is answered when it is rendered.
+    # Whether the template's source asks if the rows (columns) of a block are contiguous: for a
+    # shared binary the question is answered when it is rendered.
     asks_contiguous: bool = False
     # The kernel's own names of its arguments, and what is passed (inductor's symbolic.Rendered).
     arguments: Mapping[str, str] = field(default_factory=dict)
