@@ -93,12 +93,11 @@ def _import(store: Store) -> None:
 
 def _train(store: Store) -> ModelVersion:
     from diode_engine.cli.train import fit_report
-    from diode_engine.models.fit_trees import TreesSettings
-    from diode_engine.training.fit import Settings
     from diode_engine.training.run import Request, train_from_store
+    from diode_engine.training.settings import Settings
 
     # smaller than `train` would make them, for it is a demonstration
-    settings = Settings(trees=TreesSettings(rounds=600, max_depth=8))
+    settings = Settings().but("trees", rounds=600, max_depth=8)
     diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
         trained = train_from_store(

@@ -12,14 +12,15 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.models.families import ENSEMBLE, TUNED, trainable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
     from diode_engine.models.fitting import Progress
-    from diode_engine.training.fit import Settings
     from diode_engine.training.search import Trial
+    from diode_engine.training.settings import Settings
     from diode_engine.training.train import Trained
 
 _COUNT = click.IntRange(1)
@@ -62,8 +63,8 @@ _RATE = click.FloatRange(0, min_open=True)
 )
 @click.option(
     "--family",
-    type=click.Choice(("trees", "network", "ensemble", "distilled")),
-    default="ensemble",
+    type=click.Choice(trainable()),
+    default=ENSEMBLE,
     show_default=True,
     help="What kind of model: an ensemble is trees and three networks; distilled a small network "
     "that learns from an ensemble, answers in a millisecond and needs neither torch nor XGBoost.",
@@ -220,12 +221,11 @@ def _settings(
     **of_networks: Any,
 ) -> Settings:
     """The usual settings with what was asked for."""
-    from dataclasses import replace
-
-    from diode_engine.training.fit import Settings
+    from diode_engine.training.settings import Settings
 
     settings = Settings()
-    network = settings.distilled if tuned else settings.network
+    family = TUNED if tuned else "network"
+    network = settings.of(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}
     if hidden is not None or layers is not None or deeper > 1:
         usual = deeper * len(network.hidden)
@@ -233,15 +233,9 @@ def _settings(
     if batch_size is not None:
         rows = min(network.rows, batch_size)
         changes |= {"rows": rows, "problems": max(1, batch_size // rows)}
-    network = replace(network, **changes)
-    trees = replace(
-        settings.trees,
-        rounds=rounds or settings.trees.rounds,
-        max_depth=depth or settings.trees.max_depth,
-    )
-    if tuned:
-        return replace(settings, distilled=network)
-    return replace(settings, trees=trees, network=network)
+    settings = settings.but(family, **changes)
+    of_trees = {"rounds": rounds, "max_depth": depth}
+    return settings.but("trees", **{k: v for k, v in of_trees.items() if v is not None})
 
 
 def _say(trained: Trained) -> None:

@@ -15,6 +15,7 @@ from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
 from diode_engine.cli.recording import as_run
+from diode_engine.models.families import ENSEMBLE, trainable
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--family",
-    type=click.Choice(("trees", "network", "ensemble", "distilled")),
-    help="What --cross-validate trains.  [default: ensemble]",
+    type=click.Choice(trainable()),
+    help=f"What --cross-validate trains.  [default: {ENSEMBLE}]",
 )
 @as_json_option
 @click.option(
@@ -93,7 +94,7 @@ def validate(
             if only_held_out:
                 diagnostics.note("The problems that training holds out take no part.")
                 table = split(table)[0]
-            return _cross_validated(table, kind, family or "ensemble", check)
+            return _cross_validated(table, kind, family or ENSEMBLE, check)
         report = _judge(table, reference, only_held_out=only_held_out)
         check()
         return report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from diode_engine.models.fitting import (
     softmax_by_problem,
     unpack,
 )
+from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
 from diode_engine.models.trees import Trees
 
 
@@ -48,6 +49,14 @@ class TreesSettings:
     temperature: float = 0.1
     seed: int = 0
     threads: int = 0  # 0: as many as there are cores
+
+    def with_fewer_steps(self, divisor: int) -> TreesSettings:
+        """As FitSettings.with_fewer_steps: each round counts for that much more."""
+        return replace(
+            self,
+            rounds=max(self.rounds // divisor, 1),
+            learning_rate=min(self.learning_rate * divisor, 1),
+        )
 
 
 def fit_trees(
@@ -163,3 +172,20 @@ def _restored(saved: bytes) -> tuple[Any, list[Progress]]:
     if booster.num_boosted_rounds() != len(history):
         raise CheckpointError("A checkpoint's trees are not those that it tells of; remove it.")
     return booster, history
+
+
+FITTING = FittingMethod(
+    TreesSettings(),
+    fit_trees,
+    SearchedSettings(
+        {
+            "max_depth": Range(4, 10),
+            "learning_rate": Range(0.02, 0.2, log=True),
+            "min_child_weight": Range(1.0, 30.0, log=True),
+            "row_share": Range(0.5, 1.0),
+            "column_share": Range(0.3, 1.0),
+            "l2": Range(0.1, 10.0, log=True),
+            "focus": Range(0.5, 12.0, log=True),
+        }
+    ),
+)

@@ -1,4 +1,4 @@
-"""What both families are fitted to, and how a fit tells how it goes."""
+"""What models are fitted to, and how a fit tells how it goes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ class Examples:
     """n timed rows, those of one problem together.
 
     `x` is [n, F] (features.matrix), `log_us` [n] natural logarithms of measured microseconds,
-    `problem` [n] any number that rows of one problem share. Raises TrainingError where there
-    is nothing to learn from, or a value is not finite.
+    `problem` [n] any number that rows of one problem share. `heads` [m, n], where a teacher was
+    asked, are the log times by each of its m members, whose mean is `log_us`. Raises
+    TrainingError where there is nothing to learn from, or a value is not finite.
     """
 
     x: Matrix
     log_us: Matrix
     problem: npt.NDArray[np.integer[Any]]
+    heads: Matrix | None = None
 
     def __post_init__(self) -> None:
         n = len(self.log_us)
@@ -56,6 +58,11 @@ class Examples:
         problem, candidate = table.problem[rows], table.candidate[rows]
         x = features.matrix(table.problems, table.candidates, problem, candidate, hardware)
         return cls(x, np.log(table.time_us[rows]).astype(np.float32), problem)
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Examples:
+        """These rows only."""
+        heads = None if self.heads is None else self.heads[:, which]
+        return Examples(self.x[which], self.log_us[which], self.problem[which], heads)
 
     @property
     def starts(self) -> npt.NDArray[np.intp]:

@@ -6,8 +6,6 @@ fold without having seen it, and what came of their choices is what the confiden
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from diode_engine import features
@@ -19,7 +17,8 @@ from diode_engine.models.fitting import Examples, Progress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import Report, Settings, fit
+from diode_engine.training.fit import Report, fit
+from diode_engine.training.settings import Settings
 from diode_engine.validation.splits import folds
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
@@ -40,7 +39,7 @@ def learn_confidence(
     are too few to say."""
     if len(np.unique(table.problem)) < LEAST_CASES:
         return None
-    fewer = _fewer_steps(settings or Settings())
+    fewer = (settings or Settings()).with_fewer_steps(_STEPS)
     unseen: list[Unseen] = []
     for part in folds(table, FOLDS, seed=seed):
 
@@ -85,18 +84,3 @@ def learn_confidence(
 def places_of(table: TimingTable) -> Places:
     """Where the problems with timings are."""
     return places([table.problems[i] for i in np.unique(table.problem)])
-
-
-def _fewer_steps(settings: Settings) -> Settings:
-    trees, network, distilled = settings.trees, settings.network, settings.distilled
-    return replace(
-        settings,
-        trees=replace(
-            trees,
-            rounds=max(trees.rounds // _STEPS, 1),
-            learning_rate=min(trees.learning_rate * _STEPS, 1),
-        ),
-        network=replace(network, epochs=max(network.epochs // _STEPS, 1)),
-        distilled=replace(distilled, epochs=max(distilled.epochs // _STEPS, 1)),
-        lessons=settings.lessons // _STEPS,
-    )

@@ -12,10 +12,12 @@ import numpy as np
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
 from diode_engine.training.fit import Report as Told
-from diode_engine.training.fit import Settings, fit, learnable, one_environment
+from diode_engine.training.fit import fit, learnable, one_environment
+from diode_engine.training.settings import Settings
 from diode_engine.validation import ATEN, DEFAULT, Report, evaluate, splits
 from diode_engine.validation.metrics import Summary
 from diode_engine.validation.report import KS, Case
@@ -106,7 +108,7 @@ def cross_validate(
     table: TimingTable,
     kind: str,
     *,
-    family: str = "ensemble",
+    family: str = ENSEMBLE,
     hardware: str | None = None,
     seed: int = 0,
     settings: Settings | None = None,

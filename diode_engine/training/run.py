@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
+from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fitting import Progress
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import Report, Settings, learnable, one_environment
+from diode_engine.training.fit import Report, one_environment
 from diode_engine.training.search import Trial, search
-from diode_engine.training.train import Origin, Trained, train
-from diode_engine.validation import splits
+from diode_engine.training.settings import Settings
+from diode_engine.training.stages import Origin
+from diode_engine.training.train import Trained, train
+from diode_engine.training.training_split import TrainingSplit
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -34,7 +37,7 @@ class Request:
     store or, where some are named, in the files `datasets`; `trials` of a search for better
     settings come first."""
 
-    family: str = "ensemble"
+    family: str = ENSEMBLE
     base: Artifact | None = None
     hardware: str | None = None
     name: str | None = None
@@ -59,7 +62,7 @@ class Request:
             "query": self.query or None,
             "dataset": ", ".join(map(str, self.datasets)) or None,
             "search": self.trials or None,
-            **_changed(asdict(self.settings), asdict(Settings())),
+            **_changed(self.settings.to_dict(), Settings().to_dict()),
         }
 
 
@@ -133,7 +136,7 @@ def _searched(
     told: Callable[[Trial], None],
 ) -> Settings:
     """The best settings that a search among the problems to learn from finds."""
-    learned, _ = splits.split(learnable(one_environment(table, r.hardware)))
+    learned = TrainingSplit.of(table, r.hardware).learned
 
     def trial_ended(trial: Trial) -> None:
         if trial.efficiency is not None:
@@ -196,7 +199,7 @@ class _Run:
         return told
 
     def finish(self, trained: Trained, settings: Settings) -> None:
-        self._store.set_result(self.id, {**trained.to_dict(), "settings": asdict(settings)})
+        self._store.set_result(self.id, {**trained.to_dict(), "settings": settings.to_dict()})
         self._done = f"registered as {trained.model.reference}"
 
     def _write_points(self) -> None:

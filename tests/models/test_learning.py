@@ -159,7 +159,10 @@ def test_heads_are_learned_each(halves: tuple[Examples, Examples]) -> None:
     train, held_out = halves
     shift = np.array([[-0.5], [0.5]], np.float32)
     network = fit_network(
-        train, held_out, replace(NETWORK, epochs=20), heads=train.log_us + shift, device="cpu"
+        replace(train, heads=train.log_us + shift),
+        held_out,
+        replace(NETWORK, epochs=20),
+        device="cpu",
     )
     weight, bias = network.layers[-1]
     assert weight.shape[1] == 2

@@ -18,6 +18,7 @@ from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models import fit_network
 from diode_engine.models.artifact import load_artifact
+from diode_engine.models.families import members_of
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Progress
@@ -25,21 +26,19 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import (
-    FAMILIES,
-    Settings,
-    learnable,
-    one_environment,
-    thinned,
-)
+from diode_engine.training.fit import learnable, one_environment, thinned
 from diode_engine.training.run import Request, train_from_store
+from diode_engine.training.settings import Settings
 from diode_engine.training.train import train
 from diode_engine.validation.splits import split
 
+NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = Settings(
-    trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
-    network=NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2),
-    distilled=NetworkSettings(hidden=(32, 16), epochs=20, problems=8, rows=8, learning_rate=1e-2),
+    {
+        "trees": TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
+        "network": NETWORK,
+        "distilled": replace(NETWORK, hidden=(32, 16), epochs=20),
+    },
     lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
@@ -94,7 +93,7 @@ def test_each_family_is_trained_and_registered(
     manifest = trained.model.manifest
     assert manifest.family == family
     assert [member["family"] for member in manifest.members] == members
-    fitted = [f"{member}-{place}" for place, member in enumerate(FAMILIES[family])]
+    fitted = [f"{member}-{place}" for place, member in enumerate(members_of(family) or ())]
     shown = list(dict.fromkeys(member for member, _ in steps))
     assert shown[: len(fitted)] == fitted
     assert all("fold" in member for member in shown[len(fitted) :])  # of the confidence
