@@ -47,7 +47,7 @@ from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.resources import MOST_ODD_ALIGN
-from diode_engine.inductor.kernel_class import (
+from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     KernelClass,
     addresses_erratic,
@@ -102,7 +102,7 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
 
     from diode_engine.core.hardware import detect
     from diode_engine.core.resources import fits
-    from diode_engine.inductor import kernels
+    from diode_engine.inductor.lowering import kernels
 
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))

@@ -48,9 +48,9 @@ from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
-from diode_engine.inductor import kernels
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.store import Store
 
 Chosen = list[tuple[Problem, list[Candidate]]]

@@ -28,7 +28,7 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.inductor.lookup_table import lookup_entries
+from diode_engine.inductor.choosing.lookup_table import lookup_entries
 from diode_engine.models.preference import Microseconds
 
 WIDTHS = [512 + 64 * (5 * i % 17) for i in range(17)]

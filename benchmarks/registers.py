@@ -25,8 +25,8 @@ from diode_engine.collect.farm import Farm
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass, shared_class
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 from diode_engine.store.transfer import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"

@@ -20,7 +20,7 @@ import numpy as np
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_operands
 from diode_engine.core.table import TimingTable
-from diode_engine.inductor.kernel_class import TEMPLATES, TMA, loads_a_thread
+from diode_engine.inductor.lowering.kernel_class import TEMPLATES, TMA, loads_a_thread
 from diode_engine.store.transfer import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import DiodeError
-from diode_engine.inductor import feedback
+from diode_engine.inductor.listening import feedback
 
 log = logging.getLogger(__name__)
 

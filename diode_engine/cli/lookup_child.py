@@ -23,7 +23,7 @@ def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     from diode_engine.inductor import without_gpu  # brings torch
 
     without_gpu.pretend(Hardware.from_dict(question["hardware"]))
-    from diode_engine.inductor.lookup_table import lookup_entries
+    from diode_engine.inductor.choosing.lookup_table import lookup_entries
 
     predictor = Predictor.load(Path(question["model"]))
     for given in question["problems"]:

@@ -36,7 +36,7 @@ from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError
-from diode_engine.inductor.kernel_class import KernelClass, SharedKeys, shared_class
+from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Heartbeat, begin
 
 if TYPE_CHECKING:

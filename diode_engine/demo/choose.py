@@ -20,7 +20,7 @@ import diode_engine
 from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import kernels
+from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower, pretend
 from diode_engine.models.artifact import load_manifest
 

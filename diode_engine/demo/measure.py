@@ -21,7 +21,7 @@ from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import kernels
+from diode_engine.inductor.lowering import kernels
 from diode_engine.registry import LEAST_LIKENESS
 
 MODE = "max-autotune-no-cudagraphs"

@@ -19,7 +19,7 @@ from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
-from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.inductor.lowering.kernel_class import shared_class
 
 
 def main() -> None:

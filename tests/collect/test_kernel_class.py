@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from diode_engine.collect.sources import mixed
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
-from diode_engine.inductor.kernel_class import (
+from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     Extent,
     KernelClass,

@@ -28,7 +28,7 @@ from diode_engine.core.named_layers import TRANSFORMERS, models_of
 from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError, DatasetError
-from diode_engine.inductor.kernel_class import shared_class
+from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.store import write_dataset
 from diode_engine.validation.splits import split_named
 

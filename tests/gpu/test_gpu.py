@@ -66,7 +66,7 @@ def predicted_us(op, args):
     from diode_engine.core.hardware import detect
     from diode_engine.core.problem import Bias, Operand, Problem
     from diode_engine.core.resources import fits
-    from diode_engine.inductor import kernels
+    from diode_engine.inductor.lowering import kernels
     from diode_engine.registry import load_predictor
 
     a, b = args[-2:]

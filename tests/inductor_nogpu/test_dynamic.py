@@ -11,7 +11,7 @@ import torch
 
 import diode_engine
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.inductor import dynamic
+from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
 
 N, K = 768, 1024

@@ -18,8 +18,9 @@ import diode_engine
 from diode_engine import paths
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Bias, Layout, Operand, Problem
-from diode_engine.inductor import chooser, kernels
-from diode_engine.inductor.candidates import problem_of, tf32_allowed
+from diode_engine.inductor.choosing import chooser
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.candidates import problem_of, tf32_allowed
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import read_dataset
 

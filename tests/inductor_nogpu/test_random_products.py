@@ -29,7 +29,7 @@ import diode_engine
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor.stats import profile_predictions
+from diode_engine.inductor.choosing.stats import profile_predictions
 from diode_engine.inductor.without_gpu import lower, lowering
 
 SIZES = (1, 2, 3, 7, 13, 16, 31, 64, 77, 127, 128, 251, 256, 509, 512, 1000, 1024, 4096, 8191)

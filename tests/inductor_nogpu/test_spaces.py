@@ -15,8 +15,8 @@ from torch._inductor.template_heuristics.registry import get_template_heuristic
 import diode_engine
 from diode_engine.collect.sources import mixed
 from diode_engine.core.problem import Op, Problem
-from diode_engine.inductor import kernels
-from diode_engine.inductor.space import Spaces, Unlike, listed, search_space
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.space import Spaces, Unlike, listed, search_space
 from diode_engine.inductor.without_gpu import lower
 
 pytestmark = pytest.mark.skipif(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from diode_engine.core.problem import Problem
-from diode_engine.inductor import choices
+from diode_engine.inductor.hook import choices
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 WAYS = ("plain", "import", "fast", "install", "threshold", "mode")

@@ -27,7 +27,7 @@ from torch._inductor import config
 from torch._inductor.utils import get_k_splits
 
 from diode_engine.core.encoding import CandidateTable
-from diode_engine.inductor.candidates import candidate_from, candidate_of
+from diode_engine.inductor.lowering.candidates import candidate_from, candidate_of
 
 # Templates whose space is a list of configs, cut to the problem.
 _TILED = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})

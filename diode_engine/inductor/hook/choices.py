@@ -23,11 +23,11 @@ from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import fast
-from diode_engine.inductor.chooser import Chooser, Predictor, Request
-from diode_engine.inductor.decision import final_choice
-from diode_engine.inductor.integration import ModelPointer
-from diode_engine.inductor.space import search_space
+from diode_engine.inductor.choosing.chooser import Chooser, Predictor, Request
+from diode_engine.inductor.choosing.decision import final_choice
+from diode_engine.inductor.hook import fast
+from diode_engine.inductor.hook.integration import ModelPointer
+from diode_engine.inductor.lowering.space import search_space
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from torch._inductor import config, select_algorithm
 from torch._inductor.kernel import bmm, mm
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-from diode_engine.inductor import feedback
+from diode_engine.inductor.listening import feedback
 
 # Of torch._inductor.config.test_configs: each narrows, forces or distorts what is chosen, if it is
 # set.

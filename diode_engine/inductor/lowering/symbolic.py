@@ -25,9 +25,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from diode_engine.core.problem import Bias, Layout, Op, Operand
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import kernels
-from diode_engine.inductor.binary import Binary, binary_of
-from diode_engine.inductor.kernel_class import ALL_FIXED, TF32_SIZES, TMA, KernelClass
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.binary import Binary, binary_of
+from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, TF32_SIZES, TMA, KernelClass
 
 # About what a size is in the examples that stand for symbols: large, so that nothing is
 # simplified for being small, and small enough for 32-bit indices.

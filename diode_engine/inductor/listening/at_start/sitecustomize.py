@@ -20,7 +20,7 @@ def _run_the_next_one() -> None:
 
 
 try:
-    from diode_engine.inductor import capture
+    from diode_engine.inductor.listening import capture
 except ImportError:  # Diode is not installed in this Python: the program runs all the same
     pass
 else:

@@ -25,11 +25,12 @@ from torch._inductor import config
 
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
-from diode_engine.inductor import kernels, search
-from diode_engine.inductor.candidates import problem_from
-from diode_engine.inductor.chooser import Chooser, current
-from diode_engine.inductor.fusion import LAUNCH_US
-from diode_engine.inductor.space import Spaces
+from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.chooser import Chooser, current
+from diode_engine.inductor.fusion.epilogue import LAUNCH_US
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.candidates import problem_from
+from diode_engine.inductor.lowering.space import Spaces
 from diode_engine.models.preference import margin
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"

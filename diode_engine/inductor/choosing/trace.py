@@ -12,7 +12,7 @@ from typing import Any
 
 from torch._logging._internal import getArtifactLogger, trace_structured
 
-from diode_engine.inductor.stats import Selection
+from diode_engine.inductor.choosing.stats import Selection
 
 # Under this name torch's own handlers write it.
 log = getArtifactLogger("torch._inductor.diode", "autotuning")

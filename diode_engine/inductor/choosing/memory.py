@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from diode_engine.inductor.candidates import tf32_allowed
-from diode_engine.inductor.fusion import Epilogue
+from diode_engine.inductor.fusion.epilogue import Epilogue
+from diode_engine.inductor.lowering.candidates import tf32_allowed
 
 
 def key_of(

@@ -73,7 +73,7 @@ def _attach(note: Any) -> None:
 
 
 def _record(note: Any, kernel_inputs: Any, op_name: str) -> None:
-    from diode_engine.inductor.candidates import problem_of
+    from diode_engine.inductor.lowering.candidates import problem_of
 
     if op_name not in tuple(Op):
         return

@@ -55,7 +55,7 @@ def save(timings: dict[Any, float], name: str, *_: Any) -> None:
 def _records(
     timings: dict[Any, float], name: str
 ) -> tuple[Problem, list[tuple[Candidate, float]]] | None:
-    from diode_engine.inductor.candidates import candidate_of, problem_of
+    from diode_engine.inductor.lowering.candidates import candidate_of, problem_of
 
     if name not in tuple(Op):
         return None

@@ -18,7 +18,7 @@ from torch._inductor.virtualized import V
 
 from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
-from diode_engine.inductor.candidates import problem_from
+from diode_engine.inductor.lowering.candidates import problem_from
 
 _VALUES = 12  # of a symbol
 _MOST = 1 << 20  # a symbol's largest value

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, IntegrationError
-from diode_engine.inductor import install, slot
-from diode_engine.inductor.create import create_diode_choices
-from diode_engine.inductor.integration import (
+from diode_engine.inductor.hook import install, slot
+from diode_engine.inductor.hook.create import create_diode_choices
+from diode_engine.inductor.hook.integration import (
     BaseIntegration,
     IntegrationRegistry,
     ModelPointer,
@@ -20,7 +20,7 @@ from diode_engine.inductor.integration import (
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choices import DiodeInductorChoices
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
 
 
 class MatmulIntegration(BaseIntegration):

@@ -16,9 +16,10 @@ import numpy as np
 from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.inductor import layouts, trace
-from diode_engine.inductor.fusion import charged_us
-from diode_engine.inductor.stats import Fallback, Selection, Stats
+from diode_engine.inductor.choosing import trace
+from diode_engine.inductor.choosing.stats import Fallback, Selection, Stats
+from diode_engine.inductor.fusion.epilogue import charged_us
+from diode_engine.inductor.lowering import layouts
 from diode_engine.models.preference import Why, best_of_library, chosen, margin, usual
 
 log = logging.getLogger(__name__)

@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError
-from diode_engine.inductor import backends, options
+from diode_engine.inductor.choosing import options
+from diode_engine.inductor.choosing.stats import Stats
+from diode_engine.inductor.hook import backends
 from diode_engine.inductor.on_import import when_imported
-from diode_engine.inductor.stats import Stats
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choices import DiodeInductorChoices
-    from diode_engine.inductor.integration import State
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
+    from diode_engine.inductor.hook.integration import State
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ def explain(reason: str) -> None:
 
 def state() -> tuple[State, str]:
     """How far the choices are, and why not further."""
-    from diode_engine.inductor.integration import State
+    from diode_engine.inductor.hook.integration import State
 
     with held.lock:
         if held.choices is not None:
@@ -144,8 +145,9 @@ def take_out() -> None:
         _settle_as(None, "Diode's choices were uninstalled")
         if held.slot is None:
             return
-        from diode_engine.inductor import fast, padding
-        from diode_engine.inductor.choices import remove_final_choice
+        from diode_engine.inductor.hook import fast
+        from diode_engine.inductor.hook.choices import remove_final_choice
+        from diode_engine.inductor.padding import shape_padding as padding
 
         remove_final_choice()
         fast.detach()
@@ -206,7 +208,8 @@ def _attach_parts() -> None:
     if held.slot is None or held.attached:  # uninstalled in the meantime
         return
     try:
-        from diode_engine.inductor import fast, padding
+        from diode_engine.inductor.hook import fast
+        from diode_engine.inductor.padding import shape_padding as padding
 
         fast.attach()
         padding.attach()
@@ -271,7 +274,7 @@ def _told_key() -> str:
         return _never_again()
     if held.choices is None:
         return ""
-    from diode_engine.inductor.search import altered  # imports much of Inductor
+    from diode_engine.inductor.choosing.search import altered  # imports much of Inductor
 
     # Kernels that another search has chosen are not Diode's.
     return f"{held.choices.uuid()}{'' if (why := altered()) is None else f', {why}'}"
@@ -291,7 +294,7 @@ def _settle() -> None:
         held.settling = True
         _attach_parts()
         try:
-            from diode_engine.inductor.create import create_diode_choices
+            from diode_engine.inductor.hook.create import create_diode_choices
 
             _settle_as(create_diode_choices(top_k_configs=_AUTOMATIC_TOP_K), "")
         except DiodeError as error:
@@ -315,7 +318,7 @@ def _settle_as(choices: DiodeInductorChoices | None, reason: str) -> None:
 
 def _move_foreign(virtualized: Any, ours: str, theirs: str) -> None:
     """Keeps choices that this thread was given on top of Diode's."""
-    from diode_engine.inductor.choices import DiodeInductorChoices
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
 
     choices = getattr(virtualized.threadlocal, ours, None)
     if choices is not None and not isinstance(choices, DiodeInductorChoices):

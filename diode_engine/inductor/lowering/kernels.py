@@ -28,8 +28,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem
-from diode_engine.inductor.candidates import candidate_of, tf32_allowed
-from diode_engine.inductor.space import search_space
+from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
+from diode_engine.inductor.lowering.space import search_space
 
 Shape = tuple[int, ...]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from diode_engine.errors import IntegrationError
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choices import DiodeInductorChoices
-    from diode_engine.inductor.chooser import Predictor
+    from diode_engine.inductor.choosing.chooser import Predictor
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
 
 
 def create_diode_choices(
@@ -24,7 +24,7 @@ def create_diode_choices(
     """Choices that are not installed yet: see DiodeInductorChoices, whose arguments and errors
     these are. Raises IntegrationError also where torch cannot be imported or has no Inductor."""
     try:
-        from diode_engine.inductor.choices import DiodeInductorChoices
+        from diode_engine.inductor.hook.choices import DiodeInductorChoices
     except ImportError as error:
         raise IntegrationError(
             f"Diode needs torch 2.10 or newer with Inductor and Triton: {error}."

@@ -22,14 +22,16 @@ from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Candidate, Op, Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor import fusion, layouts, search
-from diode_engine.inductor.candidates import is_broadcast, problem_of
-from diode_engine.inductor.decision import ANNOTATION, Decision, Pick, Prediction, fuses
-from diode_engine.inductor.dynamic import problems_over
-from diode_engine.inductor.memory import key_of
-from diode_engine.inductor.options import Options
-from diode_engine.inductor.space import Space, Spaces, Unlike, listed
-from diode_engine.inductor.stats import Fallback, Stats
+from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.decision import ANNOTATION, Decision, Pick, Prediction, fuses
+from diode_engine.inductor.choosing.dynamic import problems_over
+from diode_engine.inductor.choosing.memory import key_of
+from diode_engine.inductor.choosing.options import Options
+from diode_engine.inductor.choosing.stats import Fallback, Stats
+from diode_engine.inductor.fusion import epilogue as fusion
+from diode_engine.inductor.lowering import layouts
+from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
+from diode_engine.inductor.lowering.space import Space, Spaces, Unlike, listed
 from diode_engine.models.preference import (
     RULES,
     Mask,

@@ -18,7 +18,7 @@ from torch._inductor import config, lowering, utils
 from diode_engine.core.problem import Op
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.chooser import Chooser
+    from diode_engine.inductor.choosing.chooser import Chooser
 
 _lowering = ContextVar("diode_fast_lowering", default=False)
 _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
@@ -78,7 +78,7 @@ def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
 
 def _chooses(args: tuple[Any, ...]) -> Chooser | None:
     """What is to choose here, and would not be asked anyway."""
-    from diode_engine.inductor.chooser import current  # not in the import of lowering
+    from diode_engine.inductor.choosing.chooser import current  # not in the import of lowering
 
     if not config.fast_autotune:  # type: ignore[attr-defined]
         return None

@@ -22,9 +22,9 @@ from torch._inductor.lookup_table.choices import LookupTableChoices
 from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor import kernels
-from diode_engine.inductor.candidates import candidate_of
-from diode_engine.inductor.chooser import Predictor
+from diode_engine.inductor.choosing.chooser import Predictor
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.candidates import candidate_of
 
 Entry = Mapping[str, Any]
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import slot
-from diode_engine.inductor.create import create_diode_choices
+from diode_engine.inductor.hook import slot
+from diode_engine.inductor.hook.create import create_diode_choices
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.chooser import Predictor
+    from diode_engine.inductor.choosing.chooser import Predictor
 
 log = logging.getLogger(__name__)
 
