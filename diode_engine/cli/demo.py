@@ -114,9 +114,9 @@ def _train(store: Store) -> ModelVersion:
 
 def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor]:
     from diode_engine.models.predictor import Predictor
+    from diode_engine.problems.splits import split
     from diode_engine.training.fit import one_environment
     from diode_engine.validation import evaluate
-    from diode_engine.validation.splits import split
 
     diagnostics.note("3. Validating it on the problems that were held out ...")
     predictor = Predictor.load(model.folder)

@@ -73,9 +73,9 @@ def validate(
     is and whether that is so. Where the timings are the store's, a run of kind validate in it
     keeps the report.
     """
+    from diode_engine.problems.splits import split
     from diode_engine.store import read_dataset
     from diode_engine.validation import Report
-    from diode_engine.validation.splits import split
 
     one_source(dataset, query)
     if kind is None and family is not None:
@@ -146,10 +146,10 @@ def _cross_validated(
 
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     from diode_engine.models.predictor import Predictor
+    from diode_engine.problems.splits import split
     from diode_engine.store import dataset_key
     from diode_engine.training.fit import learnable
     from diode_engine.validation import evaluate
-    from diode_engine.validation.splits import split
 
     model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything

@@ -117,7 +117,7 @@ class Data:
 class Manifest:
     """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
     problems that were held out. `everything` tells whether the problems that
-    validation.splits.held_out keeps from models were trained on too; None: nobody knows.
+    problems.splits.held_out keeps from models were trained on too; None: nobody knows.
     `confidence` is the file of its models.confidence.Confidence, None where it has none."""
 
     name: str

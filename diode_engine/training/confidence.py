@@ -16,10 +16,10 @@ from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confiden
 from diode_engine.models.fitting import Examples, Progress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
+from diode_engine.problems.splits import folds
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import Report, fit
 from diode_engine.training.settings import Settings
-from diode_engine.validation.splits import folds
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3

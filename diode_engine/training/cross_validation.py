@@ -15,10 +15,11 @@ from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems import splits
 from diode_engine.training.fit import Report as Told
 from diode_engine.training.fit import fit, learnable, one_environment
 from diode_engine.training.settings import Settings
-from diode_engine.validation import ATEN, DEFAULT, Report, evaluate, splits
+from diode_engine.validation import ATEN, DEFAULT, Report, evaluate
 from diode_engine.validation.metrics import Summary
 from diode_engine.validation.report import KS, Case
 from diode_engine.validation.text import aligned
@@ -117,7 +118,7 @@ def cross_validate(
     """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; a
     named transformer left out at a time; the tenth of the problems with the most work), to the
     GPU's timings in the table without the part's, and judges it on the part's. What differs only
-    in type or layout is on one side (validation.splits).
+    in type or layout is on one side (problems.splits).
 
     Raises TrainingError where there is no such part, or too little to fit to or to judge by.
     """

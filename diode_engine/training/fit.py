@@ -19,11 +19,11 @@ from diode_engine.models.artifact import Coverage
 from diode_engine.models.families import FAMILIES, members_of, trainable
 from diode_engine.models.fitting import Checkpoint, Examples, Progress
 from diode_engine.models.protocol import TimingModel
+from diode_engine.problems.splits import split_validation
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
 from diode_engine.training.settings import Settings
-from diode_engine.validation.splits import split_validation
 
 LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
 LEAST_WATCHED = 2  # problems that early stopping watches

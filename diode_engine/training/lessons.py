@@ -26,7 +26,7 @@ from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons: the teacher's best

@@ -21,10 +21,10 @@ from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import mean_answer
+from diode_engine.problems.splits import folds
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.fit import Report, families_of, fit
 from diode_engine.training.settings import Settings
-from diode_engine.validation.splits import folds
 
 if TYPE_CHECKING:
     import optuna

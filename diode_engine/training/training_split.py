@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
+from diode_engine.problems import splits
 from diode_engine.training.fit import learnable, one_environment
-from diode_engine.validation import splits
 
 LEAST_HELD_OUT = 2  # problems to judge a model by
 

@@ -8,7 +8,6 @@ from diode_engine.validation.choosers import (
     NV_HEURISTICS,
     ROOFLINE,
 )
-from diode_engine.validation.default_space import default_space
 from diode_engine.validation.report import Report, evaluate
 
 __all__ = [
@@ -19,6 +18,5 @@ __all__ = [
     "NV_HEURISTICS",
     "ROOFLINE",
     "Report",
-    "default_space",
     "evaluate",
 ]

@@ -13,8 +13,8 @@ from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.ranking import Ranking
+from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.validation.choosers import kernel_keys
-from diode_engine.validation.exhaustive_space import exhaustive_space
 from diode_engine.validation.metrics import Values
 from diode_engine.validation.pool import Pool
 

@@ -20,10 +20,10 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import Manifest
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
 from diode_engine.registry import Action, ModelVersion, Status
 from diode_engine.validation.choosers import ATEN
 from diode_engine.validation.report import Report, evaluate
-from diode_engine.validation.splits import split
 
 LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
 # How far below the present default counts as no worse: two models that differ in their seed alone

@@ -22,7 +22,7 @@ from diode_engine.inductor.lowering.kernel_class import (
     serves,
     shared_class,
 )
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
 
 
 def config(m=128, n=128, k=64, template="triton::mm", stages=3, warps=8):

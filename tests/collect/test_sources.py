@@ -29,8 +29,8 @@ from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, T
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError, DatasetError
 from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.splits import split_named
 from diode_engine.store import write_dataset
-from diode_engine.validation.splits import split_named
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import answers_of
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.splits import split
 from diode_engine.training.fit import fit, learnable
 from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import Settings
 from diode_engine.training.train import train
-from diode_engine.validation.exhaustive_space import exhaustive_space
-from diode_engine.validation.splits import split
 
 SMALL = Settings(
     {

@@ -19,13 +19,13 @@ from diode_engine.models.artifact import load_artifact, load_member
 from diode_engine.models.explain import explain
 from diode_engine.models.families import ModelFamily
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
 from diode_engine.store import Store, dataset_key
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.run import Request, train_from_store
 from diode_engine.training.settings import Settings
 from diode_engine.training.train import train
 from diode_engine.validation import evaluate
-from diode_engine.validation.splits import split
 from tests.training import scaled_base
 
 ROOT = Path(diode_engine.__file__).parents[1]

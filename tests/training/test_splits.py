@@ -11,7 +11,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.table import TimingTable
-from diode_engine.validation.splits import (
+from diode_engine.problems.splits import (
     Part,
     fold,
     folds,

@@ -23,6 +23,7 @@ from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -30,7 +31,6 @@ from diode_engine.training.fit import learnable, one_environment, thinned
 from diode_engine.training.run import Request, train_from_store
 from diode_engine.training.settings import Settings
 from diode_engine.training.train import train
-from diode_engine.validation.splits import split
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = Settings(

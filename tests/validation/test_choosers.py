@@ -11,7 +11,8 @@ import pytest
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.validation import choosers, default_space, nv_heuristics
+from diode_engine.problems.default_space import default_space
+from diode_engine.validation import choosers, nv_heuristics
 from diode_engine.validation.pool import Pool
 
 ATEN = Candidate("aten::mm")

@@ -19,9 +19,9 @@ from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.neighbours import PLACE
 from diode_engine.models.network import Network
+from diode_engine.problems.splits import held_out
 from diode_engine.registry import ModelVersion, Status, choice
 from diode_engine.validation import gate
-from diode_engine.validation.splits import held_out
 
 CANDIDATES = (
     Candidate.make("aten::mm"),

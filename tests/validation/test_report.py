@@ -13,8 +13,8 @@ from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.ranking import Ranking
+from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.validation import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE, evaluate
-from diode_engine.validation.exhaustive_space import exhaustive_space
 
 Table = Callable[..., TimingTable]
 Tile = Callable[..., Candidate]

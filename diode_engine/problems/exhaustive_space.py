@@ -13,7 +13,7 @@ import itertools
 from functools import cache
 
 from diode_engine.core.problem import Candidate, Operand, Problem
-from diode_engine.validation.default_space import default_space, k_splits
+from diode_engine.problems.default_space import default_space, k_splits
 
 _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
