@@ -116,12 +116,12 @@ def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor
     from diode_engine.models.predictor import Predictor
     from diode_engine.problems.splits import split
     from diode_engine.training.fit import one_environment
-    from diode_engine.validation import evaluate
+    from diode_engine.validation import evaluate, render
 
     diagnostics.note("3. Validating it on the problems that were held out ...")
     predictor = Predictor.load(model.folder)
     held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
-    click.echo(evaluate(held_out, predictor, name=model.reference, unseen=True).render())
+    click.echo(render(evaluate(held_out, predictor, name=model.reference, unseen=True)))
     click.echo()
     return held_out, predictor
 

@@ -20,8 +20,8 @@ from diode_engine.models.families import ENSEMBLE, trainable
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
     from diode_engine.models.fitting import Progress
-    from diode_engine.training.cross_validation import CrossValidation
     from diode_engine.validation import Report
+    from diode_engine.validation.cross_validation import CrossValidation
 
 
 @click.command()
@@ -75,7 +75,7 @@ def validate(
     """
     from diode_engine.problems.splits import split
     from diode_engine.store import read_dataset
-    from diode_engine.validation import Report
+    from diode_engine.validation import Report, render
 
     one_source(dataset, query)
     if kind is None and family is not None:
@@ -117,7 +117,7 @@ def validate(
     if as_json:
         click.echo(json.dumps(report.to_dict(), allow_nan=False))
     elif isinstance(report, Report):
-        click.echo(report.render(worst))
+        click.echo(render(report, worst))
     else:
         click.echo(report.render())
     if figure is not None and isinstance(report, Report):

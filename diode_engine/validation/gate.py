@@ -23,7 +23,8 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.registry import Action, ModelVersion, Status
 from diode_engine.validation.choosers import ATEN
-from diode_engine.validation.report import Report, evaluate
+from diode_engine.validation.evaluation import evaluate
+from diode_engine.validation.report import Report
 
 LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
 # How far below the present default counts as no worse: two models that differ in their seed alone

@@ -14,8 +14,8 @@ from diode_engine import paths
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current
 from diode_engine.store import Store
-from diode_engine.training.cross_validation import CrossValidation
 from diode_engine.validation.choosers import ATEN, DEFAULT
+from diode_engine.validation.cross_validation import CrossValidation
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.training.conftest import make_timings
@@ -70,12 +70,13 @@ def test_who_is_better_and_who_is_near_the_best(timed, model):
     pairs = ((0.905, 0.9), (0.96, 0.9), (0.7, 0.9), (0.9, None))
     cases = tuple(
         dataclasses.replace(
-            case, efficiency=ours,
+            case, efficiency={1: ours},
             others={ATEN: 0.5} if theirs is None else {ATEN: 0.5, DEFAULT: theirs},
         )
         for case, (ours, theirs) in zip(report.cases, pairs, strict=False)
     )  # fmt: skip
-    report = dataclasses.replace(report, cases=cases)
+    whole = dataclasses.replace(report.parts[""], cases=cases)
+    report = dataclasses.replace(report, parts={"": whole})
     row = group_rows(report, Other(DEFAULT, report.of(DEFAULT)))[0].record
     assert (row["problems"], row["better"], row["worse"]) == (4, 2, 1)
     assert row["within"] == 0.25
