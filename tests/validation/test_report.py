@@ -20,9 +20,12 @@ from diode_engine.validation import (
     MEDIAN,
     NV_HEURISTICS,
     ROOFLINE,
+    Report,
     evaluate,
+    read_report,
     render,
 )
+from diode_engine.validation.cross_validation import CrossValidation
 
 Table = Callable[..., TimingTable]
 Tile = Callable[..., Candidate]
