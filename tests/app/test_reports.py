@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -145,3 +147,24 @@ def test_a_report_whose_figures_are_no_numbers_is_not_shown(timed, model, name):
     timed.set_result(run, document)
     with pytest.raises(NoReportError, match="is no number from 0 up"):
         report_of(timed, run)
+
+
+def test_a_report_is_read_without_torch(timed, model):
+    """In a process of its own, as the dashboard's is."""
+    run, _ = judge(timed, model)
+    program = f"""
+import sys
+from pathlib import Path
+from diode_app.data.report_curves import curves, kinds
+from diode_app.data.report_view import report_view
+from diode_engine.store import Store
+with Store.open(Path({str(timed.path)!r})) as store:
+    view = report_view(store, None, None, None)
+assert view.report.run == {run} and view.cases
+assert curves(view.report, view.against, kinds(view.report)[-1])
+print(sorted({{"torch", "triton", "xgboost"}} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
