@@ -206,9 +206,9 @@ def _base(reference: str, data: Part | None) -> tuple[tuple[str, ...], str | Non
 
 
 def _usual(*, tuned: bool) -> Mapping[str, str]:
-    from diode_engine.training.settings import Settings
+    from diode_engine.training.settings import TrainingSettings
 
-    settings = Settings()
+    settings = TrainingSettings()
     network, trees = settings.of(TUNED if tuned else "network"), settings.of("trees")
     hidden = ", ".join(map(str, network.hidden))
     return {

@@ -93,16 +93,16 @@ def _import(store: Store) -> None:
 
 def _train(store: Store) -> ModelVersion:
     from diode_engine.cli.train import fit_report
-    from diode_engine.training.run import Request, train_from_store
-    from diode_engine.training.settings import Settings
+    from diode_engine.training.run import TrainingRequest, train_from_store
+    from diode_engine.training.settings import TrainingSettings
 
     # smaller than `train` would make them, for it is a demonstration
-    settings = Settings().but("trees", rounds=600, max_depth=8)
+    settings = TrainingSettings().but("trees", rounds=600, max_depth=8)
     diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
         trained = train_from_store(
             store,
-            Request(hardware=HARDWARE, name="demo", default=True, settings=settings),
+            TrainingRequest(hardware=HARDWARE, name="demo", default=True, settings=settings),
             report=fit_report(display),
         )
     diagnostics.note(

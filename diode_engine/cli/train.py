@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
-    from diode_engine.models.fitting import Progress
+    from diode_engine.models.fitting import FitProgress
     from diode_engine.training.search import Trial
-    from diode_engine.training.settings import Settings
+    from diode_engine.training.settings import TrainingSettings
     from diode_engine.training.train import Trained
 
 _COUNT = click.IntRange(1)
@@ -170,10 +170,10 @@ def train(
     from diode_engine import registry
     from diode_engine.models.artifact import load_artifact
     from diode_engine.store import Store
-    from diode_engine.training.run import Request, train_from_store
+    from diode_engine.training.run import TrainingRequest, train_from_store
 
     base = None if fine_tune is None else load_artifact(registry.resolve(fine_tune).folder)
-    request = Request(
+    request = TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,
         settings=_settings(tuned=base is not None, deeper=deeper, **options),
@@ -219,11 +219,11 @@ def _settings(
     rounds: int | None,
     depth: int | None,
     **of_networks: Any,
-) -> Settings:
+) -> TrainingSettings:
     """The usual settings with what was asked for."""
-    from diode_engine.training.settings import Settings
+    from diode_engine.training.settings import TrainingSettings
 
-    settings = Settings()
+    settings = TrainingSettings()
     family = TUNED if tuned else "network"
     network = settings.of(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}
@@ -263,11 +263,11 @@ def _say(trained: Trained) -> None:
         )
 
 
-def fit_report(display: Display) -> Callable[[str, Progress], None]:
+def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
     """Shows each fit as a bar."""
     tasks: dict[str, TaskID] = {}
 
-    def report(member: str, progress: Progress) -> None:
+    def report(member: str, progress: FitProgress) -> None:
         if member not in tasks:
             tasks[member] = display.add_task(member, total=progress.steps)
         display.update(

@@ -19,7 +19,7 @@ from diode_engine.models.families import ENSEMBLE, trainable
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
-    from diode_engine.models.fitting import Progress
+    from diode_engine.models.fitting import FitProgress
     from diode_engine.validation import Report
     from diode_engine.validation.cross_validation import CrossValidation
 
@@ -137,7 +137,7 @@ def _cross_validated(
     with diagnostics.progress() as display:
         shown = fit_report(display)
 
-        def report(member: str, progress: Progress) -> None:
+        def report(member: str, progress: FitProgress) -> None:
             check()
             shown(member, progress)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diode_engine.models.distilled import DistilledNetwork, quantized
 from diode_engine.models.fit_network import NetworkSettings, fit_network
-from diode_engine.models.fitting import Checkpoint, Examples, Report
+from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FittingMethod
 
 _CALIBRATED = 20_000  # rows that the activations' levels are spread over
@@ -14,7 +14,7 @@ def fit_distilled(
     train: Examples,
     held_out: Examples,
     settings: NetworkSettings,
-    report: Report = lambda progress: None,
+    report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
 ) -> DistilledNetwork:
     """As FittingMethod.fit; the network has an output for each of the training examples'

@@ -18,8 +18,8 @@ from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
     Examples,
-    Progress,
-    Report,
+    FitProgress,
+    ProgressCallback,
     efficiency,
     history_of,
     importance,
@@ -82,7 +82,7 @@ def fit_network(
     train: Examples,
     held_out: Examples,
     settings: NetworkSettings | None = None,
-    report: Report = lambda progress: None,
+    report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
     *,
     device: str | None = None,
@@ -162,9 +162,9 @@ class _Fit:
             self.optimiser, s.learning_rate, total_steps=self.steps * s.epochs + 1, pct_start=0.05
         )
         self.best = copy.deepcopy(self.averaged.state_dict())
-        self.history: list[Progress] = []
+        self.history: list[FitProgress] = []
 
-    def run(self, report: Report, checkpoint: Checkpoint | None) -> Network:
+    def run(self, report: ProgressCallback, checkpoint: Checkpoint | None) -> Network:
         saved = checkpoint.load() if checkpoint is not None else None
         if saved is not None:
             self.restore(saved)
@@ -187,7 +187,7 @@ class _Fit:
             return 0
         return len(self.history) - min((p.objective, p.step) for p in self.history)[1]
 
-    def epoch(self) -> Progress:
+    def epoch(self) -> FitProgress:
         import torch
 
         self.net.train()
@@ -347,7 +347,7 @@ def _exported(
 
 def _progress(
     predicted: Matrix, held_out: Examples, s: NetworkSettings, epoch: int, train_objective: float
-) -> Progress:
+) -> FitProgress:
     error = predicted - held_out.log_us
     size = np.abs(error)
     huber = np.where(size < _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2)) / _HUBER
@@ -355,7 +355,7 @@ def _progress(
     objective = float(np.average(huber, weights=weight))
     if s.ranking != "none" and s.rank:
         objective += s.rank * ranking_loss(held_out, predicted, s.temperature)
-    return Progress(
+    return FitProgress(
         epoch,
         s.epochs,
         float(np.sqrt(np.mean(error**2))),

@@ -16,8 +16,8 @@ from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
     Examples,
-    Progress,
-    Report,
+    FitProgress,
+    ProgressCallback,
     efficiency,
     history_of,
     importance,
@@ -63,7 +63,7 @@ def fit_trees(
     train: Examples,
     held_out: Examples,
     settings: TreesSettings | None = None,
-    report: Report = lambda progress: None,
+    report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
 ) -> Trees:
     """Boosts until the objective on the held-out problems has not improved for `patience`
@@ -126,7 +126,7 @@ def fit_trees(
         "nthread": s.threads,
     }
     booster = xgboost.Booster(parameters, [matrix, checks])
-    history: list[Progress] = []
+    history: list[FitProgress] = []
     saved = checkpoint.load() if checkpoint is not None else None
     if saved is not None:
         booster, history = _restored(saved)
@@ -144,7 +144,7 @@ def fit_trees(
             break
         booster.update(matrix, len(history), objective)
         log_us = booster.predict(checks) + base_held_out
-        progress = Progress(
+        progress = FitProgress(
             len(history) + 1,
             s.rounds,
             float(np.sqrt(np.mean((log_us - held_out.log_us) ** 2))),
@@ -160,7 +160,7 @@ def fit_trees(
     return Trees(booster[:best], residual=s.residual)
 
 
-def _restored(saved: bytes) -> tuple[Any, list[Progress]]:
+def _restored(saved: bytes) -> tuple[Any, list[FitProgress]]:
     """The booster and the history of a checkpoint. Raises CheckpointError where it is none of
     trees."""
     tensors, facts = unpack(saved)

@@ -84,7 +84,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Progress:
+class FitProgress:
     """One step of a fit (an epoch, or a round of boosting), on the held-out problems.
 
     `rmse` is of log time; `efficiency` the geometric mean over problems of the best time over
@@ -100,7 +100,7 @@ class Progress:
     train_objective: float
 
 
-Report = Callable[[Progress], None]
+ProgressCallback = Callable[[FitProgress], None]
 
 
 class CheckpointError(TrainingError):
@@ -140,7 +140,7 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], Any]:
     return tensors, facts
 
 
-def history_of(steps: Any) -> list[Progress]:
+def history_of(steps: Any) -> list[FitProgress]:
     """The progress that a checkpoint's facts tell. Raises CheckpointError where they do not."""
     kinds = [int, int, float, float, float, float]
     if not isinstance(steps, list) or not all(
@@ -148,7 +148,7 @@ def history_of(steps: Any) -> list[Progress]:
         for place, step in enumerate(steps, 1)
     ):
         raise CheckpointError("A checkpoint does not say how far its fit was; remove it.")
-    return [Progress(*step) for step in steps]
+    return [FitProgress(*step) for step in steps]
 
 
 def efficiency(examples: Examples, predicted: Matrix) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from diode_engine.models.fitting import Checkpoint, Examples, Report
+from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.protocol import TimingModel
 
 
@@ -30,7 +30,7 @@ class Fit(Protocol):
         train: Examples,
         held_out: Examples,
         settings: Any,
-        report: Report,
+        report: ProgressCallback,
         checkpoint: Checkpoint | None,
         /,
     ) -> TimingModel: ...

@@ -9,17 +9,16 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.families import ENSEMBLE
-from diode_engine.models.fitting import Progress
+from diode_engine.models.fitting import FitProgress
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems import splits
-from diode_engine.training.fit import Report as Told
-from diode_engine.training.fit import fit, learnable, one_environment
-from diode_engine.training.settings import Settings
+from diode_engine.training.fit import MemberProgressCallback, fit, learnable, one_environment
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.validation import Report, evaluate
 from diode_engine.validation.cross_validation import CrossValidation
 
 FOLDS = 5
-KINDS: Mapping[str, Callable[[TimingTable], list[splits.Part]]] = {
+KINDS: Mapping[str, Callable[[TimingTable], list[splits.SplitPart]]] = {
     "folds": lambda table: splits.folds(table, FOLDS),
     "llm": splits.named,
     "sizes": splits.largest,
@@ -34,8 +33,8 @@ def cross_validate(
     family: str = ENSEMBLE,
     hardware: str | None = None,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Told = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
 ) -> CrossValidation:
     """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; a
     named transformer left out at a time; the tenth of the problems with the most work), to the
@@ -54,7 +53,7 @@ def cross_validate(
     judged: dict[str, Report] = {}
     for part in parts:
 
-        def told(member: str, progress: Progress, name: str = part.name) -> None:
+        def told(member: str, progress: FitProgress, name: str = part.name) -> None:
             report(f"{member}, {name}", progress)
 
         learned = learnable(part.learned)

@@ -10,11 +10,11 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage
 from diode_engine.models.families import FAMILIES, TUNED
-from diode_engine.models.fitting import Checkpoint, Examples, Progress
+from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import Report, fitted_and_watched
+from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
 from diode_engine.training.lessons import (
     drawn_problems,
     far_from,
@@ -22,7 +22,7 @@ from diode_engine.training.lessons import (
     part,
     with_timings,
 )
-from diode_engine.training.settings import Settings
+from diode_engine.training.settings import TrainingSettings
 
 LEAST_DRAWN = 50  # problems unlike the timed ones on which the base is held to
 
@@ -32,8 +32,8 @@ def fine_tune(
     base: Artifact,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
     """A model of the family TUNED that has learned these timings, rows as `fit` takes them, and
@@ -47,10 +47,10 @@ def fine_tune(
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
     check_base(base, hardware)
-    settings = settings or Settings()
+    settings = settings or TrainingSettings()
     teacher: Sequence[TimingModel] = base.members
 
-    def told(progress: Progress) -> None:
+    def told(progress: FitProgress) -> None:
         report(f"{TUNED}-0", progress)
 
     def make(checkpoint: Checkpoint | None) -> TimingModel:

@@ -17,18 +17,19 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Coverage
 from diode_engine.models.families import FAMILIES, members_of, trainable
-from diode_engine.models.fitting import Checkpoint, Examples, Progress
+from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import split_validation
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
-from diode_engine.training.settings import Settings
+from diode_engine.training.settings import TrainingSettings
 
 LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
 LEAST_WATCHED = 2  # problems that early stopping watches
 
-Report = Callable[[str, Progress], None]  # is told the member that is being fitted: "network-1"
+# Is told the member that is being fitted, as "network-1", and how far it is.
+MemberProgressCallback = Callable[[str, FitProgress], None]
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
@@ -112,8 +113,8 @@ def fit(
     family: str,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
     """The fitted members of this family, from rows that are `learnable` and of one
@@ -125,7 +126,7 @@ def fit(
     """
     families = families_of(family)
     fitted, watched = fitted_and_watched(table, seed=seed)
-    settings = settings or Settings()
+    settings = settings or TrainingSettings()
     fitted, watched = (thinned(part, settings.rows, seed=seed) for part in (fitted, watched))
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware

@@ -23,8 +23,8 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import mean_answer
 from diode_engine.problems.splits import folds
 from diode_engine.store.transfer import dataset_key
-from diode_engine.training.fit import Report, families_of, fit
-from diode_engine.training.settings import Settings
+from diode_engine.training.fit import MemberProgressCallback, families_of, fit
+from diode_engine.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     import optuna
@@ -50,10 +50,10 @@ def search(
     storage: Path,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     told: Callable[[Trial], None] = lambda trial: None,
-) -> Settings:
+) -> TrainingSettings:
     """The best settings of this many trials, those of an earlier search for the same among them,
     on rows as `fit` takes them; what is not searched is as in `settings`. `told` hears of each
     trial, those of the earlier search first. The first trial is `settings` itself.
@@ -62,7 +62,7 @@ def search(
     """
     import optuna
 
-    base = settings or Settings()
+    base = settings or TrainingSettings()
     if family in FAMILIES:  # what it learns from decides, and takes a third of the time
         family = FAMILIES[family].teacher or family
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -117,7 +117,7 @@ def search(
     return _with(base, study.best_params)
 
 
-def _written(settings: Settings) -> str:
+def _written(settings: TrainingSettings) -> str:
     """The settings as studies are named by, in the form that earlier versions of Diode wrote."""
     parts = {name: settings.of(name) for name in FAMILIES}
     parts |= {"lessons": settings.lessons, "rows": settings.rows}
@@ -133,7 +133,7 @@ def _space(kind: str) -> SearchedSettings:
     return FAMILIES[kind].fitting_method().searched
 
 
-def _parameters(settings: Settings, family: str) -> dict[str, Any]:
+def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
     """The settings as a trial's parameters, as far as they are in the ranges."""
     return {
         f"{kind}.{name}": value
@@ -142,7 +142,7 @@ def _parameters(settings: Settings, family: str) -> dict[str, Any]:
     }
 
 
-def _suggested(trial: optuna.Trial, base: Settings, family: str) -> Settings:
+def _suggested(trial: optuna.Trial, base: TrainingSettings, family: str) -> TrainingSettings:
     for kind in _searched(family):
         for name, reach in _space(kind).fields.items():
             _suggest(trial, f"{kind}.{name}", reach)
@@ -161,7 +161,7 @@ def _suggest(trial: optuna.Trial, name: str, choices: Range | tuple[Any, ...]) -
         trial.suggest_float(name, choices.low, choices.high, log=choices.log)
 
 
-def _with(base: Settings, parameters: dict[str, Any]) -> Settings:
+def _with(base: TrainingSettings, parameters: dict[str, Any]) -> TrainingSettings:
     """The settings with a trial's parameters in them."""
     families = dict(base.families)
     for kind in dict.fromkeys(name.partition(".")[0] for name in parameters):

@@ -11,7 +11,7 @@ from diode_engine.models.fitting_method import FitSettings
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """`families` has the settings of families that are not fitted as usual, by name; the seeds in
     there are set by the training's. A model with a teacher learns its answers on `lessons`
     problems; of each problem `rows` timings are learned at most."""
@@ -25,12 +25,12 @@ class Settings:
         given = self.families.get(family)
         return FAMILIES[family].fitting_method().settings if given is None else given
 
-    def but(self, family: str, **changes: Any) -> Settings:
+    def but(self, family: str, **changes: Any) -> TrainingSettings:
         """With these fields of a family's settings changed."""
         changed = replace(self.of(family), **changes)
         return replace(self, families={**self.families, family: changed})
 
-    def with_fewer_steps(self, divisor: int) -> Settings:
+    def with_fewer_steps(self, divisor: int) -> TrainingSettings:
         """Of a training that takes about this many times less."""
         fewer = {name: self.of(name).with_fewer_steps(divisor) for name in FAMILIES}
         return replace(self, families=fewer, lessons=self.lessons // divisor)

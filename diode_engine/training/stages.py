@@ -20,8 +20,8 @@ from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.fine_tune import covered, fine_tune
-from diode_engine.training.fit import Report, fit
-from diode_engine.training.settings import Settings
+from diode_engine.training.fit import MemberProgressCallback, fit
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
@@ -44,9 +44,9 @@ class TrainingMethod:
     family: str
     base: Artifact | None = None
     seed: int = 0
-    settings: Settings = field(default_factory=Settings)
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
     origin: Origin = field(default_factory=Origin)
-    report: Report = lambda member, progress: None
+    report: MemberProgressCallback = lambda member, progress: None
     checkpoints: Checkpoints | None = None
 
 

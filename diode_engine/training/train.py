@@ -14,8 +14,8 @@ from diode_engine.models.families import ENSEMBLE, TUNED
 from diode_engine.training import stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.fit import Report, families_of
-from diode_engine.training.settings import Settings
+from diode_engine.training.fit import MemberProgressCallback, families_of
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.stages import Origin, TrainingMethod
 from diode_engine.training.training_split import TrainingSplit
 
@@ -64,8 +64,8 @@ def train(
     everything: bool = False,
     default: bool = False,
     origin: Origin | None = None,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> Trained:
     """Fits a model of this family for the GPU named `hardware` and registers it as the next
@@ -86,7 +86,7 @@ def train(
     families_of(family)
     method = TrainingMethod(
         check_name(name or (family if base is None else base.manifest.name)),
-        family, base, seed, settings or Settings(), origin or Origin(), report, checkpoints,
+        family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
     )  # fmt: skip
     split = TrainingSplit.of(table, hardware)
     if base is not None:

@@ -13,7 +13,7 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import MOST
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import calibration
-from diode_engine.validation.choosers import Chooser
+from diode_engine.validation.choosers import ScoredChooser
 from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
 from diode_engine.validation.metrics import (
     Summary,
@@ -24,8 +24,8 @@ from diode_engine.validation.metrics import (
     prediction_errors,
 )
 from diode_engine.validation.noise import noise
-from diode_engine.validation.pool import Pool
-from diode_engine.validation.report import KS, Case, Report, Row
+from diode_engine.validation.pool import CandidatePool
+from diode_engine.validation.report import KS, Case, ChooserRow, Report
 
 
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
     Raises TrainingError where no problem has two timed candidates, or the predictions are not
     one for each row.
     """
-    pool = Pool.of(table)
+    pool = CandidatePool.of(table)
     if isinstance(asked, np.ndarray):
         if asked.shape != (len(table),):
             raise TrainingError("There must be one prediction for each timing of the table.")
@@ -106,8 +106,8 @@ def evaluate(
 
 
 def _row(
-    pool: Pool, chooser: Chooser, found: Values, instead: Values, default: Values
-) -> Row | None:
+    pool: CandidatePool, chooser: ScoredChooser, found: Values, instead: Values, default: Values
+) -> ChooserRow | None:
     """None where neither the chooser nor ATen has an answer to any problem. `found` is
     [k, cases], `instead` and `default` [cases] are ATen's and DEFAULT's efficiencies."""
     answered = ~np.isnan(found[0])
@@ -116,7 +116,7 @@ def _row(
     if not judged.any() or (chooser.name != choosers.ATEN and not answered.any()):
         return None
     both = judged & ~np.isnan(default)
-    return Row(
+    return ChooserRow(
         chooser=chooser.name,
         timed=chooser.timed,
         answered=int(np.count_nonzero(answered)),
@@ -126,7 +126,7 @@ def _row(
     )
 
 
-def _reaches(pool: Pool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
+def _reaches(pool: CandidatePool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
     """How sure the model is of each case's choice among what was measured and may be chosen."""
     out = []
     for problem, _, rows in pool.cases():
@@ -137,8 +137,8 @@ def _reaches(pool: Pool, asked: Asked, score: Values) -> list[tuple[float, ...] 
 
 
 def _cases(
-    pool: Pool,
-    model: Chooser,
+    pool: CandidatePool,
+    model: ScoredChooser,
     predicted: Values,
     found: Mapping[str, Values],
     reaches: Sequence[tuple[float, ...] | None],

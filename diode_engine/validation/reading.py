@@ -17,7 +17,7 @@ from diode_engine.validation.compile_time import CompileTime
 from diode_engine.validation.cross_validation import CrossValidation
 from diode_engine.validation.metrics import Errors, Summary
 from diode_engine.validation.noise import Noise
-from diode_engine.validation.report import VERSION, Case, Report, Row
+from diode_engine.validation.report import VERSION, Case, ChooserRow, Report
 
 
 def read_report(document: Mapping[str, Any], what: str = "The report") -> Report | CrossValidation:
@@ -69,8 +69,8 @@ def _report(document: Mapping[str, Any]) -> Report:
     )
 
 
-def _row(given: Mapping[str, Any]) -> Row:
-    return Row(
+def _row(given: Mapping[str, Any]) -> ChooserRow:
+    return ChooserRow(
         chooser=str(given["chooser"]),
         timed=_number(given["timed"]) or 0.0,
         answered=given["answered"],

@@ -22,7 +22,7 @@ KS = (1, 3, 5, 10)
 
 
 @dataclass(frozen=True)
-class Row:
+class ChooserRow:
     """One chooser. `top` has a summary for each k of KS, or only for 1 where the chooser does
     not rank; `answered` is the number of problems on which it could say something: on the
     others ATen is taken, and what has no ATen either is not among `top[1].problems`.
@@ -116,14 +116,14 @@ class Report:
     problems: int
     candidates: int
     left_out: int
-    rows: tuple[Row, ...]
+    rows: tuple[ChooserRow, ...]
     errors: Errors | None
     calibration: Calibration | None
     noise: Noise
     cases: tuple[Case, ...]
     notes: tuple[str, ...]
 
-    def row(self, chooser: str) -> Row | None:
+    def row(self, chooser: str) -> ChooserRow | None:
         """The row of this name (choosers.ATEN, …); None where it could not be asked."""
         return next((row for row in self.rows if row.chooser == chooser), None)
 

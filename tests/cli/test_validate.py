@@ -160,8 +160,8 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     from diode_engine.models.fit_trees import TreesSettings
     from diode_engine.training import fit
 
-    settings = fit.Settings({"trees": TreesSettings(rounds=3, threads=1)})
-    monkeypatch.setattr(fit, "Settings", lambda: settings)
+    settings = fit.TrainingSettings({"trees": TreesSettings(rounds=3, threads=1)})
+    monkeypatch.setattr(fit, "TrainingSettings", lambda: settings)
 
 
 @pytest.mark.usefixtures("quick_fits")

@@ -11,7 +11,13 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.fitting import Checkpoint, Examples, Progress, Report, efficiency
+from diode_engine.models.fitting import (
+    Checkpoint,
+    Examples,
+    FitProgress,
+    ProgressCallback,
+    efficiency,
+)
 from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
 from diode_engine.models.protocol import Matrix, TimingModel
 
@@ -52,7 +58,7 @@ def fit_scaled_base(
     train: Examples,
     held_out: Examples,
     settings: ScaledBaseSettings,
-    report: Report,
+    report: ProgressCallback,
     checkpoint: Checkpoint | None,
 ) -> ScaledBase:
     """In one step."""
@@ -60,7 +66,7 @@ def fit_scaled_base(
     model = ScaledBase(float(factor), settings.slope)
     predicted = model.predict(held_out.x)
     error = float(np.sqrt(np.mean((predicted - held_out.log_us) ** 2)))
-    report(Progress(1, 1, error, efficiency(held_out, predicted), error, error))
+    report(FitProgress(1, 1, error, efficiency(held_out, predicted), error, error))
     return model
 
 

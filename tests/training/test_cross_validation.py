@@ -17,10 +17,12 @@ from diode_engine.training import confidence, cross_validation
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit import fit, learnable
-from diode_engine.training.settings import Settings
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
 
-SMALL = Settings({"trees": TreesSettings(rounds=80, learning_rate=0.2, max_depth=4, threads=1)})
+SMALL = TrainingSettings(
+    {"trees": TreesSettings(rounds=80, learning_rate=0.2, max_depth=4, threads=1)}
+)
 
 
 def keys(table: TimingTable) -> set[str]:

@@ -25,10 +25,10 @@ from diode_engine.problems.splits import split
 from diode_engine.training.fit import fit, learnable
 from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search
-from diode_engine.training.settings import Settings
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
 
-SMALL = Settings(
+SMALL = TrainingSettings(
     {
         "trees": TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
         "network": NetworkSettings(hidden=(32,), epochs=12, problems=8, rows=8, learning_rate=1e-2),

@@ -22,8 +22,8 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.store import Store, dataset_key
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.run import Request, train_from_store
-from diode_engine.training.settings import Settings
+from diode_engine.training.run import TrainingRequest, train_from_store
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
 from diode_engine.validation import evaluate
 from tests.training import scaled_base
@@ -49,7 +49,9 @@ def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
 
 
 def test_a_new_family_is_trained_written_loaded_and_registered(store: Store) -> None:
-    trained = train_from_store(store, Request(family=NAME, settings=Settings(rows=100)))
+    trained = train_from_store(
+        store, TrainingRequest(family=NAME, settings=TrainingSettings(rows=100))
+    )
     assert trained.model == registry.resolve(f"{NAME}@1")
     assert registry.best_for(H200).model == trained.model  # type: ignore[union-attr]
     manifest = trained.model.manifest
@@ -67,8 +69,8 @@ def test_a_new_family_is_trained_written_loaded_and_registered(store: Store) -> 
 
 
 def test_its_settings_are_given_told_and_searched(store: Store) -> None:
-    steep = Settings().but(NAME, slope=1.25)
-    trained = train_from_store(store, Request(family=NAME, settings=steep))
+    steep = TrainingSettings().but(NAME, slope=1.25)
+    trained = train_from_store(store, TrainingRequest(family=NAME, settings=steep))
     (member,) = load_artifact(trained.model.folder).members
     assert isinstance(member, scaled_base.ScaledBase)
     assert member.slope == 1.25
@@ -76,7 +78,7 @@ def test_its_settings_are_given_told_and_searched(store: Store) -> None:
     tried: list[float] = []
     train_from_store(
         store,
-        Request(family=NAME, trials=3, settings=steep),
+        TrainingRequest(family=NAME, trials=3, settings=steep),
         told=lambda trial: tried.append(trial.parameters[f"{NAME}.slope"]),
     )
     assert tried[0] == 1.25
@@ -106,7 +108,9 @@ def test_it_is_a_member_of_an_ensemble_and_a_teacher(
     timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(families, "_ENSEMBLE_MEMBERS", (NAME, NAME))
-    settings = Settings(lessons=90).but("distilled", hidden=(8,), epochs=2, problems=8, rows=8)
+    settings = TrainingSettings(lessons=90).but(
+        "distilled", hidden=(8,), epochs=2, problems=8, rows=8
+    )
     model = train(timings, family="ensemble", settings=settings).model
     assert [m["family"] for m in model.manifest.members] == [NAME, NAME]
     distilled = train(timings, family="distilled", settings=settings).model

@@ -97,7 +97,7 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
 Register = Callable[..., ModelVersion]
 
 
-def found(verdict: gate.Verdict) -> dict[str, bool]:
+def found(verdict: gate.GateVerdict) -> dict[str, bool]:
     return {check.name: check.passed for check in verdict.checks}
 
 
