@@ -89,8 +89,8 @@ def _summary(given: Mapping[str, Any]) -> Summary:
 
 
 def _errors(given: Mapping[str, Any]) -> Errors:
-    figures = {field.name: given[field.name] for field in fields(Errors)}
-    return Errors(**{name: math.nan if v is None else v for name, v in figures.items()})
+    timings, *figures = (given[field.name] for field in fields(Errors))
+    return Errors(timings, *(math.nan if value is None else value for value in figures))
 
 
 def _calibration(given: Mapping[str, Any]) -> Calibration:
