@@ -17,7 +17,6 @@ from itertools import islice
 import numpy as np
 
 from diode_engine import features
-from diode_engine.collect.sources import mixed
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
@@ -27,6 +26,7 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import mixed
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons: the teacher's best

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch._inductor import config
 
-from diode_engine.collect.sources import mixed
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import mixed
 from diode_engine.problems.space_size import SpaceSize, space_size
 
 CHOSEN = [
