@@ -150,17 +150,14 @@ def fit(
         teacher: tuple[TimingModel, ...],
         checkpoint: Checkpoint | None,
     ) -> TimingModel:
+        method = FAMILIES[member].fitting_method()
         examples = taught(teacher) if teacher else (train, held_out)
-        return (
-            FAMILIES[member]
-            .fitting_method()
-            .fit(
-                *examples,
-                replace(settings.of(member), seed=seed + place),
-                lambda progress: report(f"{member}-{place}", progress),
-                checkpoint,
-            )
-        )
+        of_member = replace(settings.of(member), seed=seed + place)
+
+        def told(progress: FitProgress) -> None:
+            report(f"{member}-{place}", progress)
+
+        return method.fit(*examples, of_member, told, checkpoint)
 
     members: tuple[TimingModel, ...] = ()
     for place, member in enumerate(families):
