@@ -10,6 +10,7 @@ from typing import Any, Protocol, get_type_hints
 
 from diode_engine.core.problem import DType, Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.harvest import Harvested
 from diode_engine.problems.sources.layers import Attention, Transformers, Zoo
 from diode_engine.problems.sources.shapeset import is_shapeset, read_shapeset
 from diode_engine.problems.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
@@ -31,6 +32,7 @@ class Source(Protocol):
 
 
 SOURCES: Mapping[str, type[Any]] = {
+    "harvest": Harvested,
     "transformers": Transformers,
     "zoo": Zoo,
     "log-normal": LogNormal,
