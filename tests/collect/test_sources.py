@@ -64,9 +64,7 @@ def test_the_harvest_gives_what_more_programs_have_sooner() -> None:
     found = harvest().found
     problems = list(parse_source("harvest:side=learned").problems(0))
     first, last = problems[:200], problems[-200:]
-    assert np.mean([found[p].programs for p in first]) > np.mean(
-        [found[p].programs for p in last]
-    )
+    assert np.mean([found[p].programs for p in first]) > np.mean([found[p].programs for p in last])
 
 
 def test_the_sides_of_the_harvest_share_no_sizes() -> None:
