@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
 
 SOURCES = (
-    "harvest", "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid",
-    "powers",
+    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers",
+    "harvest",
 )  # fmt: skip
 
 

@@ -32,7 +32,6 @@ class Source(Protocol):
 
 
 SOURCES: Mapping[str, type[Any]] = {
-    "harvest": Harvested,
     "transformers": Transformers,
     "zoo": Zoo,
     "log-normal": LogNormal,
@@ -42,6 +41,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "odd": Odd,
     "grid": Grid,
     "powers": Powers,
+    "harvest": Harvested,
 }
 # What is drawn where nobody names a source, and each one's share.
 DEFAULT_SHARES = {"transformers": 0.38, "zoo": 0.28, "log-normal": 0.24, "attention": 0.10}
