@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from diode_engine.collect.space import space_size
+from diode_engine.validation.default_space import default_space
+from diode_engine.validation.exhaustive_space import exhaustive_counts, exhaustive_space
 
 from diode_app.data.problems import short
 from diode_engine import features
 from diode_engine.collect.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.plan import Selection
-from diode_engine.collect.space import space_size
 from diode_engine.core.encoding import CandidateTable, encode
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
@@ -29,8 +31,6 @@ from diode_engine.models.explain import explain, rival
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import Why, taken, usual
 from diode_engine.store import Store, schema
-from diode_engine.validation.default_space import default_space
-from diode_engine.validation.exhaustive_space import exhaustive_counts, exhaustive_space
 
 # ---- the module of a family: a persistent kernel that splits K, and a library's with a name of
 # its own
