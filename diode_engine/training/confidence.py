@@ -23,7 +23,7 @@ from diode_engine.training.settings import TrainingSettings
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3
-_STEPS = 2
+STEPS = 2
 
 
 def learn_confidence(
@@ -39,7 +39,7 @@ def learn_confidence(
     are too few to say."""
     if len(np.unique(table.problem)) < LEAST_CASES:
         return None
-    fewer = (settings or TrainingSettings()).with_fewer_steps(_STEPS)
+    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
     unseen: list[Unseen] = []
     for part in folds(table, FOLDS, seed=seed):
 

@@ -20,9 +20,9 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.stages import Origin
 from diode_engine.training.train import Trained, train
 from diode_engine.training.training_split import TrainingSplit
+from diode_engine.training.training_stages import Origin
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -11,13 +11,13 @@ from diode_engine import registry
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, check_name
 from diode_engine.models.families import ENSEMBLE, TUNED
-from diode_engine.training import stages
+from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
 from diode_engine.training.fit import MemberProgressCallback, families_of
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.stages import Origin, TrainingMethod
 from diode_engine.training.training_split import TrainingSplit
+from diode_engine.training.training_stages import Origin, TrainingMethod
 
 
 @dataclass(frozen=True)
