@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from diode_engine.collect.space import space_size
-from diode_engine.validation.default_space import default_space
-from diode_engine.validation.exhaustive_space import exhaustive_counts, exhaustive_space
 
 from diode_app.data.problems import short
 from diode_engine import features
@@ -30,6 +27,10 @@ from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.explain import explain, rival
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import Why, taken, usual
+from diode_engine.models.protocol import TimingModel
+from diode_engine.problems.default_space import default_space
+from diode_engine.problems.exhaustive_space import exhaustive_counts, exhaustive_space
+from diode_engine.problems.space_size import space_size
 from diode_engine.store import Store, schema
 
 # ---- the module of a family: a persistent kernel that splits K, and a library's with a name of
@@ -174,7 +175,7 @@ def test_they_are_summarised(tmp_path: Path) -> None:
     assert (row.candidates, row.best_us, row.aten_us) == (3, 3.0, 5.0)
 
 
-class _Rule:
+class _Rule(TimingModel):
     """A model by which a wide tile is four times as fast."""
 
     family = "rule"
