@@ -1,0 +1,75 @@
+"""What differs between the versions of torch that Diode serves (2.10 to 2.15, and what is to come).
+
+Nothing else in Diode asks which version of torch is there, or whether a part of Inductor is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from contextvars import ContextVar
+from typing import Any
+
+# The method of InductorChoices that is asked which kernels are to be rendered.
+HOOK = "_finalize_template_configs"
+
+
+def hook_of(choices: type) -> Any:
+    """The hook of this class of InductorChoices; None before torch 2.10, which does not ask."""
+    return getattr(choices, HOOK, None)
+
+
+def at_least(version: str) -> bool:
+    """Whether torch is of this version or newer."""
+    return bool(sys.modules["torch"].__version__ >= version)
+
+
+def part(owner: Any, name: str) -> Any:
+    """What a module or class of Inductor's has under this name: a function, or the value of an
+    option; None where this version has no such thing."""
+    return getattr(owner, name, None)
+
+
+def uuid_of(choices: Any) -> str | None:
+    """What InductorChoices depend on, for cache keys; None before torch 2.15, whose choices do not
+    tell it."""
+    tell = getattr(choices, "uuid", None)
+    return None if tell is None else tell()
+
+
+def config_entry(kind: Any, declared: Any, name: str) -> Any:
+    """An entry of one of torch's config modules, of torch's class `kind`; from torch 2.13 on it
+    wants its name too."""
+    named = len(inspect.signature(kind.__init__).parameters) > 2
+    return kind(declared, name) if named else kind(declared)
+
+
+def forget_config_copies(config: Any) -> None:
+    """Makes every thread read the values of a config module again, of which torch keeps copies and
+    a hash: from torch 2.13 on one copy a context, in ContextVars."""
+    if hasattr(config, "_hash_dirty_var"):
+        prefix = config.__name__
+        config._hash_dirty_var = ContextVar(f"{prefix}._hash_dirty", default=True)
+        config._hash_cache_var = ContextVar(f"{prefix}._hash_cache", default=None)
+        config._get_dict_dirty_keys_var = ContextVar(f"{prefix}._dirty_keys", default=None)
+        config._get_dict_cache_var = ContextVar(f"{prefix}._dict_cache", default=None)
+    else:
+        config._is_dirty = True
+
+
+def fuses_behind_split_dimensions(config: Any) -> bool:
+    """Whether Inductor fuses behind a view that splits a dimension: from torch 2.13 on, and before
+    where its option loop_ordering_after_fusion is off."""
+    return at_least("2.13") or not config.loop_ordering_after_fusion
+
+
+def converts_inputs_without_data() -> bool:
+    """Whether Inductor converts inputs without data to the mode that Dynamo has traced in; torch
+    2.10 wants them to be of that one."""
+    return at_least("2.11")
+
+
+def renders_without_device() -> bool:
+    """Whether a template can be rendered without memory on the device; torch 2.10 allocates a
+    kernel's workspace when it is rendered."""
+    return at_least("2.11")
