@@ -73,3 +73,17 @@ def renders_without_device() -> bool:
     """Whether a template can be rendered without memory on the device; torch 2.10 allocates a
     kernel's workspace when it is rendered."""
     return at_least("2.11")
+
+
+def context_initialisers(fake_tensor: Any) -> list[str]:
+    """The names of the function of torch._subclasses.fake_tensor by which a tensor without data on
+    the GPU initialises it: one of these, by torch's version."""
+    return [n for n in ("init_gpu_context", "init_cuda_context") if hasattr(fake_tensor, n)]
+
+
+def static_launchers(config: Any) -> list[str]:
+    """Inductor's options for a launcher in C++. From torch 2.11 on there are two, of which one is
+    an alias of the other and is not to be set."""
+    entries = config._config
+    names = ("use_static_cuda_launcher", "use_static_triton_launcher")
+    return [n for n in names if n in entries and entries[n].alias is None]

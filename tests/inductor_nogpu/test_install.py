@@ -349,7 +349,7 @@ def test_pretending_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
     with pytest.raises(IntegrationError, match="already"):
         without_gpu.pretend(other)
-    monkeypatch.setattr(without_gpu, "_pretended", None)
+    monkeypatch.setattr(without_gpu.device, "_pretended", None)
     with pytest.raises(IntegrationError, match="There is a GPU"):  # is_available says so here
         without_gpu.pretend(H200)
     with pytest.raises(IntegrationError, match="pretend"):
