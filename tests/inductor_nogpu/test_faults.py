@@ -43,6 +43,7 @@ from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.lowering import layouts, preprocessing, space
 from diode_engine.inductor.padding import shape_padding as padding
 from diode_engine.inductor.without_gpu import lower
+from diode_engine.models import preference
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
@@ -108,7 +109,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "what fits is asked": (times, "fits"),
     "the model is asked": (times.Times, "ranking"),
     "the best are taken": (decider, "chosen"),
-    "its worth is judged": (decider, "margin"),
+    "its worth is judged": (preference, "margin"),
     "the operands are looked at": (layouts, "will_move"),
     "it is decided": (decider.Decider, "decide"),
     "the choice is made": (chooser, "made"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,15 +17,7 @@ from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering.space import Space
-from diode_engine.models.preference import (
-    Mask,
-    Why,
-    best_of_library,
-    chosen,
-    margin,
-    sure_enough,
-    usual,
-)
+from diode_engine.models.preference import Policy, Why, best_of_library, chosen, taken
 
 
 class Decider:
@@ -64,8 +57,10 @@ class Decider:
         ranking = self._times.ranking(problem, candidates)
         if not len(ranking.order):
             raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
-        sure = sure_enough(ranking.confidence) and not broadcast
         confidence = ranking.confidence
+        policy = Policy.of(problem, candidates, confidence)
+        if broadcast:
+            policy = replace(policy, sure=False)
         if confidence is not None:
             confidence *= self._likeness
         keep, threshold = options.top_k or self._top_k, self._threshold
@@ -82,17 +77,10 @@ class Decider:
         if options.deterministic or len(problems) > 1:
             keep = 1
         columns = candidates.columns
-        library = _usual_of(candidates)
+        library = policy.library
         fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
         alone = self._times.over(problems, candidates, ranking, library)
-        choose = partial(
-            chosen,
-            library=library,
-            keep=keep,
-            threshold=threshold,
-            factor=margin(problem),
-            sure=sure,
-        )
+        choose = partial(chosen, policy=policy, keep=keep, threshold=threshold)
         cost = alone + charged_us(saved_us, fused)
         order, why = choose(cost)
         if not order:
@@ -111,8 +99,8 @@ class Decider:
             if options.other_backends:  # with a kernel of theirs there are several
                 picks.append(best)
         return Decision(
-            tuple(problems), tuple(picks), best, keep, threshold, why, confidence, sure,
-            tuple(saved_us), swayed, len(candidates),
+            tuple(problems), tuple(picks), best, keep, threshold, why, confidence,
+            policy.sure, tuple(saved_us), swayed, len(candidates),
         )  # fmt: skip
 
     def taken_us(self, problem: Problem, candidates: CandidateTable) -> float:
@@ -120,13 +108,4 @@ class Decider:
         ranking = self._times.ranking(problem, candidates)
         if not len(ranking.order):
             return np.nan
-        kept, _ = chosen(
-            ranking.predicted_us[None], _usual_of(candidates), keep=1, threshold=1.0,
-            factor=margin(problem), sure=sure_enough(ranking.confidence),
-        )  # fmt: skip
-        return float(ranking.predicted_us[kept[0]])
-
-
-def _usual_of(candidates: CandidateTable) -> Mask:
-    columns = candidates.columns
-    return usual(columns.templates)[columns.template]
+        return float(ranking.predicted_us[taken(problem, candidates, ranking)[0]])
