@@ -5,9 +5,12 @@ Nothing else in Diode asks which version of torch is there, or whether a part of
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 # The method of InductorChoices that is asked which kernels are to be rendered.
@@ -19,6 +22,7 @@ def hook_of(choices: type) -> Any:
     return getattr(choices, HOOK, None)
 
 
+@cache
 def at_least(version: str) -> bool:
     """Whether torch is of this version or newer."""
     return bool(sys.modules["torch"].__version__ >= version)
@@ -30,6 +34,14 @@ def part(owner: Any, name: str) -> Any:
     return getattr(owner, name, None)
 
 
+def template_heuristic(uid: str, device_type: str, op_name: str) -> Any:
+    """What makes a template's configs for an op; None where this torch has no such thing. Its own
+    module moves between versions; that of the choices has it in all."""
+    choices: Any = sys.modules["torch._inductor.choices"]
+    find = part(choices, "get_template_heuristic")
+    return find and find(uid, device_type, op_name)
+
+
 def uuid_of(choices: Any) -> str | None:
     """What InductorChoices depend on, for cache keys; None before torch 2.15, whose choices do not
     tell it."""
@@ -37,11 +49,45 @@ def uuid_of(choices: Any) -> str | None:
     return None if tell is None else tell()
 
 
-def config_entry(kind: Any, declared: Any, name: str) -> Any:
-    """An entry of one of torch's config modules, of torch's class `kind`; from torch 2.13 on it
-    wants its name too."""
+def has_config_key(config: Any, name: str) -> bool:
+    """Whether one of torch's config modules has a key of this name; it is not read."""
+    return name in config._config
+
+
+def add_config_key(config: Any, name: str, default: Any) -> None:
+    """Adds a key to one of torch's config modules."""
+    kind = _config_module()._ConfigEntry
+    _add_entry(config, name, kind, default)
+
+
+def add_config_property(config: Any, name: str, value: Callable[[], str]) -> None:
+    """Adds a key that is read only: it has whatever `value` says at the time, in every thread.
+    (From torch 2.13 on a value that is set in a config module is visible in one thread only.)"""
+
+    class Entry(_config_module()._ConfigEntry):  # type: ignore[misc]
+        @property
+        def default(self) -> str:
+            return value()
+
+        @default.setter
+        def default(self, _: Any) -> None:
+            """The constructor's; the value is elsewhere."""
+
+        # comes before what a saved config, loaded again, may have set
+        env_value_force = default
+
+    _add_entry(config, name, Entry, "")
+
+
+def _add_entry(config: Any, name: str, kind: Any, default: Any) -> None:
+    declared = _config_module().Config(default=default, value_type=type(default))
+    # from torch 2.13 on an entry wants its name too
     named = len(inspect.signature(kind.__init__).parameters) > 2
-    return kind(declared, name) if named else kind(declared)
+    config._config[name] = kind(declared, name) if named else kind(declared)
+
+
+def _config_module() -> Any:
+    return importlib.import_module("torch.utils._config_module")
 
 
 def forget_config_copies(config: Any) -> None:

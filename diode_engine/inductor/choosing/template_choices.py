@@ -7,12 +7,12 @@ from dataclasses import replace
 from inspect import isgenerator
 from typing import Any
 
-from torch._inductor import choices as inductor_choices
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
 from diode_engine.inductor.choosing.decision import ANNOTATION, Pick, Prediction
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.lowering import layouts
+from diode_engine.inductor.torch_versions import template_heuristic
 
 
 def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
@@ -44,9 +44,7 @@ def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
     try:
         made_with = given["extra_kwargs"], given["layout"], given["inputs"]
     except KeyError:
-        heuristic = inductor_choices.get_template_heuristic(  # type: ignore[attr-defined]
-            template.uid, kernel_inputs.device_type, op_name
-        )
+        heuristic = template_heuristic(template.uid, kernel_inputs.device_type, op_name)
         made_with = (
             heuristic.get_extra_kwargs(kernel_inputs, op_name),
             kernel_inputs.output_layout(),

@@ -68,33 +68,14 @@ OPTIONS = (
 
 def register(state: Callable[[], str]) -> None:
     """Adds the keys, once. The value of `diode_state` is what `state` says whenever it is asked
-    for, in every thread: values that are set in that module are visible in one thread only from
-    torch 2.13 on. The options' defaults are those of the environment as it is now."""
-    from torch.utils import _config_module
-
+    for, in every thread. The options' defaults are those of the environment as it is now."""
     config = _config()
-    if KEY in config._config:
+    if torch_versions.has_config_key(config, KEY):
         return
-
-    class StateEntry(_config_module._ConfigEntry):
-        @property
-        def default(self) -> str:
-            return state()
-
-        @default.setter
-        def default(self, _: Any) -> None:
-            """The constructor's; the state is elsewhere."""
-
-        # comes before what a saved config, loaded again, may have set
-        env_value_force = default
-
-    def add(kind: Any, name: str, default: Any) -> None:
-        declared: Any = _config_module.Config(default=default, value_type=type(default))
-        config._config[name] = torch_versions.config_entry(kind, declared, name)
-
-    add(StateEntry, KEY, "")
+    torch_versions.add_config_property(config, KEY, state)
     for option in OPTIONS:
-        add(_config_module._ConfigEntry, option.name, _from_environment(option, os.environ))
+        default = _from_environment(option, os.environ)
+        torch_versions.add_config_key(config, option.name, default)
     invalidate()
 
 

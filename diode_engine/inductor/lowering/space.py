@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch._inductor import choices as inductor_choices
 from torch._inductor import config
 from torch._inductor.utils import get_k_splits
 
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.inductor.lowering.candidates import candidate_from, candidate_of
+from diode_engine.inductor.torch_versions import part, template_heuristic
 
 # Templates whose space is a list of configs, cut to the problem.
 _TILED = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})
@@ -112,8 +112,7 @@ class Spaces:
         """Those of a template that is offered a list of configs and nothing else."""
         if uid not in _TILED or _limited():
             return None
-        find = getattr(inductor_choices, "get_template_heuristic", None)
-        heuristic = find and find(uid, device_type, op_name)
+        heuristic = template_heuristic(uid, device_type, op_name)
         known = self._lists.get((uid, op_name))
         if known is None or not known.are_of(heuristic):
             known = _Configs.read(uid, heuristic)
@@ -139,7 +138,7 @@ _joined = lru_cache(_KEPT)(CandidateTable.joined)
 def _limited() -> bool:
     """Whether options are set by which a config's being offered depends on the others."""
     return config.test_configs.max_mm_configs is not None or bool(
-        getattr(config, "multi_kernel_hints", ())
+        part(config, "multi_kernel_hints")
     )
 
 

@@ -32,6 +32,7 @@ from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.lowering.space import Spaces
+from diode_engine.inductor.torch_versions import part
 from diode_engine.models.preference import margin
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
@@ -43,7 +44,7 @@ _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, t
 def attach() -> None:
     """Puts itself before Inductor's benchmark, once."""
     module = importlib.import_module(_MODULE)
-    original = getattr(module, _FUNCTION, None)
+    original = part(module, _FUNCTION)
     if original is None or _replaced:
         return
 
