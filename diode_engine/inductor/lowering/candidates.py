@@ -6,6 +6,7 @@ KernelTemplateChoice, and `candidate_from` from what that is made of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     return problem_from(
         op_name,
         kernel_inputs.shapes_hinted(),
-        kernel_inputs.strides_hinted(),
+        _strides(kernel_inputs),
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
     )
@@ -61,11 +62,25 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
 def is_broadcast(kernel_inputs: Any) -> bool:
     """Whether a matrix of a batched product stands for the whole batch, by a stride of 0: it is
     read once, where a Problem's are as many as the batch."""
-    shapes, strides = kernel_inputs.shapes_hinted()[-2:], kernel_inputs.strides_hinted()[-2:]
+    shapes, strides = kernel_inputs.shapes_hinted()[-2:], _strides(kernel_inputs)[-2:]
     return any(
         len(shape) == 3 and shape[0] > 1 and stride[0] == 0
         for shape, stride in zip(shapes, strides, strict=True)
     )
+
+
+def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
+    """The strides of all operands by their hints. A bias that Inductor has yet to compute has none
+    (on torch up to 2.12 it is asked about like that where nothing is autotuned): it is computed
+    into a tensor without gaps."""
+    try:
+        strides: Sequence[Sequence[int]] = kernel_inputs.strides_hinted()
+    except NotImplementedError:
+        _, *matrices = kernel_inputs.nodes()
+        shape = kernel_inputs.shapes_hinted()[0]
+        without_gaps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        return [without_gaps, *type(kernel_inputs)(matrices).strides_hinted()]
+    return strides
 
 
 def problem_from(
