@@ -30,7 +30,7 @@ from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
-from diode_engine.inductor.lowering.space import Spaces, Unlike, listed
+from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed
 from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
 
@@ -164,8 +164,8 @@ class Chooser:
         overridden = [uid for uid, given in (request.overrides or {}).items() if given]
         try:
             decision = decide(find(list_from=overridden))
-        except Unlike as unlike:
-            log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
+        except NotOffered as error:
+            log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
             decision = decide(find(list_from=uids))
         # TMA kernels depend on config options as well
         if key is not None and not any("tma" in pick.uid for pick in decision.picks):

@@ -87,7 +87,7 @@ class Decider:
             raise LeftToStock(
                 Fallback.NO_PREDICTION, f"the model knows no kernel for all sizes of {problem}"
             )
-        swayed = any(saved_us) and choose(alone)[0] != order
+        fusing_decided = any(saved_us) and choose(alone)[0] != order
 
         def pick(i: int) -> Pick:
             return Pick(space.uid(i), space.params(i), candidates[i], tuple(cost[:, i].tolist()))
@@ -100,7 +100,7 @@ class Decider:
                 picks.append(best)
         return Decision(
             tuple(problems), tuple(picks), best, keep, threshold, why, confidence,
-            policy.sure, tuple(saved_us), swayed, len(candidates),
+            policy.sure, tuple(saved_us), fusing_decided, len(candidates),
         )  # fmt: skip
 
     def taken_us(self, problem: Problem, candidates: CandidateTable) -> float:

@@ -35,8 +35,8 @@ class Decision:
     within `threshold` times the least one, and a library's kernel; `library` is the best of these,
     kept or not. `problems` are the problem by its hints and, where a size is dynamic, others that
     it may turn out to be. `sure` is whether the model knows enough for a kernel that is not the
-    library's. `saved_us` is what fusing the epilogue saves of each problem, `swayed` whether
-    another would be first without that, `considered` how many were offered."""
+    library's. `saved_us` is what fusing the epilogue saves of each problem, `fusing_decided`
+    whether another would be first without that, `considered` how many were offered."""
 
     problems: tuple[Problem, ...]
     picks: tuple[Pick, ...]
@@ -47,7 +47,7 @@ class Decision:
     confidence: float | None
     sure: bool
     saved_us: tuple[float, ...]
-    swayed: bool
+    fusing_decided: bool
     considered: int
 
     @property

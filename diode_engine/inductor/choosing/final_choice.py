@@ -89,8 +89,8 @@ def _best_of(choices: list[Any]) -> list[Any]:
     if any(decision.saved_us):
         fused = np.array([fuses(p.pick.uid) for p in seen], np.bool_)
         alone = costs - charged_us(decision.saved_us, fused)
-        swayed = decision.swayed or choose(alone)[0] != order
-        outcomes.stats.count("fusion_decided", int(swayed))
+        fusing_decided = decision.fusing_decided or choose(alone)[0] != order
+        outcomes.stats.count("fusion_decided", int(fusing_decided))
     library_us = None if decision.library is None else decision.library.cost_us
     if library_us is not None and not math.isfinite(library_us):
         library_us = None

@@ -49,15 +49,15 @@ def search_space(name: str) -> Iterator[None]:
             get_k_splits.cache_clear()
 
 
-class Unlike(Exception):
+class NotOffered(Exception):
     """Inductor would not offer what was ranked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
     """What templates are offered. `uid` is the name of the template of the candidate at a place,
-    and `params` makes what its KernelTemplateChoice is made from; it raises Unlike where Inductor
-    does not offer that candidate."""
+    and `params` makes what its KernelTemplateChoice is made from; it raises NotOffered where
+    Inductor does not offer that candidate."""
 
     candidates: CandidateTable
     uid: Callable[[int], str]
@@ -214,5 +214,5 @@ class _Configs:
         with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
             made = list(alone.get_template_configs(kernel_inputs, op_name))
         if [candidate_from(self._uid, each) for each in made] != [table[place]]:
-            raise Unlike(f"it does not offer {table[place]}")
+            raise NotOffered(f"it does not offer {table[place]}")
         return made[0]
