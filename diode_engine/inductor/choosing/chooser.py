@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Op, Problem
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.compile_options import CompileOptions
@@ -167,8 +168,8 @@ class Chooser:
         except NotOffered as error:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
             decision = decide(find(list_from=uids))
-        # TMA kernels depend on config options as well
-        if key is not None and not any("tma" in pick.uid for pick in decision.picks):
+        # whether some templates are offered depends on options that are not in the key
+        if key is not None and not any(template_of(pick.uid).option for pick in decision.picks):
             memory[key] = self._predictions(decision, remembered=True)
         return made(self._predictions(decision, remembered=False), request)
 

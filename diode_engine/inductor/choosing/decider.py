@@ -10,8 +10,9 @@ import numpy as np
 
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.compile_options import CompileOptions
-from diode_engine.inductor.choosing.decision import Decision, Pick, fuses
+from diode_engine.inductor.choosing.decision import Decision, Pick
 from diode_engine.inductor.choosing.outcomes import LeftToStock
 from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.times import Times
@@ -78,7 +79,8 @@ class Decider:
             keep = 1
         columns = candidates.columns
         library = policy.library
-        fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
+        fuses = [template_of(uid).fuses_epilogue for uid in columns.templates]
+        fused = np.array(fuses)[columns.template]
         alone = self._times.over(problems, candidates, ranking, library)
         choose = partial(chosen, policy=policy, keep=keep, threshold=threshold)
         cost = alone + charged_us(saved_us, fused)

@@ -65,11 +65,6 @@ class Prediction:
     remembered: bool
 
 
-def fuses(uid: str) -> bool:
-    """Whether Inductor fuses an epilogue into this template's kernels."""
-    return uid.startswith("triton::")
-
-
 def prediction_of(choice: Any) -> Prediction | None:
     """What Diode predicted for one of Inductor's rendered choices; None where it did not."""
     prediction: Prediction | None = annotation_of(choice, ANNOTATION)
