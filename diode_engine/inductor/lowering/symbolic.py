@@ -23,7 +23,8 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from diode_engine.core.problem import Bias, Layout, Op, Operand
-from diode_engine.core.templates import Template, template_of
+from diode_engine.core.templates import template_of
+from diode_engine.core.templates.template import Template
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, binary_of
