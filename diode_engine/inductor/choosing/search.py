@@ -72,6 +72,6 @@ def _other_ways() -> str | None:
 
 def _inductors(function: Any) -> bool:
     if hasattr(function, "cache_info"):  # behind functools.cache
-        function = function.__wrapped__
+        function = getattr(function, "__wrapped__", None)
     names = getattr(function, "__globals__", {})
     return str(names.get("__name__", "")).startswith("torch._inductor.")
