@@ -15,6 +15,7 @@ from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
 from diode_engine.cli.recording import as_run
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.models.fitting import Progress
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 )
 def validate(
     reference: str | None,
-    store: Path,
+    store: Location,
     query: str,
     dataset: Path | None,
     only_held_out: bool,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
 from diode_engine.hardware import Environment, Hardware
+from diode_engine.location import Location
 from diode_engine.problem import Candidate, Problem
 
 _T = TypeVar("_T")
@@ -48,42 +48,42 @@ def environment_of(row: Any) -> Environment:
 
 def records_with(
     connection: sa.Connection,
-    path: Path,
+    store: Location,
     table: sa.Table,
     ids: npt.NDArray[np.int64],
     make: Callable[[Any], _T],
 ) -> list[_T]:
     """The records with these ids, in the ids' (ascending) order. Raises StoreError, naming the
-    store at `path`, where one is impossible or not there."""
+    store, where one is impossible or not there."""
     wanted = set(ids.tolist())
     rows = connection.execute(sa.select(table).order_by(table.c.id))
-    found = _made(path, (row for row in rows if row.id in wanted), make)
+    found = _made(store, (row for row in rows if row.id in wanted), make)
     if len(found) < len(wanted):
         raise StoreError(
-            f"The store {path} has timings of {len(wanted) - len(found)} {table.name} that are not "
-            "there; restore a backup."
+            f"The store {store} has timings of {len(wanted) - len(found)} {table.name} that are "
+            "not there; restore a backup."
         )
     return list(found.values())
 
 
 def few_records(
     connection: sa.Connection,
-    path: Path,
+    store: Location,
     table: sa.Table,
     ids: Iterable[int],
     make: Callable[[Any], _T],
 ) -> dict[int, _T]:
     """As `records_with`, for so few ids that each is looked up; by id."""
     rows = connection.execute(sa.select(table).where(table.c.id.in_(set(ids))))
-    return _made(path, rows, make)
+    return _made(store, rows, make)
 
 
-def _made(path: Path, rows: Iterable[Any], make: Callable[[Any], _T]) -> dict[int, _T]:
+def _made(store: Location, rows: Iterable[Any], make: Callable[[Any], _T]) -> dict[int, _T]:
     try:
         return {row.id: make(row) for row in rows}
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreError(
-            f"The store {path} holds an impossible record; restore a backup. {error}"
+            f"The store {store} holds an impossible record; restore a backup. {error}"
         ) from error
 
 

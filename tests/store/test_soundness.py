@@ -161,7 +161,7 @@ def test_what_was_changed_behind_its_back_is_found(path: Path, what: str) -> Non
 
 USES: dict[str, Callable[[Store], object]] = {
     "read": lambda store: store.read(),
-    "export": lambda store: export_dataset(store, store.path.with_name("out.packed.zst")),
+    "export": lambda store: export_dataset(store, store.location.with_name("out.packed.zst")),
     "stats": lambda store: store.stats(),
     "page": lambda store: query.problems(store),
     "candidates": lambda store: query.candidates(store, 3, 1),
