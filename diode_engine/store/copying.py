@@ -105,7 +105,7 @@ def _rows(old: sa.Connection, new: sa.Connection, table: sa.Table) -> int | None
 
 def _partitions(connection: sa.Connection, table: sa.Table) -> Iterator[Any]:
     query = sa.select(table).order_by(*table.primary_key)
-    return connection.execution_options(yield_per=_AT_ONCE).execute(query).partitions()
+    return connection.execute(query.execution_options(yield_per=_AT_ONCE)).partitions()
 
 
 def _timings(old: sa.Connection, new: sa.Connection) -> int | None:

@@ -350,7 +350,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return None if math.isnan(value) else value + 0.0  # -0.0 is 0.0, which SQLite makes of it
 
 
 def _moment(seconds: float) -> datetime:
