@@ -61,8 +61,9 @@ class Look:
 
 
 class Source:
-    """Reads of the store at `location`, and all that the dashboard writes: the store, and by `change`
-    and `command` models and files. Everything is awaited and done in a thread or a process.
+    """Reads of the store at `location`, and all that the dashboard writes: the store, and by
+    `change` and `command` models and files. Everything is awaited and done in a thread or a
+    process.
 
     It opens the store when it is first asked, and again when the file was replaced or could not
     be opened before; it needs no closing.

@@ -111,7 +111,7 @@ def test_a_copy_that_differs_is_no_copy(
         insert(connection, columns if what == "a time" else [c[:-1] for c in columns])
 
     monkeypatch.setattr(bulk, "insert_timings", wrong)
-    with pytest.raises(StoreError, match="The copy of timings .* differs"):
+    with pytest.raises(StoreError, match=r"The copy of timings .* differs"):
         copying.copy(file, location_of(database))
     assert everything(location_of(database))["runs"] == []
 

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from benchmarks.postgresql_server import PostgresServer
 from diode_engine.errors import (
-    DiodeError,
     SchemaTooNewError,
     SchemaTooOldError,
     StoreError,
@@ -76,7 +75,7 @@ def test_the_migrations_lead_to_the_schema_of_the_code(postgres: PostgresServer)
 def test_reading_only_neither_writes_nor_makes(
     database: str, execute: Callable[[str], Any], make_table, as_rows
 ) -> None:
-    with pytest.raises(StoreMissingError, match="no store in the database .*collect timings first"):
+    with pytest.raises(StoreMissingError, match=r"no store in the database .*collect timings"):
         Store.open(database, read_only=True)
     assert execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
     with Store.open(database) as store:
@@ -187,12 +186,12 @@ def role(postgres: PostgresServer, database: str) -> Any:
 
 def test_a_role_that_may_only_read(role, database: str, execute, make_table) -> None:
     name, url = role
-    with pytest.raises(StoreError, match="This role may not do that .*permission denied"):
+    with pytest.raises(StoreError, match=r"This role may not do that .*permission denied"):
         Store.open(url)
     with Store.open(database) as store:
         store.add(store.start_run("collect", {}), make_table())
     with (
-        pytest.raises(StoreError, match="This role may not do that .*permission denied"),
+        pytest.raises(StoreError, match=r"This role may not do that .*permission denied"),
         Store.open(url, read_only=True) as store,
     ):
         store.read()
@@ -223,10 +222,10 @@ def test_a_wrong_password_is_a_sentence(
     postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "nonsense")
-    with pytest.raises(StoreError, match="does not let this role in .*password authentication fail"):
+    with pytest.raises(StoreError, match=r"does not let this role in .*password authent"):
         Store.open(database)
     monkeypatch.delenv("PGPASSWORD")
-    with pytest.raises(StoreError, match="does not let this role in .*no password"):
+    with pytest.raises(StoreError, match=r"does not let this role in .*no password"):
         Store.open(database)
     given = database.replace("diode@", f"diode:{postgres.password}@")
     with Store.open(given) as store:
@@ -242,7 +241,7 @@ def test_a_server_that_is_not_there(postgres: PostgresServer) -> None:
     with socket.socket() as taken:  # and does not listen
         taken.bind(("127.0.0.1", 0))
         url = f"postgresql+psycopg://ann@127.0.0.1:{taken.getsockname()[1]}/diode"
-        with pytest.raises(StoreError, match="cannot be reached .*refused") as caught:
+        with pytest.raises(StoreError, match=r"cannot be reached .*refused") as caught:
             Store.open(url)
     assert str(caught.value).count("127.0.0.1") == 1  # it says it once
 
@@ -252,27 +251,33 @@ def test_a_connection_that_is_lost_is_told_and_made_anew(
 ) -> None:
     with Store.open(database) as store:
         run = store.start_run("collect", {})
-        with (
-            pytest.raises(StoreError, match="was lost .*is not in the store; try again"),
-            store.writes() as connection,
-        ):
-            connection.execute(sa.update(schema.runs).values(message="half"))
-            (pid,) = connection.execute(sa.text("SELECT pg_backend_pid()")).one()
-            execute(f"SELECT pg_terminate_backend({pid}, 10000)")
-            connection.execute(sa.select(schema.runs))
+
+        def cut_off() -> None:
+            with store.writes() as connection:
+                connection.execute(sa.update(schema.runs).values(message="half"))
+                (pid,) = connection.execute(sa.text("SELECT pg_backend_pid()")).one()
+                execute(f"SELECT pg_terminate_backend({pid}, 10000)")
+                connection.execute(sa.select(schema.runs))
+
+        with pytest.raises(StoreError, match=r"was lost .*is not in the store; try again"):
+            cut_off()
         assert store.run(run).message is None
         store.add(run, make_table())
 
 
 def test_who_waits_too_long_is_told(database: str) -> None:
     with Store.open(database) as first, Store.open(database) as second:
+
+        def waits() -> None:
+            with second.writes() as connection:
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '20ms'")
+                second._backend.take_turn(connection)
+
         with (
             first.writes(in_turn=True),
             pytest.raises(StoreLockedError, match="stayed locked by another process"),
-            second.writes() as connection,
         ):
-            connection.exec_driver_sql("SET LOCAL lock_timeout = '20ms'")
-            second._backend.take_turn(connection)
+            waits()
         second.start_run("collect", {}, key="k")
 
 
@@ -337,24 +342,22 @@ def test_no_password_is_in_what_is_said(
     postgres: PostgresServer, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    secret = "s3cr3t/@:%"  # noqa: S105
+    secret = "s3cr3t/@:%"
     with_it = "s3cr3t%2F%40%3A%25"
     url = location_of(database.replace("diode@", f"diode:{with_it}@"))
     assert isinstance(url, ServerUrl)
     assert url.password == secret
     said = [str(url), repr(url), f"{url}", str(vars(backend_of(url)))]
-    try:
+    with pytest.raises(StoreError, match="let this role in") as caught:
         Store.open(url)
-    except DiodeError as error:
-        said += [*traceback.format_exception(error), repr(error)]
-        assert error.__cause__ is None
+    assert caught.value.__cause__ is None
+    said += [*traceback.format_exception(caught.value), repr(caught.value)]
     url = location_of(database.replace("diode@", f"diode:{postgres.password}@"))
     with Store.open(url) as store:
         said += [repr(store), repr(store._engine), str(store._engine.url), str(store.location)]
-        try:
+        with pytest.raises(StoreError, match="no run 7") as caught:
             store.set_note(7, "x")
-        except DiodeError as error:
-            said += traceback.format_exception(error)
+        said += traceback.format_exception(caught.value)
     said.append(caplog.text)
     for text in said:
         assert "s3cr3t" not in text
@@ -364,7 +367,9 @@ def test_no_password_is_in_what_is_said(
 # Looking after it
 
 
-def test_it_is_upgraded_vacuumed_and_backed_up(database: str, tmp_path, make_table, as_rows) -> None:
+def test_it_is_upgraded_vacuumed_and_backed_up(
+    database: str, tmp_path, make_table, as_rows
+) -> None:
     with Store.open(database) as store:
         store.add(store.start_run("collect", {}), make_table())
     where = location_of(database)
