@@ -27,10 +27,10 @@ import numpy as np
 from postgresql_server import PostgresServer, missing
 
 from diode_engine import features
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, DType, Failure, Problem
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, DType, Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.store import Store, read_dataset, write_dataset
-from diode_engine.table import FAILURES, TimingTable
 
 CANDIDATES = 1000
 BATCH = 50  # problems a transaction

@@ -25,8 +25,7 @@ from diode_engine.errors import (
 from diode_engine.location import ServerUrl
 from diode_engine.store import schema
 from diode_engine.store.database import BUSY_SECONDS, alembic_config, refuse_newer
-from diode_engine.store.schema import APPLICATION_ID, HEAD
-from diode_engine.store.watch import CHANNEL
+from diode_engine.store.schema import APPLICATION_ID, CHANNEL, HEAD
 
 _MARK = "The schema of a Diode store"  # a comment on Alembic's table tells it from other programs'
 _CONNECT_SECONDS = 10

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.problem import MAX_DIM, MAX_US, Failure
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
-from diode_engine.problem import MAX_DIM, MAX_US, Failure
 from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.backend import backend_of
 from diode_engine.store.database import doubts, reading, refuse_newer

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from diode_engine.errors import StoreMissingError
 from diode_engine.location import Location
 from diode_engine.store.database import Connection, connect, is_outdated, sentences
+from diode_engine.store.schema import CHANNEL
 
 _BUSY_MS = 100  # whoever watches asks again soon
-CHANNEL = "diode"  # of the notifications of a store on a server
 _WHICH = "SELECT 'alembic_version'::regclass::oid::bigint"  # another one in a store made anew
 
 

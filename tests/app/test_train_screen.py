@@ -16,10 +16,10 @@ from diode_app.screens.trainings import TrainingsScreen
 from diode_app.widgets.modals import Confirm, Problem
 from diode_app.widgets.plot import Plot
 from diode_engine.cli.train import train as command
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.table import TimingTable
 from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
 from tests.app.waiting import looked, settled, started, text_of, toasts
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures

@@ -17,13 +17,13 @@ from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.plan import Plan
 from diode_engine.collect.run import BATCH, Direct, collect
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing, content_key
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing, content_key
 from diode_engine.runs import Heartbeat
 from diode_engine.runs.process import current
 from diode_engine.store import Store
-from diode_engine.table import TimingTable
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
@@ -212,7 +212,7 @@ def test_workers_see_the_gpus_that_this_process_sees(tmp_path, script, monkeypat
 CLAIMS_THE_SECOND = """
 import sys
 from diode_engine.collect.claims import Claims
-from diode_engine.hardware import H200, Environment
+from diode_engine.core.hardware import H200, Environment
 from diode_engine.location import location_of
 from tests.collect.test_collect import PROBLEMS
 claims = Claims(location_of(sys.argv[1]))

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import StoreError, StoreMissingError
 from diode_engine.location import Location, location_of
 from diode_engine.runs.process import current
 from diode_engine.store import Store, bulk, copying, schema, soundness
-from diode_engine.table import TimingTable
 
 
 def fill(where: Location, make_table: Callable[..., TimingTable]) -> None:

@@ -16,11 +16,11 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.postgresql_server import PostgresServer
+from diode_engine.core.problem import Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import SchemaTooNewError, StoreError
 from diode_engine.location import Location, ServerUrl, location_of
-from diode_engine.problem import Timing
 from diode_engine.store import Store, checksums, database, export_dataset, query, schema, soundness
-from diode_engine.table import TimingTable
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
