@@ -19,7 +19,8 @@ PACKAGE = Path(diode_engine.__file__).parent
 
 # Rooms that a program without torch uses: the command's help, the dashboard, predictions.
 WITHOUT_TORCH = {
-    "cli", "encoding", "errors", "features", "hardware", "models", "named_layers", "paths",
+    "cli", "encoding", "errors", "features", "hardware", "location", "models", "named_layers",
+    "paths",
     "problem", "registry", "resources", "runs", "store", "table", "version",
 }  # fmt: skip
 

@@ -143,9 +143,9 @@ class Source:
     def _look_at_store(self) -> Look:
         from diode_engine.store.watch import watch
 
-        if self._watch is None:
-            self._watch = watch(self.location)
         try:
+            if self._watch is None:
+                self._watch = watch(self.location)
             version = self._watch.version()
             if version[0] != self._file:
                 self._forget()

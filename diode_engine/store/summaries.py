@@ -105,7 +105,7 @@ def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
     problems = np.unique(pairs >> 32)
     # Of few problems each is looked up; of many their stretch of the table is read at once.
     query = sa.select(bulk.packed(s.problem, s.environment)).where(
-        s.problem.in_(problems.tolist())
+        bulk.is_in(connection, s.problem, problems.tolist())
         if len(problems) <= 500
         else s.problem.between(int(problems[0]), int(problems[-1]))
     )
