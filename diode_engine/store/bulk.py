@@ -67,6 +67,21 @@ def is_in(
     return column.in_(values)
 
 
+def are_in(
+    connection: sa.Connection,
+    columns: tuple[sa.Column[Any], sa.Column[Any]],
+    pairs: Sequence[tuple[Any, ...]],
+) -> sa.ColumnElement[bool]:
+    """As `is_in`, of two columns together."""
+    if not is_postgresql(connection):
+        return sa.tuple_(*columns).in_(pairs)
+    arrays = (
+        sa.func.unnest(sa.literal([pair[i] for pair in pairs], postgresql.ARRAY(column.type)))
+        for i, column in enumerate(columns)
+    )
+    return sa.tuple_(*columns).in_(sa.select(*arrays))
+
+
 def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
     """An insert that can say what to do with a row that is there."""
     return postgresql.insert(table) if is_postgresql(connection) else sqlite.insert(table)

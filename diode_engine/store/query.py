@@ -208,7 +208,9 @@ def _rows(
     summaries = {
         (row.problem, row.environment): row
         for row in connection.execute(
-            sa.select(schema.summaries).where(sa.tuple_(_S.problem, _S.environment).in_(pairs))
+            sa.select(schema.summaries).where(
+                bulk.are_in(connection, (_S.problem, _S.environment), pairs)
+            )
         )
     }
     problem = few_records(

@@ -15,6 +15,7 @@ from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
+from diode_engine.store import bulk
 
 _T = TypeVar("_T")
 _HARDWARE = tuple(field.name for field in fields(Hardware))
@@ -74,7 +75,9 @@ def few_records(
     make: Callable[[Any], _T],
 ) -> dict[int, _T]:
     """As `records_with`, for so few ids that each is looked up; by id."""
-    rows = connection.execute(sa.select(table).where(table.c.id.in_(set(ids))))
+    rows = connection.execute(
+        sa.select(table).where(bulk.is_in(connection, table.c.id, list(set(ids))))
+    )
     return _made(store, rows, make)
 
 
