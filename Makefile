@@ -104,5 +104,5 @@ $(VENV)/.torch-$(TORCH)-triton-$(TRITON): $(VENV)/.created
 
 $(VENV)/.installed: $(VENV)/.torch-$(TORCH)-triton-$(TRITON) pyproject.toml constraints.txt hatch_build.py
 	@echo "Installing Diode and its tools ..."
-	@$(BIN)/pip install -qq -c constraints.txt -e '.[app,serve,dev,docs,baselines,figures]'
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[app,serve,dev,docs,baselines,figures,postgres]'
 	@touch $@

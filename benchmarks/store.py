@@ -2,10 +2,12 @@
 
     python benchmarks/store.py [--timings 1000000]
 
-Made-up times of 1,000 candidates a problem: only their number and types matter here. Each
-figure stands next to its reference in the same run: the same rows through plain sqlite3,
-with a rowid table, no constraint and no check, and the fetch of all rows as Python tuples.
-The best of three repetitions, so that other work on the machine disturbs less.
+Both stores: an SQLite file, and a PostgreSQL server of its own on loopback, with its usual
+settings, where one is installed. Made-up times of 1,000 candidates a problem: only their number
+and types matter here. Each figure stands next to its reference in the same run: the same rows
+through plain sqlite3, with a rowid table, no constraint and no check, and the fetch of all rows as
+Python tuples; on a server a COPY of the same bytes. The best of three repetitions, so that other
+work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from postgresql_server import PostgresServer, missing
 
 from diode_engine import features
 from diode_engine.core.hardware import H200, Environment
@@ -78,6 +81,64 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def best(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> float:
+    times = []
+    for _ in range(3):
+        before()
+        times.append(seconds(work))
+    return min(times)
+
+
+def on_server(batches: list[TimingTable], n: int) -> None:
+    """The same on PostgreSQL, beside its COPY of the same bytes into a table without a key."""
+    if why := missing():
+        say(f"on a server: left out, {why}")
+        return
+    server = PostgresServer(durable=True)
+    at = server.url("store").replace("diode@", f"diode:{server.password}@")
+
+    def remove() -> None:
+        server.execute("DROP DATABASE IF EXISTS store")
+        server.execute("CREATE DATABASE store")
+        Store.open(at).close()
+
+    def ingest() -> None:
+        with Store.open(at) as store:
+            run = store.start_run("collect", {})
+            for batch in batches:
+                store.add(run, batch)
+
+    def plain() -> None:
+        with Store.open(at, read_only=True) as store, store.reads() as connection:
+            driver: Any = connection.connection.driver_connection
+            data = b"".join(driver.cursor().copy("COPY timings TO STDOUT (FORMAT BINARY)"))
+        with Store.open(at) as store, store.writes() as connection:
+            connection.exec_driver_sql("CREATE TABLE plain (LIKE timings)")
+            driver = connection.connection.driver_connection
+            start = time.perf_counter()
+            with driver.cursor().copy("COPY plain FROM STDIN (FORMAT BINARY)") as copy:
+                copy.write(data)
+            copied.append(time.perf_counter() - start)
+            connection.exec_driver_sql("DROP TABLE plain")
+
+    copied: list[float] = []
+    try:
+        into = best(ingest, remove)
+        for _ in range(3):
+            plain()
+        say(
+            f"ingest on a server {n / into:12,.0f} timings/s   {min(copied) / into:5.2f} × a plain "
+            f"COPY ({n / min(copied):,.0f}/s)"
+        )
+        with Store.open(at, read_only=True) as store:
+            size = store.stats().size_bytes
+            out = best(store.read)
+        say(f"on its disk        {size / n:12.1f} bytes each, with the indexes")
+        say(f"read from a server {out:12.3f} s")
+    finally:
+        server.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the store on this machine.")
     parser.add_argument("--timings", type=int, default=1_000_000)
@@ -119,13 +180,6 @@ def main() -> None:
                     )
                     connection.execute("COMMIT")
 
-        def best(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> float:
-            times = []
-            for _ in range(3):
-                before()
-                times.append(seconds(work))
-            return min(times)
-
         into = best(ingest, lambda: remove(ours))
         plain_into = best(plain_ingest, lambda: remove(plain))
         say(
@@ -154,6 +208,7 @@ def main() -> None:
 
             both = best(to_matrix)
             say(f"to matrix {both:12.3f} s           {both / out:5.2f} × the read alone")
+        on_server(batches, n)
         for suffix in (".msgpack", ".json", ".msgpack.zst", ".json.zst"):
             path = Path(folder, f"timings{suffix}")
             write = seconds(partial(write_dataset, table, path))

@@ -6,10 +6,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from textual.binding import Binding
+
+from diode_engine.location import Location
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Action:
             id=self.id,
         )
 
-    def command(self, store: Path, values: Mapping[str, object]) -> str | None:
+    def command(self, store: Location, values: Mapping[str, object]) -> str | None:
         """The headless twin with its words filled in; what is not chosen stays in capitals."""
         if self.headless is None:
             return None

@@ -28,6 +28,7 @@ from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.modals import Problem, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
+from diode_engine.location import Location
 
 POLL_SECONDS = 0.5
 BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
@@ -121,7 +122,7 @@ class DiodeApp(Actions, App[None]):
     def action_create_store(self) -> None:
         async def create() -> str:
             await self.session.source.create()
-            return f"The store {self.session.path} is ready."
+            return f"The store {self.session.location} is ready."
 
         self._act(create)
 
@@ -133,7 +134,7 @@ class DiodeApp(Actions, App[None]):
                 raise DiodeError("This Diode came without timings; install it again.")
             self.notify("Importing the shipped timings ...")
             await self.session.source.command(
-                ["data", "import", *files, f"--store={self.session.path}"]
+                ["data", "import", *files, f"--store={self.session.location}"]
             )
             return "The shipped timings are in the store."
 
@@ -255,14 +256,14 @@ class DiodeApp(Actions, App[None]):
 
 
 def create_app(
-    store: Path,
+    store: Location,
     *,
     read_only: bool = False,
     theme: str | None = None,
     settings_path: Path | None = None,
     poll_seconds: float = POLL_SECONDS,
 ) -> DiodeApp:
-    """The dashboard over the store at this path, which need not exist. Settings that cannot be
+    """The dashboard over this store, which need not exist. Settings that cannot be
     read are told on the screen, and those by default hold, and are not written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None

@@ -6,12 +6,13 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from diode_engine import paths
+from diode_engine.cli.options import StoreType
+from diode_engine.location import FORM, Location
 
 _NO_TEXTUAL = (
     "The dashboard needs {}, which is not installed: install diode-engine with its extra, app."
@@ -32,15 +33,16 @@ def _themes() -> tuple[str, ...]:
     "--store",
     "--db",
     "store",
-    metavar="PATH",
-    type=click.Path(dir_okay=False),
-    help="The database of timings. [default: $DIODE_STORE, else diode.db in Diode's data "
-    "directory]",
+    metavar="PATH|URL",
+    envvar="DIODE_STORE",
+    type=StoreType(),
+    help=f"The database of timings: a file, or {FORM}. [default: $DIODE_STORE, else diode.db in "
+    "Diode's data directory]",
 )
 @click.option("--read-only", is_flag=True, help="Change nothing: for a store that others share.")
 @click.option("--theme", metavar="NAME", help="The colours, for this time.")
 @click.option("--version", is_flag=True, help="Show the version and exit.")
-def _command(store: str | None, read_only: bool, theme: str | None, version: bool) -> int:
+def _command(store: Location | None, read_only: bool, theme: str | None, version: bool) -> int:
     """Watch and do all of Diode's work on a screen.
 
     Runs that it starts go on when it is left. In a browser: textual serve diode-tui.
@@ -62,7 +64,7 @@ def _command(store: str | None, read_only: bool, theme: str | None, version: boo
             f"there is no theme {theme!r}; there are {', '.join(_themes())}.",
             param_hint="--theme",
         )
-    app = create_app(Path(paths.store_path(store)), read_only=read_only, theme=theme)
+    app = create_app(store or paths.store_location(), read_only=read_only, theme=theme)
     app.run()
     return app.return_code or 0
 

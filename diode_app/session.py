@@ -9,6 +9,7 @@ from diode_app.data.hardware import Here
 from diode_app.data.source import Source
 from diode_app.settings import Settings
 from diode_engine.core.problem import Problem
+from diode_engine.location import Location
 
 
 @dataclass
@@ -24,8 +25,8 @@ class Session:
     narrowed: str | None = None
 
     @property
-    def path(self) -> Path:
-        return self.source.path
+    def location(self) -> Location:
+        return self.source.location
 
     @property
     def read_only(self) -> bool:

@@ -6,8 +6,11 @@ the repository root in a checkout, and inside the package where Diode was instal
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
+
+from diode_engine.location import Location, ServerUrl, location_of
 
 
 def data_dir() -> Path:
@@ -41,11 +44,24 @@ def _config_dir() -> Path:
     return platformdirs.user_config_path("diode", appauthor=False)
 
 
-def store_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """The database: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
-    directory."""
+def store_location(given: str | os.PathLike[str] | ServerUrl | None = None) -> Location:
+    """The store: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
+    directory. Raises StoreError for a URL that no store can be at."""
     chosen = given or os.environ.get("DIODE_STORE")
-    return Path(chosen).expanduser() if chosen else data_dir() / "diode.db"
+    if not chosen:
+        return data_dir() / "diode.db"
+    found = location_of(chosen)
+    return found.expanduser() if isinstance(found, Path) else found
+
+
+def beside(store: Location, suffix: str) -> Path:
+    """Where on this machine something lies that belongs to a store and is no part of it, such as
+    logs: beside its file, or, of a store on a server, in a folder of the data directory."""
+    if isinstance(store, Path):
+        return store.with_name(f"{store.name}{suffix}")
+    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{store.host}_{store.name}")
+    digest = hashlib.sha256(str(store).encode()).hexdigest()[:8]  # users, ports and options differ
+    return data_dir() / "servers" / f"{name}-{digest}{suffix}"
 
 
 def binaries_dir() -> Path:

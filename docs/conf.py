@@ -26,6 +26,7 @@ NAV = {
         "docs/registry",
         "docs/workflow",
         "docs/runs",
+        "docs/shared-store",
         "docs/queries",
     ),
     "Add": (

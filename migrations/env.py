@@ -1,7 +1,7 @@
 """Alembic's entry: runs on the connection, and in the transaction, that the store hands over.
 
-See `diode_engine.store.database`: foreign keys are off there, and BEGIN IMMEDIATE makes a
-migration whole or nothing.
+See `diode_engine.store.database` and `server`: one transaction makes a migration whole or nothing;
+in SQLite foreign keys are off in it.
 """
 
 from alembic import context

@@ -1,11 +1,17 @@
-"""What all tests share: a data directory of their own, and the marker gpu."""
+"""What all tests share: a data directory of their own, and the marker gpu; and
+a PostgreSQL server for those that ask for one."""
 
 from __future__ import annotations
 
+import os
+import secrets
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from benchmarks.postgresql_server import PostgresServer, missing
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,3 +51,74 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(ignored) is signal.SIG_IGN:
             signal.signal(ignored, usual)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this process's tests."""
+    if why := missing():
+        pytest.skip(why)
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresServer:
+    """The server, with its password where libpq looks for it."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PGPASSWORD", postgres_server.password)
+    return postgres_server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database, without a password."""
+    name = f"test_{secrets.token_hex(6)}"
+    postgres.execute(f"CREATE DATABASE {name}")
+    yield postgres.url(name)
+    postgres.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def store_to_copy(postgres_server: PostgresServer) -> str:
+    """The name of a database with an empty store in it, which others are made from."""
+    from diode_engine.store import Store
+
+    at = f"diode:{postgres_server.password}@127.0.0.1:{postgres_server.port}"
+    postgres_server.execute("CREATE DATABASE empty_store")
+    Store.open(f"postgresql+psycopg://{at}/empty_store").close()
+    return "empty_store"
+
+
+def _new_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[str | Path]:
+    if request.param == "file":
+        yield folder / "folder" / "diode.db"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    template = request.getfixturevalue("store_to_copy")
+    name = f"test_{secrets.token_hex(6)}"
+    server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield server.url(name)
+    server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["file", "server"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
+    """Where an empty store can be opened: each test that asks for it is of both kinds."""
+    if request.param == "server":
+        request.getfixturevalue("postgres")  # its password
+    yield from _new_store(request, tmp_path)
+
+
+@pytest.fixture(scope="module", params=["file", "server"])
+def place_of_module(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str | Path]:
+    """As `place`, of all tests of a module; the URL has the password in it."""
+    for where in _new_store(request, tmp_path_factory.mktemp("module")):
+        if isinstance(where, str):
+            password = request.getfixturevalue("postgres_server").password
+            where = where.replace("@", f":{password}@")
+        yield where

@@ -19,8 +19,8 @@ PACKAGE = Path(diode_engine.__file__).parent
 
 # Rooms that a program without torch uses: the command's help, the dashboard, predictions.
 WITHOUT_TORCH = {
-    "cli", "core", "errors", "features", "models", "paths", "problems", "registry", "runs",
-    "store", "validation", "version",
+    "cli", "core", "errors", "features", "location", "models", "paths", "problems", "registry",
+    "runs", "store", "validation", "version",
 }  # fmt: skip
 
 # Imports the modules named on stdin in one fresh process, in this order, and tells after which

@@ -9,14 +9,14 @@ from diode_engine import paths
 
 def test_home_moves_the_data_and_with_it_the_store(diode_home: Path) -> None:
     assert paths.data_dir() == diode_home
-    assert paths.store_path() == diode_home / "diode.db"
+    assert paths.store_location() == diode_home / "diode.db"
     assert not diode_home.exists()  # asking makes nothing
 
 
 def test_a_store_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIODE_STORE", "~/of-the-environment.db")
-    assert paths.store_path() == Path.home() / "of-the-environment.db"
-    assert paths.store_path("given.db") == Path("given.db")
+    assert paths.store_location() == Path.home() / "of-the-environment.db"
+    assert paths.store_location("given.db") == Path("given.db")
 
 
 def test_without_a_home_the_data_lies_in_the_platforms_place(

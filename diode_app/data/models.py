@@ -222,7 +222,7 @@ async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
     """Has the gate judge the model on the store's timings, in a process of its own, and makes it
     the default if it passes, or with `force`, the reason for doing it anyway. Raises
     DiodeError where it could not be judged."""
-    words = ["models", "promote", *named(entry), f"--store={source.path}", "--json"]
+    words = ["models", "promote", *named(entry), f"--store={source.location}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]
     try:

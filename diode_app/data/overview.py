@@ -37,7 +37,7 @@ def overview(store: Store) -> Overview:
     from diode_engine.store.schema import HEAD
 
     stats = store.stats()
-    wal = store.path.with_name(store.path.name + "-wal")
+    wal = paths.beside(store.location, "-wal")  # of a file that is being written
     return Overview(
         size_bytes=stats.size_bytes + (wal.stat().st_size if wal.is_file() else 0),
         schema=HEAD,  # a store of another one is not opened

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from diode_app.data.commands import run_command
@@ -20,6 +19,7 @@ from diode_engine.errors import (
     StoreLockedError,
     StoreMissingError,
 )
+from diode_engine.location import Location
 
 if TYPE_CHECKING:  # SQLAlchemy comes with it: imported in a thread, when it is first needed
     from diode_engine.runs import Status
@@ -61,15 +61,16 @@ class Look:
 
 
 class Source:
-    """Reads of the store at `path`, and all that the dashboard writes: the store, and by `change`
-    and `command` models and files. Everything is awaited and done in a thread or a process.
+    """Reads of the store at `location`, and all that the dashboard writes: the store, and by
+    `change` and `command` models and files. Everything is awaited and done in a thread or a
+    process.
 
     It opens the store when it is first asked, and again when the file was replaced or could not
     be opened before; it needs no closing.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self.path = path
+    def __init__(self, location: Location, *, read_only: bool = False) -> None:
+        self.location = location
         self.read_only = read_only
         self.last = Look(Condition.OPENING)
         self._lock = threading.Lock()
@@ -88,10 +89,10 @@ class Source:
 
         def done() -> T:
             from diode_engine.store import Store
+            from diode_engine.store.backend import backend_of
 
-            if not self.path.is_file():
-                raise StoreMissingError(f"There is no store at {self.path} to write to.")
-            with Store.open(self.path) as store:
+            backend_of(self.location).revision()  # it is there
+            with Store.open(self.location) as store:
                 return work(store)
 
         return await in_thread(done, "write")
@@ -104,7 +105,7 @@ class Source:
         def done() -> None:
             from diode_engine.store import Store
 
-            Store.open(self.path).close()
+            Store.open(self.location).close()
 
         await in_thread(done, "create")
 
@@ -140,11 +141,11 @@ class Source:
         return look if look.registry == registry else replace(look, registry=registry)
 
     def _look_at_store(self) -> Look:
-        from diode_engine.store.watch import Watch
+        from diode_engine.store.watch import watch
 
-        if self._watch is None:
-            self._watch = Watch(self.path)
         try:
+            if self._watch is None:
+                self._watch = watch(self.location)
             version = self._watch.version()
             if version[0] != self._file:
                 self._forget()
@@ -178,7 +179,7 @@ class Source:
 
         with self._lock:
             if self._store is None:
-                self._store = Store.open(self.path, read_only=True)
+                self._store = Store.open(self.location, read_only=True)
             return self._store
 
     def _forget(self) -> None:

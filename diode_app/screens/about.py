@@ -48,7 +48,7 @@ class AboutScreen(DiodeScreen):
             "python": f"{platform.python_version()} on {platform.platform()}",
             "terminal": f"{os.environ.get('TERM', '?')}, {self.app.size.width}x"
             f"{self.app.size.height}, {os.environ.get('COLORTERM', 'no truecolor told')}",
-            "store": f"{self.session.path} ({look.condition})",
+            "store": f"{self.session.location} ({look.condition})",
             "settings": str(self.session.settings_path or "not readable"),
             "data": str(paths.data_dir()),
             "shipped": str(paths.shipped_dir()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -162,7 +163,7 @@ class DiodeScreen(Actions, Screen[None]):
         values = self.values()
         found = []
         for action in self.ACTIONS:
-            command = action.command(self.session.path, values)
+            command = action.command(self.session.location, values)
             if command is not None:
                 found.append((action.label, command))
         return found
@@ -170,7 +171,7 @@ class DiodeScreen(Actions, Screen[None]):
     def twin_of(self, action_id: str) -> str | None:
         """The command of the action of this id, if it has one."""
         action = next((action for action in self.ACTIONS if action.id == action_id), None)
-        return None if action is None else action.command(self.session.path, self.values())
+        return None if action is None else action.command(self.session.location, self.values())
 
     # Frame
 
@@ -266,11 +267,12 @@ def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
     """What is the matter with the store, and what can be done."""
     why = look.why or ""
     again = Step("Look again", "app.look", "It is also looked at by itself, twice a second.", "")
-    make = Step("Make an empty store", "app.create_store", f"At {session.path}.")
+    make = Step("Make an empty store", "app.create_store", f"At {session.location}.")
     bring = Step(
         "Import the shipped timings", "app.import_shipped", "Makes the store; a few seconds.", "i"
     )
-    update = Step("Update the store", "app.create_store", "A backup is put beside it first.")
+    kept = "A backup is put beside it first." if isinstance(session.location, Path) else ""
+    update = Step("Update the store", "app.create_store", kept)
     change = () if session.read_only else (bring, make)
     title = {
         Condition.OPENING: "Opening the store ...",

@@ -222,7 +222,7 @@ class CollectScreen(DiodeScreen):
             spec = spec_of(self.form.values)
         except ValueError:
             return {"command": None}
-        return {"command": command_line("collect", spec, self.session.path)}
+        return {"command": command_line("collect", spec, self.session.location)}
 
     def action_start(self) -> None:
         mistakes = self.form.mistakes

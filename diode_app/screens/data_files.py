@@ -41,7 +41,7 @@ class FileActions(DiodeScreen):
             file = Path(given).expanduser()
             self.notify(f"Importing {file.name} ...", markup=False)
             told = await self.session.source.command(
-                ["data", "import", str(file.absolute()), f"--store={self.session.path}"]
+                ["data", "import", str(file.absolute()), f"--store={self.session.location}"]
             )
             done = json.loads(told)
             if not done["timings"]:
@@ -70,7 +70,7 @@ class FileActions(DiodeScreen):
                 return None
             self.notify(f"Writing {target.name} ...", markup=False)
             told = await self.session.source.command(
-                ["data", "export", str(target.absolute()), f"--store={self.session.path}"]
+                ["data", "export", str(target.absolute()), f"--store={self.session.location}"]
             )
             return f"{json.loads(told)['timings']:,} timings are in {target}."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -115,8 +116,9 @@ class HomeScreen(DiodeScreen):
         return overview
 
     def show(self, snapshot: Overview) -> None:
+        on_disk = isinstance(self.session.location, Path)
         facts = [
-            ("file", str(self.session.path)),
+            ("file" if on_disk else "server", str(self.session.location)),
             ("size", f"{text.size(snapshot.size_bytes)}, schema {snapshot.schema}"),
             ("problems", text.count(snapshot.problems)),
             ("timings", f"{text.count(snapshot.timings)} of {snapshot.candidates:,} candidates"),
@@ -142,7 +144,7 @@ class HomeScreen(DiodeScreen):
             # This reads alone: it refuses a store of an older schema, which the command updates.
             await self.session.source.read(lambda store: store)
             # Nor does it write to the log of errors.
-            words = ["--debug", "data", "stats", f"--store={self.session.path}"]
+            words = ["--debug", "data", "stats", f"--store={self.session.location}"]
             said = await run_command(words)
             await self.app.push_screen_wait(Notice("What the store holds", said))
 

@@ -51,7 +51,7 @@ class RunActions(DiodeScreen):
             self.notify(f"Run {run} is asked to stop ...")
             # A process of its own: it may take twenty seconds, and is not to end with us.
             await self.session.source.command(
-                ["runs", "cancel", str(run), f"--store={self.session.path}"]
+                ["runs", "cancel", str(run), f"--store={self.session.location}"]
             )
             return f"Run {run} has stopped."
 

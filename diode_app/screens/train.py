@@ -224,7 +224,7 @@ class TrainScreen(DiodeScreen):
     def values(self) -> Mapping[str, object]:
         from diode_engine.runs import command_line
 
-        return {"command": command_line("train", spec_of(self.form.values), self.session.path)}
+        return {"command": command_line("train", spec_of(self.form.values), self.session.location)}
 
     def action_start(self) -> None:
         mistakes = self.form.mistakes

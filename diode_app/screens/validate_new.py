@@ -108,7 +108,7 @@ class NewValidationScreen(DiodeScreen):
     def _command(self) -> tuple[str, ...]:
         from diode_engine.runs import command_line
 
-        return command_line("validate", self.spec, self.session.path)
+        return command_line("validate", self.spec, self.session.location)
 
     def values(self) -> Mapping[str, object]:
         return {"command": self._command()}

@@ -53,7 +53,7 @@ class TopBar(VerticalGroup):
     def show(self, look: Look) -> None:
         sign, colour = _SIGNS.get(look.condition, ("✗", "$text-error"))
         wide = self.app.size.width >= 120
-        path = self._session.path
+        path = self._session.location
         words: list[str | Content | tuple[str, str]] = [
             ("Diode ", "bold"),
             f" {path if wide else path.name}  ",

@@ -13,6 +13,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import Drawn, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -113,7 +114,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )
 def collect(
-    store: Path, problems: int, drawn: Drawn, files: tuple[Path, ...], search_space: str,
+    store: Location, problems: int, drawn: Drawn, files: tuple[Path, ...], search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
     workers: int | None, direct: bool, compiles: int | None,
     output: str | None, plan_only: bool,
@@ -216,7 +217,7 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     return report
 
 
-def _expected_rate(store: Path, gpus: int, direct: bool) -> Rate:
+def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
     from diode_engine.collect.plan import expected_rate
     from diode_engine.collect.run import cores
     from diode_engine.errors import StoreError

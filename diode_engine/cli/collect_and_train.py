@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
@@ -13,6 +12,7 @@ from diode_engine.cli.drawing import Drawn, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
+from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, trainable
 
 
@@ -37,7 +37,7 @@ from diode_engine.models.families import ENSEMBLE, trainable
 @json_anyway_option
 @click.pass_context
 def collect_and_train(
-    ctx: click.Context, store: Path, problems: int, drawn: Drawn,
+    ctx: click.Context, store: Location, problems: int, drawn: Drawn,
     budget: int | None, family: str, name: str | None, seed: int, skip_collection: bool,
     skip_training: bool, skip_validation: bool,
 ) -> None:  # fmt: skip

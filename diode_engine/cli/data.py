@@ -4,9 +4,7 @@ on each problem is shown by `problems`."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +20,7 @@ from diode_engine.cli.queries import (
     write,
 )
 from diode_engine.errors import SchemaTooOldError, StoreError
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.store import Stats, Store
@@ -40,7 +39,7 @@ def data() -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @store_option
 @json_anyway_option
-def import_(files: tuple[str, ...], store: Path) -> None:
+def import_(files: tuple[str, ...], store: Location) -> None:
     """Import dataset files into the store, Diode's own or torch-diode's.
 
     Each file is read whole or not at all, and of what the store holds already, from another
@@ -80,7 +79,7 @@ def import_(files: tuple[str, ...], store: Path) -> None:
 @store_option
 @click.option("--hardware", metavar="NAME", help="Only the timings of the GPU of this name.")
 @json_anyway_option
-def export(file: str, store: Path, hardware: str | None) -> None:
+def export(file: str, store: Location, hardware: str | None) -> None:
     """Export the store's timings to a dataset file, which is replaced if it exists.
 
     The suffix says how: .json or .msgpack, and .zst after either to compress it. The counts
@@ -113,7 +112,7 @@ def export(file: str, store: Path, hardware: str | None) -> None:
     help="Count the problems in groups; may be repeated.",
 )
 @form_options
-def stats(query: str, store: Path, by: tuple[str, ...], form: str) -> None:
+def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
     """Count what the store holds.
 
     With --by or a QUERY, as in `data problems`, its problems are counted in groups (by GPU, op
@@ -144,23 +143,24 @@ def stats(query: str, store: Path, by: tuple[str, ...], form: str) -> None:
         click.echo(_text(store, counted, states))
 
 
-def existing(path: Path) -> Store:
-    """The store, migrated where it has to be; read-only where its file cannot be written.
-    Raises StoreError where there is none."""
+def existing(store: Location) -> Store:
+    """The store, migrated where it has to be; read-only where it cannot be written. Raises
+    StoreError where there is none."""
     from diode_engine.store import Store
+    from diode_engine.store.backend import backend_of
 
-    return Store.open(path, read_only=not os.access(path, os.W_OK))
+    return Store.open(store, read_only=not backend_of(store).is_writable())
 
 
-def _readable(path: Path) -> Store:
+def _readable(store: Location) -> Store:
     """The store, opened for reading alone unless it has to be migrated first. Raises StoreError
     where there is none."""
     from diode_engine.store import Store
 
     try:
-        return Store.open(path, read_only=True)
+        return Store.open(store, read_only=True)
     except SchemaTooOldError:
-        return existing(path)
+        return existing(store)
 
 
 _COUNTS = ("problems", "candidates", "failed", "timings", "aten", "aten_near_best")
@@ -209,7 +209,7 @@ def _dict(s: Stats, states: Mapping[int, str]) -> dict[str, Any]:
     }
 
 
-def _text(store: Path, s: Stats, states: Mapping[int, str]) -> str:
+def _text(store: Location, s: Stats, states: Mapping[int, str]) -> str:
     failed = sum(s.failures.values())
     parts = [
         f"{store}: {s.timings:,} timings ({failed:,} failed) of {s.candidates:,} candidates on "

@@ -1,4 +1,4 @@
-"""diode-engine db: looking after the store's file."""
+"""diode-engine db: looking after the store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import StoreType, as_json_option, store_option
+from diode_engine.location import Location
 
 
 @click.group()
 def db() -> None:
-    """Upgrade, back up, check and compact the store."""
+    """Upgrade, back up, copy, check and compact the store."""
 
 
 @db.command()
 @store_option
 @as_json_option
-def upgrade(store: Path, as_json: bool) -> None:
+def upgrade(store: Location, as_json: bool) -> None:
     """Bring the store to this Diode's schema, as opening it for writing does.
 
-    The store as it was stays beside it, in a file that ends in .bak.
+    A file as it was stays beside it, in one that ends in .bak. On a server all happens in one
+    transaction.
     """
     from diode_engine.store import maintenance
 
@@ -42,10 +44,11 @@ def upgrade(store: Path, as_json: bool) -> None:
 @store_option
 @click.option("--replace", is_flag=True, help="Replace FILE if it is there.")
 @as_json_option
-def backup(file: Path, store: Path, replace: bool, as_json: bool) -> None:
+def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
     """Copy the store to FILE, complete or not at all, also while others write it.
 
-    FILE is a store itself: `--store FILE` reads it.
+    FILE is a store itself: `--store FILE` reads it. Of a store on a server it is what `db copy`
+    makes.
     """
     from diode_engine.store import maintenance
 
@@ -57,12 +60,36 @@ def backup(file: Path, store: Path, replace: bool, as_json: bool) -> None:
 
 
 @db.command()
+@click.argument("source", metavar="FROM", type=StoreType())
+@click.argument("target", metavar="TO", type=StoreType())
+@as_json_option
+def copy(source: Location, target: Location, as_json: bool) -> None:
+    """Copy the store at FROM to TO, each a file or the URL of a database on a PostgreSQL server.
+
+    TO must not be there yet, or be empty. Everything is copied as it is at one moment, also while
+    others write to FROM: timings, runs and what belongs to them, with their numbers. Then each row
+    is compared, and the timings with their checksums; where anything differs nothing is copied.
+    """
+    from diode_engine.store.copying import copy as copy_store
+
+    copied = copy_store(source, target)
+    if as_json:
+        counts = asdict(copied)
+        click.echo(json.dumps({"from": str(source), "to": str(target), **counts}))
+    else:
+        click.echo(
+            f"{source} was copied to {target} and compared: {copied.timings:,} timings of "
+            f"{copied.problems:,} problems, {copied.runs:,} runs."
+        )
+
+
+@db.command()
 @store_option
 @as_json_option
-def check(store: Path, as_json: bool) -> int:
+def check(store: Location, as_json: bool) -> int:
     """Read the whole store and say whether it is sound; exit code 1 if not.
 
-    It is sound where SQLite finds its pages and references whole, every problem, candidate and
+    It is sound where its pages (of a file) and references are whole, every problem, candidate and
     environment fits its key, the timings are those that were written, and what is kept beside
     them (counts, the fastest of each problem) is what they say.
     """
@@ -91,7 +118,7 @@ def check(store: Path, as_json: bool) -> int:
 @db.command()
 @store_option
 @as_json_option
-def vacuum(store: Path, as_json: bool) -> None:
+def vacuum(store: Location, as_json: bool) -> None:
     """Give the space of what was deleted back; needs as much room again while it works."""
     from diode_engine.store import maintenance
 

@@ -84,7 +84,7 @@ def _import(store: Store) -> None:
     if not files:
         raise DatasetError(f"There are no shipped timings in {folder}; clone Diode again.")
     for file in files:
-        diagnostics.note(f"1. Importing {file.name} into {store.path} ...")
+        diagnostics.note(f"1. Importing {file.name} into {store.location} ...")
         done = import_dataset(store, file)
         diagnostics.note(
             f"   {done.timings} timings." if done.new else "   Its timings are there already."

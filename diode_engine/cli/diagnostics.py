@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_engine import paths
+from diode_engine.location import without_passwords
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ def progress() -> Progress:
 def crash(exc: Exception, arguments: list[str], *, debug: bool) -> None:
     """Reports an error that nobody foresaw: a sentence here, the traceback in the log file, or,
     with `debug` or where that file cannot be written, here."""
-    details = "".join(traceback.format_exception(exc))
-    summary = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    details = without_passwords("".join(traceback.format_exception(exc)))
+    said = without_passwords(str(exc))
+    summary = f"{type(exc).__name__}: {said}" if said else type(exc).__name__
     log = paths.data_dir() / "errors.log"
     if not debug and _append(log, arguments, details):
         error(
@@ -131,7 +133,8 @@ def crash(exc: Exception, arguments: list[str], *, debug: bool) -> None:
 def _append(log: Path, arguments: list[str], details: str) -> bool:
     head = (
         f"{datetime.now(UTC).isoformat(timespec='seconds')} Diode {__version__}, "
-        f"Python {sys.version.split()[0]} on {sys.platform}: {arguments}"
+        f"Python {sys.version.split()[0]} on {sys.platform}: "
+        f"{[without_passwords(word) for word in arguments]}"
     )
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,7 @@ from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -47,7 +47,7 @@ _EXTRAS = (
 @click.command()
 @store_option
 @as_json_option
-def doctor(store: Path, as_json: bool) -> int:
+def doctor(store: Location, as_json: bool) -> int:
     """Say what works on this machine, what is off, and why; exit code 1 if something is broken."""
     diagnostics.configure(-1)  # what the log would warn of is among the checks
     checks = list(_checks(store))
@@ -61,7 +61,7 @@ def doctor(store: Path, as_json: bool) -> int:
     return ExitCode.FAILURE if broken else ExitCode.OK
 
 
-def _checks(store: Path) -> Iterator[Check]:
+def _checks(store: Location) -> Iterator[Check]:
     from diode_engine.core.hardware import Hardware
     from diode_engine.inductor.hook.matmul import get_integration_status
 
@@ -163,21 +163,21 @@ def _data_dir() -> Check:
     )
 
 
-def _store(path: Path) -> Check:
+def _store(store: Location) -> Check:
     from diode_engine.errors import SchemaTooOldError, StoreError, StoreMissingError
     from diode_engine.store import Store
 
     try:
-        with Store.open(path, read_only=True) as opened:
+        with Store.open(store, read_only=True) as opened:
             timings = opened.stats().timings
     except StoreMissingError:
-        return Check("store", State.OFF, f"none at {path} yet: `data import` or `collect` make it")
+        return Check("store", State.OFF, f"none at {store} yet: `data import` or `collect` make it")
     except SchemaTooOldError:
-        why = f"{path} is of an older schema, which the next command that writes it upgrades"
+        why = f"{store} is of an older schema, which the next command that writes it upgrades"
         return Check("store", State.WORKS, why)
     except StoreError as error:
         return Check("store", State.BROKEN, str(error))
-    return Check("store", State.WORKS, f"{path}, {timings:,} timings")
+    return Check("store", State.WORKS, f"{store}, {timings:,} timings")
 
 
 def _models() -> Iterator[Check]:

@@ -83,7 +83,7 @@ COMMANDS = {
     "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
     "doctor": Entry("diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."),
     "serve": Entry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
-    "db": Entry("diode_engine.cli.db:db", "Upgrade, back up, check and compact the store."),
+    "db": Entry("diode_engine.cli.db:db", "Upgrade, back up, copy, check and compact the store."),
     "completion": Entry(
         "diode_engine.cli.completion:completion", "Have a shell complete commands and options."
     ),

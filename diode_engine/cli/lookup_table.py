@@ -16,6 +16,7 @@ from diode_engine.cli.data import existing
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.options import as_json_option, store_option
 from diode_engine.errors import IntegrationError, NothingError
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
@@ -55,7 +56,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @as_json_option
 def export_lookup_table(
-    file: Path, files: tuple[Path, ...], store: Path, query: str | None, reference: str | None,
+    file: Path, files: tuple[Path, ...], store: Location, query: str | None, reference: str | None,
     hardware: str | None, top_k: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a model's choices to FILE, a table for Inductor without Diode.
@@ -103,7 +104,7 @@ def export_lookup_table(
         click.echo(f"{file}: {len(table)} keys of {len(problems)} problems, for {device.name}.")
 
 
-def _problems(files: Sequence[Path], store: Path, query: str | None) -> list[Problem]:
+def _problems(files: Sequence[Path], store: Location, query: str | None) -> list[Problem]:
     from diode_engine.problems.sources import problems_in
 
     found = [problem for file in files for problem in problems_in(file, 0)]

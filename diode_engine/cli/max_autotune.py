@@ -12,6 +12,7 @@ import click
 from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
+from diode_engine.location import Location
 
 
 @click.command("validate-max-autotune")
@@ -37,7 +38,7 @@ from diode_engine.cli.options import as_json_option
 )
 @as_json_option
 def validate_max_autotune(
-    file: Path, reference: str | None, store: Path, query: str, dataset: Path | None,
+    file: Path, reference: str | None, store: Location, query: str, dataset: Path | None,
     only_held_out: bool, ns: tuple[int, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Compare the best of a model's first N kernels with a solution that max-autotune found, and

@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from diode_engine import paths
+from diode_engine.errors import StoreError
+from diode_engine.location import FORM, Location, child_environment, is_url
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
+class StoreType(click.Path):
+    """A store's location. A URL with a password is refused where everybody on the machine may see
+    it, on the command line; from elsewhere its password goes into the environment of this process,
+    so that those that it starts can be told the URL without it."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not is_url(value):
+            value = super().convert(value, param, ctx)
+        try:
+            found = paths.store_location(value)
+        except StoreError as error:
+            self.fail(str(error), param, ctx)
+        given = child_environment(found)
+        named = None if ctx is None or param is None else ctx.get_parameter_source(str(param.name))
+        if given and named is ParameterSource.COMMANDLINE:
+            self.fail(
+                "A password on the command line is seen by everybody on this machine: put it into "
+                "~/.pgpass or PGPASSWORD, or the whole URL into DIODE_STORE.", param, ctx,
+            )  # fmt: skip
+        os.environ.update(given)
+        return found
+
+
 def store_option(command: F) -> F:
-    """Adds --store (or --db); the command gets `store: Path`, the default already filled in."""
+    """Adds --store (or --db); the command gets `store: Location`, the default already filled in."""
     return click.option(
         "--store",
         "--db",
         "store",
-        metavar="PATH",
+        metavar="PATH|URL",
         envvar="DIODE_STORE",
-        type=click.Path(dir_okay=False),
+        type=StoreType(),
         callback=_store,
-        help="The database of timings. [default: $DIODE_STORE, else diode.db in Diode's data "
-        "directory]",
+        help=f"The database of timings: a file, or {FORM}. [default: $DIODE_STORE, else diode.db "
+        "in Diode's data directory]",
     )(command)
 
 
-def _store(_ctx: click.Context, _param: click.Parameter, given: str | None) -> Path:
-    return paths.store_path(given)
+def _store(_ctx: click.Context, _param: click.Parameter, given: Location | None) -> Location:
+    return given or paths.store_location()
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")

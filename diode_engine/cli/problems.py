@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +21,7 @@ from diode_engine.cli.queries import (
     write,
 )
 from diode_engine.errors import NothingError, StoreError
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
@@ -55,7 +55,7 @@ page_option = click.option(
 @rows_option
 @form_options
 def problems(
-    query: str, store: Path, sort: str, descending: bool, page: int, rows: int, form: str
+    query: str, store: Location, sort: str, descending: bool, page: int, rows: int, form: str
 ) -> None:
     """List the problems, with the best of their candidates and how well ATen does.
 
@@ -90,7 +90,7 @@ def problems(
 @page_option
 @rows_option
 @form_options
-def show(problem: str, store: Path, page: int, rows: int, form: str) -> None:
+def show(problem: str, store: Location, page: int, rows: int, form: str) -> None:
     """Show a problem's candidates, the fastest first, in each environment it was measured in.
 
     PROBLEM is its number, as `data problems` shows it, or the beginning of its key. A time is the
@@ -165,7 +165,7 @@ def show(problem: str, store: Path, page: int, rows: int, form: str) -> None:
     "--down", type=click.Choice(AXES), default="m", show_default=True, help="What grows downwards."
 )
 @form_options
-def map_(query: str, store: Path, across: str, down: str, form: str) -> None:
+def map_(query: str, store: Location, across: str, down: str, form: str) -> None:
     """Count the problems by their sizes, each bin from a power of two to the next: where data is
     thin. QUERY as in `data problems`."""
     from diode_engine.store.query import space_map

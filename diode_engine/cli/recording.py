@@ -31,7 +31,7 @@ def as_run(
     from diode_engine.runs import Heartbeat, begin
 
     if store.read_only:
-        diagnostics.warn(f"{store.path} cannot be written, so it keeps no record of this.")
+        diagnostics.warn(f"{store.location} cannot be written, so it keeps no record of this.")
         return work(lambda: None)
     run = begin(store, kind, spec)
     state, message = "failed", None

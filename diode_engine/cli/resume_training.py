@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 from click.core import ParameterSource
@@ -11,9 +10,10 @@ from click.core import ParameterSource
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.errors import NothingError, TrainingError
+from diode_engine.location import Location
 
 
-def go_on(store: Path) -> None:
+def go_on(store: Location) -> None:
     """Resumes the store's last training in a process of its own and follows it to its end: its
     messages to stderr, what came of it to stdout. Ctrl-C stops it too.
 

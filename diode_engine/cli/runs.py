@@ -22,6 +22,7 @@ from diode_engine.cli.queries import (
     table_text,
     write,
 )
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -59,7 +60,7 @@ def runs() -> None:
     "--before", metavar="RUN", type=click.IntRange(1), help="Only earlier runs than this."
 )
 def list_(
-    query: str, store: Path, form: str, states: tuple[str, ...], rows: int, before: int | None
+    query: str, store: Location, form: str, states: tuple[str, ...], rows: int, before: int | None
 ) -> None:
     """List the runs, the last one first.
 
@@ -128,7 +129,7 @@ def _row(status: Status) -> list[str]:
 @run_argument
 @store_option
 @as_json_option
-def show(run: int, store: Path, as_json: bool) -> None:
+def show(run: int, store: Location, as_json: bool) -> None:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
     from diode_engine.runs import look
     from diode_engine.runs.status import duration
@@ -174,7 +175,7 @@ def _last_lines(log: Path) -> list[str]:
 @run_argument
 @store_option
 @as_json_option
-def follow(run: int, store: Path, as_json: bool) -> int:
+def follow(run: int, store: Location, as_json: bool) -> int:
     """Follow a run until it ends: its log to stdout, how far it is to stderr; as JSON what
     `runs show` has, a line each time that it changes.
 
@@ -204,7 +205,7 @@ def follow(run: int, store: Path, as_json: bool) -> int:
 @run_argument
 @store_option
 @as_json_option
-def cancel(run: int, store: Path, as_json: bool) -> int:
+def cancel(run: int, store: Location, as_json: bool) -> int:
     """Stop a run: it is asked to, terminated if it does not within ten seconds, and killed if
     that does not end it either. What it has written to the store stays."""
     from diode_engine.runs import cancel as stop
@@ -226,7 +227,7 @@ def cancel(run: int, store: Path, as_json: bool) -> int:
 @run_argument
 @store_option
 @as_json_option
-def resume(run: int, store: Path, as_json: bool) -> None:
+def resume(run: int, store: Location, as_json: bool) -> None:
     """Start a run that failed, died or was cancelled again, in a process of its own.
 
     It goes on where it was: see docs/runs.md. The number of the new run goes to
@@ -248,7 +249,7 @@ def resume(run: int, store: Path, as_json: bool) -> None:
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
 @store_option
 @json_anyway_option
-def tag(run: int, tags: tuple[str, ...], store: Path) -> None:
+def tag(run: int, tags: tuple[str, ...], store: Location) -> None:
     """Tag a run, so that `runs list tag:TAG` finds it."""
     _change(store, run, lambda opened: opened.tag(run, *tags))
 
@@ -258,7 +259,7 @@ def tag(run: int, tags: tuple[str, ...], store: Path) -> None:
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
 @store_option
 @json_anyway_option
-def untag(run: int, tags: tuple[str, ...], store: Path) -> None:
+def untag(run: int, tags: tuple[str, ...], store: Location) -> None:
     """Take tags from a run."""
     _change(store, run, lambda opened: opened.untag(run, *tags))
 
@@ -268,12 +269,12 @@ def untag(run: int, tags: tuple[str, ...], store: Path) -> None:
 @click.argument("text")
 @store_option
 @json_anyway_option
-def note(run: int, text: str, store: Path) -> None:
+def note(run: int, text: str, store: Location) -> None:
     """Write a note on a run, in place of the earlier one; an empty one takes it away."""
     _change(store, run, lambda opened: opened.set_note(run, text))
 
 
-def _change(store: Path, run: int, change: Callable[[Store], None]) -> None:
+def _change(store: Location, run: int, change: Callable[[Store], None]) -> None:
     """Changes what is written on a run, and tells what is now."""
     with existing(store) as opened:
         change(opened)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.options import store_option
+from diode_engine.location import Location
 
 _MISSING = (
     "The dashboard in a browser needs {}, which is not installed: install diode-engine with its "
@@ -43,7 +43,7 @@ def _check_url(_ctx: click.Context, _param: click.Parameter, given: str | None) 
     "--public-url", metavar="URL", callback=_check_url,
     help="Where browsers find it, behind a proxy that passes on what is after it, and Origin.",
 )  # fmt: skip
-def serve(store: Path, read_only: bool, host: str, port: int, public_url: str | None) -> None:
+def serve(store: Location, read_only: bool, host: str, port: int, public_url: str | None) -> None:
     """Show the dashboard, diode-tui, in a browser, until Ctrl-C.
 
     The address to open is printed. It has a token, another one at each start: whoever has the

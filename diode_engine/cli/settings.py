@@ -28,11 +28,13 @@ import click
 from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.documents import Malformed, read_toml, show
+from diode_engine.location import is_url
 
 ENVIRONMENT = "DIODE"  # the beginning of the variables
 HERE = "diode.toml"
 
-# Options that the file in the current directory cannot set, of whatever command.
+# Options that the file in the current directory cannot set, of whatever command; nor a store on a
+# server, which would be told who the user is, and perhaps their password.
 OF_THE_USER = frozenset(
     {
         "host", "port", "public-url", "read-only",  # who can use the dashboard that is served
@@ -58,6 +60,9 @@ def read(command: str) -> dict[str, Any]:
         except Malformed as error:
             raise click.UsageError(f"{path}: {error}") from None
         if path == Path(HERE):
+            if is_url(given.get("store")):
+                del given["store"]
+                _warn_of("store", f"as a URL in {HERE}")
             for name, table in given.items():
                 _leave_out(table, name, warns=name == command)
         _merge(said, given)
@@ -119,13 +124,17 @@ def _leave_out(table: Any, name: str, *, warns: bool) -> None:
     for key in list(table):
         if isinstance(table[key], Mapping):
             _leave_out(table[key], f"{name}.{key}", warns=warns)
-        elif key in OF_THE_USER:
+        elif key in OF_THE_USER or (key == "store" and is_url(table[key])):
             del table[key]
             if warns:
-                diagnostics.warn(
-                    f"{key} of [{name}] in {HERE} is ignored: a directory's file cannot set it. "
-                    f"{paths.config_path()}, the environment and the command line can."
-                )
+                _warn_of(key, f"of [{name}] in {HERE}")
+
+
+def _warn_of(key: str, place: str) -> None:
+    diagnostics.warn(
+        f"{key} {place} is ignored: a directory's file cannot set it. "
+        f"{paths.config_path()}, the environment and the command line can."
+    )
 
 
 def _setting(value: Any, option: click.Option, place: str) -> Any:

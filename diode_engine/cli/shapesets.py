@@ -13,7 +13,8 @@ from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
 from diode_engine.cli.drawing import Drawn, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
-from diode_engine.errors import CollectionError
+from diode_engine.errors import CollectionError, StoreMissingError
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
@@ -65,7 +66,7 @@ collect_shapeset = click.Command(
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
 @json_anyway_option
 def create_validation(
-    file: Path, store: Path, datasets: tuple[Path, ...], problems: int, drawn: Drawn, seed: int,
+    file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: Drawn, seed: int,
 ) -> None:  # fmt: skip
     """Write a shapeset of problems to FILE of which the store, and so no model made from it, has
     any; to be timed into a store of its own and judged on.
@@ -81,11 +82,12 @@ def create_validation(
 
     wanted = drawn.wanted()
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
-    if store.exists():
+    try:
         with existing(store) as opened:
             known |= {_sizes(problem) for problem in opened.read().problems}
-    elif not datasets:
-        diagnostics.warn(f"There is no store at {store}: every problem is one that it has not.")
+    except StoreMissingError:
+        if not datasets:
+            diagnostics.warn(f"There is no store at {store}: every problem is one that it has not.")
     found = _unknown(problems, known, drawn.sources, wanted, seed)
     write_shapeset(found, file, f"create-validation, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))

@@ -12,6 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, TUNED, trainable
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ _RATE = click.FloatRange(0, min_open=True)
 @click.option("--depth", type=click.IntRange(1, 16), help="Trees: depth at most.")
 @json_anyway_option
 def train(
-    store: Path,
+    store: Location,
     op_name: str | None,
     query: str,
     datasets: tuple[Path, ...],

@@ -15,6 +15,7 @@ from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
 from diode_engine.cli.recording import as_run
+from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, trainable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 )
 def validate(
     reference: str | None,
-    store: Path,
+    store: Location,
     query: str,
     dataset: Path | None,
     only_held_out: bool,

@@ -41,6 +41,7 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import json_anyway_option
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
+from diode_engine.location import Location, child_environment, is_url, location_of
 
 _VERSION = 1  # of the file that keeps what is done
 _DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes a step and 10 a run of the store
@@ -81,7 +82,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     folder = file.absolute().parent
     steps, store = _read(file, folder)
     memory = _Memory(file.absolute().with_name(f".{file.name}.done"), store)
-    environment = {**os.environ, "DIODE_STORE": str(store)}
+    environment = {**os.environ, **child_environment(store), "DIODE_STORE": str(store)}
     before = ""  # the key of the step before; another one there has all after it run
     changed = False  # whether a step before runs, which may make the inputs of this one
     for step in steps:
@@ -118,7 +119,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     return ExitCode.OK
 
 
-def _read(file: Path, folder: Path) -> tuple[list[Step], Path]:
+def _read(file: Path, folder: Path) -> tuple[list[Step], Location]:
     try:
         document = read_toml(file)
     except OSError as error:
@@ -136,8 +137,10 @@ def _read(file: Path, folder: Path) -> tuple[list[Step], Path]:
         raise click.UsageError(f"{file} has several steps {show(twice[0])}: give each a name.")
     named = document.get("store")
     if not isinstance(named, str | None):
-        raise click.UsageError(f"{file}: store must be a path.")
-    return steps, folder / named if named is not None else paths.store_path().absolute()
+        raise click.UsageError(f"{file}: store must be a path or a URL.")
+    if named is None:
+        return steps, paths.store_location().absolute()
+    return steps, location_of(named) if is_url(named) else folder / named
 
 
 def _step(given: Any, place: str, folder: Path) -> Step:
@@ -183,7 +186,7 @@ def _key(step: Step, before: str) -> str:
 class _Memory:
     """Which steps are done, of what, what they left as output, and the store's timings then."""
 
-    def __init__(self, path: Path, store: Path) -> None:
+    def __init__(self, path: Path, store: Location) -> None:
         self._path, self._store = path, store
         self._done: dict[str, Any] = {}
         with suppress(OSError, Malformed, ValueError, TypeError, KeyError):  # as if none was done

@@ -119,7 +119,7 @@ def collect(
         workers_per_gpu = most if direct is None else min(most, DIRECT_WORKERS)
     if direct is not None:
         command = (*direct.worker, str(direct.binaries))
-    claims = Claims(store.path)
+    claims = Claims(store.location)
     run = begin(
         store,
         "collect",

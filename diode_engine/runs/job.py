@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from diode_engine.errors import RunError, StoreError
+from diode_engine.location import Location, location_of
 from diode_engine.runs.process import current
 from diode_engine.store import Store
 
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
-# Which queued run of which store a process was started for: "7:/path/of/diode.db".
+# Which queued run of which store a process was started for: "7:/path/of/diode.db", or a URL.
 VARIABLE = "DIODE_RUN"
 
 
@@ -31,7 +32,7 @@ def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
     """
     waiting = _claim(store, kind)
     if waiting is None:
-        command = _own_command(store.path)
+        command = _own_command(store.location)
         return store.start_run(
             kind, spec, process=current(), command=command,
             directory=None if command is None else str(Path.cwd()),
@@ -43,19 +44,19 @@ def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
 
 def _claim(store: Store, kind: str) -> int | None:
     claim = claimed()
-    if claim is None or claim[1] != store.path.absolute() or store.run(claim[0]).kind != kind:
+    if claim is None or claim[1] != store.location.absolute() or store.run(claim[0]).kind != kind:
         return None
     del os.environ[VARIABLE]  # it is nobody else's, and no child's
     return claim[0]
 
 
-def claimed() -> tuple[int, Path] | None:
+def claimed() -> tuple[int, Location] | None:
     """The run that this process was started for, while it has not begun, and its store."""
-    run, _, path = os.environ.get(VARIABLE, "").partition(":")
-    return (int(run), Path(path)) if run.isdecimal() else None
+    run, _, store = os.environ.get(VARIABLE, "").partition(":")
+    return (int(run), location_of(store)) if run.isdecimal() else None
 
 
-def _own_command(store: Path) -> tuple[str, ...] | None:
+def _own_command(store: Location) -> tuple[str, ...] | None:
     """The words that this process was called with, and the store, if it is diode-engine."""
     program = Path(sys.argv[0])
     if program.name != "diode-engine" and program.parts[-2:] != ("diode_engine", "__main__.py"):

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from diode_engine import paths
 from diode_engine.errors import DiodeError, RunError, RunOverError
+from diode_engine.location import Location, child_environment
 from diode_engine.runs.job import VARIABLE, claimed
 from diode_engine.runs.process import process
 from diode_engine.runs.status import look, look_at_all
@@ -30,7 +32,7 @@ _AGAIN = {
 _OF_DIODE_ENGINE = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # before the command
 
 
-def command_line(kind: str, spec: Mapping[str, Any], store: Path) -> tuple[str, ...]:
+def command_line(kind: str, spec: Mapping[str, Any], store: Location) -> tuple[str, ...]:
     """The words that start such a run: `spec` names the command's options, without dashes
     before them. True stands for a flag, a list for an option that is repeated; None and False
     leave it out. Raises RunError for what is not one of KINDS."""
@@ -50,10 +52,10 @@ def command_line(kind: str, spec: Mapping[str, Any], store: Path) -> tuple[str, 
 def start(store: Store, kind: str, spec: Mapping[str, Any]) -> Run:
     """Starts a run with these options (see `command_line`) and returns it at once, queued.
 
-    What the command says goes to the run's log, a file in a folder beside the store. Options
-    that it refuses end the run as failed. Raises RunError where no process can be started.
+    What the command says goes to the run's log, a file on this machine (see `paths.beside`).
+    Options that it refuses end the run as failed. Raises RunError where no process can be started.
     """
-    return _launch(store, kind, spec, command_line(kind, spec, store.path), Path.cwd())
+    return _launch(store, kind, spec, command_line(kind, spec, store.location), Path.cwd())
 
 
 def repeat(store: Store, run: int) -> Run:
@@ -112,21 +114,21 @@ def _launch(
     *,
     resumes: int | None = None,
 ) -> Run:
-    path = store.path.absolute()
+    where = store.location.absolute()
     run = store.queue_run(
         kind, spec, command=command, directory=str(directory), resumes=resumes,
-        logs=path.with_name(f"{path.name}-logs"),
+        logs=paths.beside(where, "-logs").absolute(),
     )  # fmt: skip
     assert run.log is not None
     log = Path(run.log)
     try:
-        log.parent.mkdir(exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as out:
             child = subprocess.Popen(
                 # -P: the folder that it works in holds no modules of ours.
                 [sys.executable, "-P", "-m", "diode_engine", *command[1:]],
                 cwd=directory,
-                env={**os.environ, VARIABLE: f"{run.id}:{path}"},
+                env={**os.environ, **child_environment(where), VARIABLE: f"{run.id}:{where}"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -1,4 +1,5 @@
-"""The store: every timing in one SQLite file, with the run that it came from.
+"""The store: every timing, in one SQLite file or on a PostgreSQL server, with the run that it came
+from.
 
 `Store` opens it (and migrates it first), `transfer` carries timings to and from files.
 """

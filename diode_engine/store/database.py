@@ -1,4 +1,4 @@
-"""Opening the SQLite file: who may, whether it is ours, and which schema it has.
+"""A store in an SQLite file: who may, whether it is ours, and which schema it has.
 
 Writers begin with BEGIN IMMEDIATE: in WAL mode a transaction that reads first and writes
 later fails at once when another one writes, whatever the busy timeout. Migrations run on a
@@ -12,9 +12,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -30,6 +30,7 @@ from diode_engine.errors import (
     StoreLockedError,
     StoreMissingError,
 )
+from diode_engine.location import Location
 from diode_engine.store.schema import APPLICATION_ID, HEAD
 
 if TYPE_CHECKING:  # Alembic is needed, and imported, only to migrate
@@ -89,22 +90,22 @@ def sentences(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def doubts(path: Path) -> Iterator[None]:
+def doubts(store: Location) -> Iterator[None]:
     """Turns what Python raises over rows that Diode does not write (a record that is not there, a
-    text that is no JSON, an impossible value) into a StoreError that names the file."""
+    text that is no JSON, an impossible value) into a StoreError that names the store."""
     try:
         yield
     except RecordError as error:
-        raise _doubt(path, str(error)) from error
+        raise _doubt(store, str(error)) from error
     except (DiodeError, OverflowError, UnicodeEncodeError):  # for `sentences`
         raise
     except _UNFORESEEN as error:
-        raise _doubt(path, f"{type(error).__name__}: {error}.") from error
+        raise _doubt(store, f"{type(error).__name__}: {error}.") from error
 
 
-def _doubt(path: Path, found: str) -> StoreError:
+def _doubt(store: Location, found: str) -> StoreError:
     return StoreError(
-        f"The store {path} seems to hold what Diode does not write: `diode-engine db check` looks "
+        f"The store {store} seems to hold what Diode does not write: `diode-engine db check` looks "
         f"for damage. {found}"
     )
 
@@ -313,7 +314,7 @@ def _migrate(path: Path) -> None:
     """Brings the file to HEAD in one transaction, after a backup if it holds a schema."""
     from alembic import command
 
-    config = _alembic()
+    config = alembic_config()
     with closing(connect(path, read_only=False)) as connection:
         _until_unlocked(lambda: connection.execute("PRAGMA journal_mode = WAL"))
 
@@ -348,7 +349,7 @@ def _migrate(path: Path) -> None:
         engine.dispose()
 
 
-def _alembic() -> Config:
+def alembic_config() -> Config:
     from alembic.config import Config
 
     config = Config()
@@ -356,16 +357,18 @@ def _alembic() -> Config:
     return config
 
 
-def refuse_newer(path: Path, revision: str | None) -> None:
-    """Raises SchemaTooNewError where this Diode does not know the schema of the store at `path`."""
+def refuse_newer(store: Location, revision: str | None) -> None:
+    """Raises SchemaTooNewError where this Diode does not know the store's schema."""
     if revision in (None, HEAD):
         return
     from alembic.script import ScriptDirectory
 
-    known = {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
+    known = {
+        script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()
+    }
     if revision not in known:
         raise SchemaTooNewError(
-            f"The store {path} was written by a newer Diode (its schema is {revision}, this one "
+            f"The store {store} was written by a newer Diode (its schema is {revision}, this one "
             f"knows up to {HEAD}); update Diode, or give another path."
         )
 
@@ -393,7 +396,7 @@ def _back_up(path: Path, revision: str) -> Path:
                 number = f"-{count}" if count > 1 else ""
                 target = path.with_name(f"{path.name}.schema-{revision}{number}.bak")
                 with suppress(FileExistsError):
-                    _move_without_replacing(folder / "copy.db", target)
+                    move_without_replacing(folder / "copy.db", target)
                     return target
     except OSError as error:
         raise StoreError(
@@ -402,7 +405,7 @@ def _back_up(path: Path, revision: str) -> Path:
         ) from error
 
 
-def _move_without_replacing(source: Path, target: Path) -> None:
+def move_without_replacing(source: Path, target: Path) -> None:
     """Raises FileExistsError where the target is there, a link included."""
     try:
         target.hardlink_to(source)  # at once; who made the source removes its name
@@ -422,3 +425,48 @@ def copy_store(path: Path, target: Path, *, wanted: Path) -> None:
                 source.backup(copy)
         except sqlite3.OperationalError as error:
             raise StoreError(f"{wanted} cannot be written: {error}.") from error
+
+
+class File:
+    """The store at a path, as `Session` and those who look after a store use it."""
+
+    def __init__(self, location: Path) -> None:
+        self.location = location
+
+    def open_engine(self, *, read_only: bool) -> sa.Engine:
+        return open_engine(self.location, read_only=read_only)
+
+    def revision(self) -> str | None:
+        return revision_at(self.location)
+
+    def is_writable(self) -> bool:
+        return os.access(self.location, os.W_OK)
+
+    def sentences(self) -> AbstractContextManager[None]:
+        return sentences(self.location)
+
+    def unchanged(self, connection: sa.Connection) -> AbstractContextManager[None]:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        return unchanged(driver, self.location)
+
+    def reader_options(self) -> dict[str, Any]:
+        return {"reads": True}
+
+    def take_turn(self, connection: sa.Connection) -> None:
+        """Every transaction that writes has it: see `_begin`."""
+
+    def tell(self, connection: sa.Connection) -> None:
+        """Those who watch a file see when it changes."""
+
+    def size_bytes(self, connection: sa.Connection) -> int:
+        return self.location.stat().st_size
+
+    def vacuum(self) -> tuple[int, int]:
+        path = self.location
+        self.revision()
+        before = path.stat().st_size
+        with self.sentences(), closing(connect(path, read_only=False)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return before, path.stat().st_size

@@ -13,7 +13,7 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import StoreError
-from diode_engine.store import checksums, schema
+from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.records import columns_of, pairs_of
 from diode_engine.store.summaries import summarise, tally
 
@@ -22,10 +22,6 @@ _Ids = npt.NDArray[np.int64]
 
 _KEYS_A_QUERY = 500
 _LOW = 2**32 - 1  # the lower half of two integers in one
-_INSERT = (
-    "INSERT INTO timings (sweep, candidate, seq, min_us, median_us, spread_us, repeats, failure)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
 
 
 def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
@@ -50,38 +46,16 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
     seq = _occurrence(sweep, candidate)
     if there:
         _after_those_there(connection, there, sweep, candidate, seq)
-    numbers = checksums.of_rows(
-        candidate,
-        seq,
-        (table.min_us[order], table.median_us[order], table.spread_us[order]),
-        table.repeats[order].astype(np.int64),
-        failure[order],
-    )
-    driver: Any = connection.connection.driver_connection
-    driver.executemany(
+    times = (table.min_us[order], table.median_us[order], table.spread_us[order])
+    repeats, failure = table.repeats[order].astype(np.int64), failure[order]
+    numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
+    ids, sums = checksums.of_sweeps(sweep, numbers)
+    bulk.execute_many(
+        connection,
         "UPDATE sweeps SET checksum = checksum + ? WHERE id = ?",
-        (
-            (n, i)
-            for i, n in zip(
-                *map(np.ndarray.tolist, checksums.of_sweeps(sweep, numbers)), strict=True
-            )
-        ),
+        zip(sums.tolist(), ids.tolist(), strict=True),
     )
-    # The driver binds NaN as NULL, and SQLAlchemy would need a dict a row.
-    driver.executemany(
-        _INSERT,
-        zip(
-            sweep.tolist(),
-            candidate.tolist(),
-            seq.tolist(),
-            table.min_us[order].tolist(),
-            table.median_us[order].tolist(),
-            table.spread_us[order].tolist(),
-            table.repeats[order].tolist(),
-            [code or None for code in failure[order].tolist()],
-            strict=True,
-        ),
-    )
+    bulk.insert_timings(connection, (sweep, candidate, seq, *times, repeats, failure))
     return len(table)
 
 
@@ -167,7 +141,9 @@ def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> d
     known: dict[str, int] = {}
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
-        known |= pairs_of(connection, table.c.key, table.c.id, table.c.key.in_(some))
+        known |= pairs_of(
+            connection, table.c.key, table.c.id, bulk.is_in(connection, table.c.key, some)
+        )
     return known
 
 
@@ -181,7 +157,9 @@ def _sweep_ids(
     problems = np.unique(problem).tolist()
     for start in range(0, len(problems), _KEYS_A_QUERY):
         some = problems[start : start + _KEYS_A_QUERY]
-        query = sa.select(s.id, s.problem, s.environment).where(s.run == run, s.problem.in_(some))
+        query = sa.select(s.id, s.problem, s.environment).where(
+            s.run == run, bulk.is_in(connection, s.problem, some)
+        )
         known.update(((p << 32) | e, i) for i, p, e in connection.execute(query))
     ids = np.zeros(len(pairs), dtype=np.int64)
     there: list[int] = []

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op, Problem
 from diode_engine.errors import QueryError
-from diode_engine.store import schema
+from diode_engine.store import bulk, schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
 from diode_engine.store.ingest import failure_reasons
 from diode_engine.store.records import (
@@ -208,17 +208,19 @@ def _rows(
     summaries = {
         (row.problem, row.environment): row
         for row in connection.execute(
-            sa.select(schema.summaries).where(sa.tuple_(_S.problem, _S.environment).in_(pairs))
+            sa.select(schema.summaries).where(
+                bulk.are_in(connection, (_S.problem, _S.environment), pairs)
+            )
         )
     }
     problem = few_records(
-        connection, store.path, schema.problems, {p for p, _ in pairs}, problem_of
+        connection, store.location, schema.problems, {p for p, _ in pairs}, problem_of
     )
     environment = few_records(
-        connection, store.path, schema.environments, {e for _, e in pairs}, environment_of
+        connection, store.location, schema.environments, {e for _, e in pairs}, environment_of
     )
     best = {row.best for row in summaries.values()} - {None}
-    candidate = few_records(connection, store.path, schema.candidates, best, candidate_of)
+    candidate = few_records(connection, store.location, schema.candidates, best, candidate_of)
     return [
         ProblemRow(
             number=p,
@@ -262,7 +264,7 @@ def candidates(
                 failures.setdefault(row[0], Counter())[row[3]] += 1
         page = np.lexsort((ids, time_us))[offset : offset + min(limit, MOST_ROWS)]
         found = few_records(
-            connection, store.path, schema.candidates, set(ids[page].tolist()), candidate_of
+            connection, store.location, schema.candidates, set(ids[page].tolist()), candidate_of
         )
         names = {number: reason for reason, number in failure_reasons(connection).items()}
         return [
@@ -282,14 +284,13 @@ def space_map(store: Session, query: str = "", *, x: str = "n", y: str = "m") ->
     `y` are of AXES."""
     across, down = _one_of(AXES, x, "draw a map by"), _one_of(AXES, y, "draw a map by")
     sizes = (
-        sa.select(_S.problem, across.bitwise_lshift(32).bitwise_or(down))
+        sa.select(_S.problem, bulk.packed(across, down))
         .distinct()
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
     )
     with store.reads() as connection:
-        cursor: Any = connection.execute(sizes).cursor
-        pairs = np.fromiter(cursor, dtype=np.dtype([("problem", np.int64), ("sizes", np.int64)]))
+        pairs = bulk.rows(connection, sizes, [("problem", np.int64), ("sizes", np.int64)])
     both = pairs["sizes"]
     if not len(both):
         return SpaceMap(x, y, 0, 0, np.zeros((0, 0), dtype=np.int64))
@@ -315,7 +316,7 @@ def statistics(
     total = sa.func.sum
     cells = (
         sa.select(
-            number,
+            number.label("cell"),
             sa.func.count(),
             total(_S.candidates),
             total(_S.failed),
@@ -325,7 +326,7 @@ def statistics(
         )
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
-        .group_by(number)
+        .group_by("cell")  # by its name: PostgreSQL takes no expression with values twice for one
     )
     found: dict[tuple[str, ...], list[int]] = {}
     with store.reads() as connection:
@@ -393,7 +394,7 @@ def run_contents(store: Session, run: int) -> RunContents:
             if reason is not None:
                 failures[reason] += n
         known = few_records(
-            connection, store.path, schema.environments, set(by_environment), environment_of
+            connection, store.location, schema.environments, set(by_environment), environment_of
         )
         counted = sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)
         return RunContents(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,8 @@ import sqlalchemy as sa
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import StoreError
+from diode_engine.location import Location
+from diode_engine.store import bulk
 
 _T = TypeVar("_T")
 _HARDWARE = tuple(field.name for field in fields(Hardware))
@@ -48,42 +49,44 @@ def environment_of(row: Any) -> Environment:
 
 def records_with(
     connection: sa.Connection,
-    path: Path,
+    store: Location,
     table: sa.Table,
     ids: npt.NDArray[np.int64],
     make: Callable[[Any], _T],
 ) -> list[_T]:
     """The records with these ids, in the ids' (ascending) order. Raises StoreError, naming the
-    store at `path`, where one is impossible or not there."""
+    store, where one is impossible or not there."""
     wanted = set(ids.tolist())
     rows = connection.execute(sa.select(table).order_by(table.c.id))
-    found = _made(path, (row for row in rows if row.id in wanted), make)
+    found = _made(store, (row for row in rows if row.id in wanted), make)
     if len(found) < len(wanted):
         raise StoreError(
-            f"The store {path} has timings of {len(wanted) - len(found)} {table.name} that are not "
-            "there; restore a backup."
+            f"The store {store} has timings of {len(wanted) - len(found)} {table.name} that are "
+            "not there; restore a backup."
         )
     return list(found.values())
 
 
 def few_records(
     connection: sa.Connection,
-    path: Path,
+    store: Location,
     table: sa.Table,
     ids: Iterable[int],
     make: Callable[[Any], _T],
 ) -> dict[int, _T]:
     """As `records_with`, for so few ids that each is looked up; by id."""
-    rows = connection.execute(sa.select(table).where(table.c.id.in_(set(ids))))
-    return _made(path, rows, make)
+    rows = connection.execute(
+        sa.select(table).where(bulk.is_in(connection, table.c.id, list(set(ids))))
+    )
+    return _made(store, rows, make)
 
 
-def _made(path: Path, rows: Iterable[Any], make: Callable[[Any], _T]) -> dict[int, _T]:
+def _made(store: Location, rows: Iterable[Any], make: Callable[[Any], _T]) -> dict[int, _T]:
     try:
         return {row.id: make(row) for row in rows}
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreError(
-            f"The store {path} holds an impossible record; restore a backup. {error}"
+            f"The store {store} holds an impossible record; restore a backup. {error}"
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 import zstandard
-from sqlalchemy.dialects import sqlite
 
 from diode_engine.documents import Limits, Malformed, decompressed, parse_json
 from diode_engine.errors import NoSuchRunError, StoreError
-from diode_engine.store import schema
+from diode_engine.store import bulk, schema
 from diode_engine.store.runs import ENDED, Process, Run, RunState
 from diode_engine.store.session import Session
 
@@ -46,7 +46,7 @@ class RunTable(Session):
         """A new run in state running; its id. `spec` is what it was asked for, as JSON; no two
         runs have the same `key`. For the others see `Run`."""
         facts = _process(process) | _command(command, directory)
-        with self.writes() as connection:
+        with self.writes(in_turn=key is not None) as connection:
             return self._start(connection, kind, spec, RunState.RUNNING, key=key, **facts)
 
     def queue_run(
@@ -157,7 +157,7 @@ class RunTable(Session):
         with self.writes() as connection:
             self._one(connection, run)
             for tag in tags:
-                insert = sqlite.insert(schema.tags).values(run=run, tag=tag)
+                insert = bulk.insert(connection, schema.tags).values(run=run, tag=tag)
                 connection.execute(insert.on_conflict_do_nothing())
 
     def untag(self, run: int, *tags: str) -> None:
@@ -171,13 +171,16 @@ class RunTable(Session):
         """Adds (step, value)s to a curve of a run: a loss by epochs, a GPU's clock by seconds. A
         step that the curve has already gets the new value; NaN may be one."""
         rows = [
-            {"run": run, "series": series, "step": float(step), "value": float(value)}
+            {"run": run, "series": series, "step": float(step), "value": _known(float(value))}
             for step, value in points
         ]
         with self.writes() as connection:
             self._one(connection, run)
             if rows:
-                connection.execute(sa.insert(schema.curves).prefix_with("OR REPLACE"), rows)
+                insert = bulk.insert(connection, schema.curves)
+                replaces = {"value": insert.excluded.value}
+                key = schema.curves.primary_key
+                connection.execute(insert.on_conflict_do_update(key, set_=replaces), rows)
 
     def curves(self, run: int, *, after: Mapping[str, float] | None = None) -> Curves:
         """{series: (steps, values)}, each [n] and by step, NaN where a value is not known.
@@ -204,8 +207,10 @@ class RunTable(Session):
         packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(text)
         with self.writes() as connection:
             self._one(connection, run)
-            insert = sa.insert(schema.results).prefix_with("OR REPLACE")
-            connection.execute(insert.values(run=run, document=packed))
+            insert = bulk.insert(connection, schema.results).values(run=run, document=packed)
+            replaces = {"document": insert.excluded.document}
+            key = schema.results.primary_key
+            connection.execute(insert.on_conflict_do_update(key, set_=replaces))
 
     def result(self, run: int) -> dict[str, Any] | None:
         """What came of a run; None where it has left nothing."""
@@ -219,7 +224,7 @@ class RunTable(Session):
             document: dict[str, Any] = parse_json(decompressed(packed, _RESULT), _RESULT)
         except Malformed as error:
             raise StoreError(
-                f"The result of run {run} in {self.path} is damaged; restore a backup. {error}"
+                f"The result of run {run} in {self.location} is damaged; restore a backup. {error}"
             ) from error
         return document
 
@@ -260,7 +265,7 @@ class RunTable(Session):
 
     def _no_run(self, run: int) -> NoSuchRunError:
         return NoSuchRunError(
-            f"The store {self.path} has no run {run}; `diode-engine runs list` shows its runs."
+            f"The store {self.location} has no run {run}; `diode-engine runs list` shows its runs."
         )
 
     def _runs(self, connection: sa.Connection) -> list[Run]:
@@ -342,6 +347,10 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value + 0.0  # -0.0 is 0.0, which SQLite makes of it
 
 
 def _moment(seconds: float) -> datetime:

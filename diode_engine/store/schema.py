@@ -8,6 +8,10 @@ that a sweep holds the same candidate. A reason of failure is a row of `failures
 `summaries` and `tallies` follow from the timings and are written with them, in the same
 transaction: a page of problems or the counts of a store must not take a walk through millions
 of timings. So is a sweep's `checksum` (see `checksums`), which `soundness` looks at.
+
+On PostgreSQL the references of `timings` are not constraints: each row would be looked up by
+triggers of its own, which makes a bulk insert six times slower. `ingest` writes what a row refers
+to before it, nothing is ever deleted, and `soundness` looks for what is missing.
 """
 
 from __future__ import annotations
@@ -16,34 +20,41 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
+
 HEAD = "0004"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
+CHANNEL = "diode"  # of the notifications that end a write to a server
 
 metadata = sa.MetaData()
 
 
 def _id() -> sa.Column[int]:
-    return sa.Column("id", sa.Integer, primary_key=True)
+    return sa.Column("id", INTEGER, primary_key=True)
 
 
 def _key() -> sa.Column[str]:
-    return sa.Column("key", sa.Text, nullable=False, unique=True)
+    return sa.Column("key", TEXT, nullable=False, unique=True)
 
 
 def _integer(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.Integer, nullable=False)
+    return sa.Column(name, INTEGER, nullable=False)
+
+
+def _long(name: str) -> sa.Column[int]:
+    return sa.Column(name, LONG, nullable=False)
 
 
 def _text(name: str) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=False)
+    return sa.Column(name, TEXT, nullable=False)
 
 
 def _real(name: str, *, nullable: bool = True) -> sa.Column[Any]:
-    return sa.Column(name, sa.REAL, nullable=nullable)
+    return sa.Column(name, REAL, nullable=nullable)
 
 
 def _reference(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.Integer, sa.ForeignKey(f"{to}.id"), nullable=nullable)
+    return sa.Column(name, INTEGER, sa.ForeignKey(f"{to}.id"), nullable=nullable)
 
 
 environments = sa.Table(
@@ -54,13 +65,13 @@ environments = sa.Table(
     _text("backend"),
     _text("name"),
     _text("arch"),
-    _integer("multiprocessors"),
-    _integer("clock_mhz"),
-    _integer("memory_gb_s"),
-    _integer("l2_bytes"),
-    _integer("shared_bytes_block"),
-    _integer("shared_bytes_multiprocessor"),
-    _integer("registers_multiprocessor"),
+    _long("multiprocessors"),
+    _long("clock_mhz"),
+    _long("memory_gb_s"),
+    _long("l2_bytes"),
+    _long("shared_bytes_block"),
+    _long("shared_bytes_multiprocessor"),
+    _long("registers_multiprocessor"),
     _text("driver"),
     _text("torch"),
     _text("triton"),
@@ -102,25 +113,25 @@ runs = sa.Table(
     "runs",
     metadata,
     _id(),
-    sa.Column("key", sa.Text, unique=True),  # the content of what was imported
+    sa.Column("key", TEXT, unique=True),  # the content of what was imported
     _text("kind"),
     _text("spec"),  # JSON
     _text("state"),
     _real("started", nullable=False),  # seconds since 1970, UTC
     _real("heartbeat", nullable=False),
     _real("finished"),
-    sa.Column("progress", sa.Text),  # JSON
-    sa.Column("message", sa.Text),
-    sa.Column("command", sa.Text),  # JSON
-    sa.Column("directory", sa.Text),
-    sa.Column("log", sa.Text),
-    sa.Column("host", sa.Text),
-    sa.Column("machine", sa.Text),
-    sa.Column("pid", sa.Integer),
-    sa.Column("pid_started", sa.Integer),
+    sa.Column("progress", TEXT),  # JSON
+    sa.Column("message", TEXT),
+    sa.Column("command", TEXT),  # JSON
+    sa.Column("directory", TEXT),
+    sa.Column("log", TEXT),
+    sa.Column("host", TEXT),
+    sa.Column("machine", TEXT),
+    sa.Column("pid", LONG),
+    sa.Column("pid_started", LONG),
     _real("cancel_asked"),  # seconds since 1970, UTC
-    sa.Column("resumes", sa.Integer, sa.ForeignKey("runs.id", name="resumed_run")),
-    sa.Column("note", sa.Text),
+    sa.Column("resumes", INTEGER, sa.ForeignKey("runs.id", name="resumed_run")),
+    sa.Column("note", TEXT),
     sqlite_strict=True,
 )
 
@@ -131,7 +142,7 @@ sweeps = sa.Table(
     _reference("problem", "problems"),
     _reference("run", "runs"),
     _reference("environment", "environments"),
-    sa.Column("checksum", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("checksum", LONG, nullable=False, server_default=sa.text("0")),
     sa.UniqueConstraint("problem", "run", "environment"),
     sa.Index("sweeps_of_run", "run", "problem"),
     sqlite_strict=True,
@@ -141,7 +152,7 @@ failures = sa.Table(
     "failures",
     metadata,
     _id(),
-    sa.Column("reason", sa.Text, nullable=False, unique=True),
+    sa.Column("reason", TEXT, nullable=False, unique=True),
     sqlite_strict=True,
 )
 
@@ -164,6 +175,9 @@ timings = sa.Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
+
+for _constraint in timings.foreign_key_constraints:
+    _constraint.ddl_if(dialect="sqlite")
 
 # One problem in one environment. A candidate's time is the median of its timings' times there,
 # whichever runs they are of.
@@ -224,7 +238,7 @@ curves = sa.Table(
 results = sa.Table(
     "results",
     metadata,
-    sa.Column("run", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
+    sa.Column("run", INTEGER, sa.ForeignKey("runs.id"), primary_key=True),
     sa.Column("document", sa.LargeBinary, nullable=False),  # JSON, compressed with Zstandard
     sqlite_strict=True,
 )

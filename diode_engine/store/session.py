@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
-from diode_engine.store.database import doubts, open_engine, sentences, unchanged
+from diode_engine.location import Location, ServerUrl, location_of
+from diode_engine.store.backend import Backend, backend_of
+from diode_engine.store.database import doubts
 
 
 class Session:
-    """An SQLite file that is open; a context manager. Several processes may have it open."""
+    """A store that is open; a context manager. Several processes may have it open."""
 
-    def __init__(self, path: Path, engine: sa.Engine, *, read_only: bool) -> None:
-        self.path = path
+    def __init__(self, backend: Backend, engine: sa.Engine, *, read_only: bool) -> None:
         self.read_only = read_only
+        self._backend = backend
         self._engine = engine
-        self._reader = engine.execution_options(reads=True)
+        self._reader = engine.execution_options(**backend.reader_options())
+
+    @property
+    def location(self) -> Location:
+        return self._backend.location
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, read_only: bool = False) -> Self:
-        """Opens the store, making or migrating it first unless `read_only`.
+    def open(cls, location: str | PathLike[str] | ServerUrl, *, read_only: bool = False) -> Self:
+        """Opens the store in a file or, at a URL such as postgresql+psycopg://ann@host/diode, on
+        a server, making or migrating it first unless `read_only`.
 
-        Raises StoreError where the file is missing (read-only), foreign or damaged, and
-        SchemaTooNewError where a newer Diode wrote it.
+        Raises StoreError where the store is missing (read-only), foreign, damaged or out of
+        reach, and SchemaTooNewError where a newer Diode wrote it.
         """
-        where = Path(path)
-        return cls(where, open_engine(where, read_only=read_only), read_only=read_only)
+        backend = backend_of(location_of(location))
+        return cls(backend, backend.open_engine(read_only=read_only), read_only=read_only)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -50,19 +55,28 @@ class Session:
         self.close()
 
     @contextmanager
-    def writes(self) -> Iterator[sa.Connection]:
-        """A transaction that may write, committed at its end, undone by an exception."""
+    def writes(self, *, in_turn: bool = False) -> Iterator[sa.Connection]:
+        """A transaction that may write, committed at its end, undone by an exception. Those that
+        are `in_turn` come one after the other, each seeing what the one before it wrote."""
         if self.read_only:
-            raise StoreError(f"The store {self.path} was opened for reading only.")
-        with sentences(self.path), doubts(self.path), self._engine.begin() as connection:
+            raise StoreError(f"The store {self.location} was opened for reading only.")
+        backend = self._backend
+        with backend.sentences(), doubts(self.location), self._engine.begin() as connection:
+            if in_turn:
+                backend.take_turn(connection)
             yield connection
+            backend.tell(connection)
 
     @contextmanager
     def reads(self) -> Iterator[sa.Connection]:
         """A transaction that sees the store as it is now, and holds nobody up. Raises
         StoreLockedError at its end where it read what its owner was writing (see `unchanged`)."""
-        with sentences(self.path), self._reader.begin() as connection:
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, sqlite3.Connection)
-            with unchanged(driver, self.path), sentences(self.path), doubts(self.path):
-                yield connection
+        backend = self._backend
+        with (
+            backend.sentences(),
+            self._reader.begin() as connection,
+            backend.unchanged(connection),
+            backend.sentences(),
+            doubts(self.location),
+        ):
+            yield connection

@@ -19,8 +19,10 @@ import sqlalchemy as sa
 
 from diode_engine.core.problem import MAX_DIM, MAX_US, Failure
 from diode_engine.errors import StoreError
-from diode_engine.store import checksums, schema
-from diode_engine.store.database import doubts, reading, refuse_newer, revision_at
+from diode_engine.location import Location
+from diode_engine.store import bulk, checksums, schema
+from diode_engine.store.backend import backend_of
+from diode_engine.store.database import doubts, reading, refuse_newer
 from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of
 from diode_engine.store.run_table import RunTable, run_of
 from diode_engine.store.summaries import extern_ids, summaries_of
@@ -47,10 +49,10 @@ _ROW = np.dtype(
     ]
 )
 # The sweeps first: by their index on the problem, and each one's timings lie side by side.
-_ROWS = (
+_ROWS = sa.text(
     "SELECT t.sweep, t.candidate, t.seq, t.min_us, t.median_us, t.spread_us, t.repeats,"
-    " coalesce(t.failure, 0) FROM sweeps s CROSS JOIN timings t ON t.sweep = s.id"
-    " WHERE s.problem BETWEEN ? AND ?"
+    " coalesce(t.failure, 0) FROM sweeps s CROSS JOIN timings t"
+    " WHERE t.sweep = s.id AND s.problem BETWEEN :first AND :last"
 )
 _SWEEPS = (
     "SELECT id, problem, run, environment, checksum FROM sweeps WHERE problem BETWEEN ? AND ?"
@@ -64,28 +66,32 @@ _SUMMARIES = (
 
 @dataclass(frozen=True)
 class Soundness:
-    """Of a store's file: its schema and the one of this Diode, and what is wrong, in
-    sentences."""
+    """Of a store: its schema and the one of this Diode, and what is wrong, in sentences."""
 
     revision: str | None
     newest: str
     problems: tuple[str, ...]
 
 
-def check(path: Path) -> Soundness:
-    """Reads the whole file. Of a schema before this Diode's its pages and references only.
+def check(where: Location) -> Soundness:
+    """Reads the whole store. Of a schema before this Diode's its pages and references only; of a
+    server's store the references, as the server looks after its pages.
 
     Raises StoreMissingError where there is no store, SchemaTooNewError where a newer Diode wrote
     it, and StoreError where it is not one or so damaged that SQLite gives up.
     """
-    revision = revision_at(path)
+    revision = backend_of(where).revision()
     if revision is None:
         lost = "It is empty, without even a table; if it was a store, all that it held is lost."
         return Soundness(None, schema.HEAD, (lost,))
-    refuse_newer(path, revision)
-    problems = _pages_and_references(path)
+    refuse_newer(where, revision)
+    problems = _pages_and_references(where) if isinstance(where, Path) else []
     if not problems and revision == schema.HEAD:
-        with RunTable.open(path, read_only=True) as store, store.reads() as connection:
+        with RunTable.open(where, read_only=True) as store, store.reads() as connection:
+            if bulk.is_postgresql(connection):
+                problems += _references(connection)
+            if problems:
+                return Soundness(revision, schema.HEAD, tuple(problems))
             problems += _records(connection)
             problems += _runs(store, connection)
             problems += _timings(connection)
@@ -103,11 +109,25 @@ def _pages_and_references(path: Path) -> list[str]:
             (table, parent)
             for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check")
         )
-    problems += [
-        f"{n} rows of {table} refer to {parent} that are not there."
-        for (table, parent), n in dangling.items()
-    ]
+    problems += [_dangle(n, table, parent) for (table, parent), n in dangling.items()]
     return problems
+
+
+def _references(connection: sa.Connection) -> Iterator[str]:
+    for table in schema.metadata.sorted_tables:
+        for reference in sorted(table.foreign_keys, key=lambda key: key.parent.name):
+            parent = reference.column.table.alias("parent")
+            query = (
+                sa.select(sa.func.count())
+                .select_from(table.outerjoin(parent, reference.parent == parent.c.id))
+                .where(reference.parent.is_not(None), parent.c.id.is_(None))
+            )
+            if n := int(connection.scalar(query) or 0):
+                yield _dangle(n, table.name, reference.column.table.name)
+
+
+def _dangle(n: int, table: str, parent: str) -> str:
+    return f"{n} rows of {table} refer to {parent} that are not there."
 
 
 def _records(connection: sa.Connection) -> Iterator[str]:
@@ -136,7 +156,7 @@ def _runs(store: RunTable, connection: sa.Connection) -> Iterator[str]:
     unreadable = []
     for row in connection.execute(sa.select(schema.runs).order_by(schema.runs.c.id)):
         try:
-            with doubts(store.path):
+            with doubts(store.location):
                 run_of(row, ())
         except StoreError:
             unreadable.append(row.id)
@@ -161,7 +181,6 @@ class _Sweeps(NamedTuple):
 
 
 def _timings(connection: sa.Connection) -> Iterator[str]:
-    driver: Any = connection.connection.driver_connection
     p = schema.problems.c
     kinds = {
         row.id: (row.op, row.dtype, row.allow_tf32)
@@ -174,12 +193,12 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
     last = connection.scalar(sa.select(sa.func.max(p.id))) or 0
     for first in range(min(kinds, default=1), last + 1, _PROBLEMS):
         some = (first, first + _PROBLEMS - 1)
-        sweeps = _Sweeps(*_columns(driver.execute(_SWEEPS, some), 5))
-        rows = np.fromiter(driver.execute(_ROWS, some), dtype=_ROW)
+        sweeps = _Sweeps(*_columns(bulk.fetch(connection, _SWEEPS, some), 5))
+        rows = bulk.rows(connection, _ROWS.bindparams(first=some[0], last=some[1]), _ROW)
         at = np.searchsorted(sweeps.id, rows["sweep"])
         impossible += int(np.count_nonzero(_impossible(rows)))
         changed += _changed(sweeps, rows, at)
-        unlike += _unlike(driver.execute(_SUMMARIES, some), sweeps, rows, at, extern)
+        unlike += _unlike(bulk.fetch(connection, _SUMMARIES, some), sweeps, rows, at, extern)
         counts.update(_counted(sweeps, rows, at, kinds))
     if impossible:
         yield f"Timings with a time, a spread or a count that cannot be: {impossible}."

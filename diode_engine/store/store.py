@@ -16,7 +16,7 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import StoreError
-from diode_engine.store import schema
+from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
 from diode_engine.store.records import (
@@ -60,7 +60,8 @@ class Imported:
 @dataclass(frozen=True)
 class Stats:
     """What a store holds. Counts are of timings unless they say otherwise; `by_dtype` tells
-    TF32 from plain float32; `size_bytes` is the file's, without what WAL has not merged."""
+    TF32 from plain float32; `size_bytes` is the file's, without what WAL has not merged,
+    or of the tables on a server."""
 
     size_bytes: int
     problems: int
@@ -75,9 +76,10 @@ class Stats:
 
 
 class Store(RunTable):
-    """Timings in an SQLite file. A context manager; several processes may have it open.
+    """Timings, in an SQLite file or on a PostgreSQL server. A context manager; several processes
+    may have it open.
 
-    Every method raises StoreError, with a sentence, where the file cannot be read or written.
+    Every method raises StoreError, with a sentence, where the store cannot be read or written.
     """
 
     def add(self, run: int, table: TimingTable) -> int:
@@ -87,7 +89,7 @@ class Store(RunTable):
         every timing is, also where the run holds one of the same candidate. Raises StoreError,
         and writes nothing, where there is no such run or a row was never timed.
         """
-        with self.writes() as connection:
+        with self.writes(in_turn=True) as connection:
             self._update(connection, run, {"heartbeat": time.time()})
             return add_rows(connection, run, table)
 
@@ -95,7 +97,7 @@ class Store(RunTable):
         """Writes a finished run of kind import with these rows, all in one transaction; but no
         row that the store holds already, from an import or from a run of its own, and no run
         where one has this key or no row is left."""
-        with self.writes() as connection:
+        with self.writes(in_turn=True) as connection:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
             if there is not None:
                 return Imported(there, new=False, timings=0, there=len(table))
@@ -153,11 +155,11 @@ class Store(RunTable):
             wanted = wanted.where(sweeps_found(query))
         t = schema.timings.c
         rows = sa.select(
-            t.sweep.bitwise_lshift(32).bitwise_or(t.candidate),
+            bulk.packed(t.sweep, t.candidate),
             t.min_us,
             t.median_us,
             t.spread_us,
-            t.repeats.bitwise_lshift(32).bitwise_or(sa.func.coalesce(t.failure, 0)),
+            bulk.packed(t.repeats, sa.func.coalesce(t.failure, 0)),
         ).order_by(t.sweep, t.candidate, t.seq)
         if query or hardware is not None or run is not None:
             rows = rows.where(t.sweep.in_(wanted.with_only_columns(schema.sweeps.c.id)))
@@ -167,16 +169,14 @@ class Store(RunTable):
         with self.reads() as connection:
             found = [tuple(row) for row in connection.execute(wanted.order_by(schema.sweeps.c.id))]
             sweeps = np.array(found, dtype=np.int64).reshape(-1, 3)
-            # Straight from the driver: SQLAlchemy's rows would take twice as long.
-            cursor: Any = connection.execute(rows).cursor
-            data = np.fromiter(cursor, dtype=_ROW)
+            data = bulk.rows(connection, rows, _ROW)
             sweep = data["sweep_candidate"] >> 32
             position = np.searchsorted(sweeps[:, 0], sweep)
             if len(sweep) and not (
                 position.max() < len(sweeps) and np.array_equal(sweeps[position, 0], sweep)
             ):
                 raise StoreError(
-                    f"The store {self.path} has timings of which it does not tell the problem; "
+                    f"The store {self.location} has timings of which it does not tell the problem; "
                     "restore a backup."
                 )
             problem, environment = sweeps[position, 1], sweeps[position, 2]
@@ -243,10 +243,10 @@ class Store(RunTable):
                     failed[reason] += n
             ids = np.array(sorted(by_environment), dtype=np.int64)
             environments = records_with(
-                connection, self.path, schema.environments, ids, environment_of
+                connection, self.location, schema.environments, ids, environment_of
             )
             return Stats(
-                size_bytes=self.path.stat().st_size,
+                size_bytes=self._backend.size_bytes(connection),
                 problems=_count(connection, schema.problems),
                 candidates=_count(connection, schema.candidates),
                 timings=total,
@@ -272,13 +272,13 @@ class Store(RunTable):
         last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
         if len(ids) and not 0 <= ids.min() <= ids.max() <= last:  # before room is made for it
             raise StoreError(
-                f"The store {self.path} has timings of {table.name} that are not there; restore "
-                "a backup."
+                f"The store {self.location} has timings of {table.name} that are not there; "
+                "restore a backup."
             )
         there = np.zeros(last + 1, dtype=np.bool_)
         there[ids] = True
         place = np.cumsum(there, dtype=np.int32) - np.int32(1)
-        found = records_with(connection, self.path, table, np.flatnonzero(there), make)
+        found = records_with(connection, self.location, table, np.flatnonzero(there), make)
         return tuple(found), place[ids]
 
     def _failure_codes(self, connection: sa.Connection) -> npt.NDArray[np.uint8]:
@@ -290,8 +290,8 @@ class Store(RunTable):
                 codes[i] = FAILURES.index(Failure(reason)) + 1
             except ValueError:
                 raise StoreError(
-                    f"The store {self.path} knows a reason of failure that this Diode does not, "
-                    f"{reason!r}; update Diode."
+                    f"The store {self.location} knows a reason of failure that this Diode does "
+                    f"not, {reason!r}; update Diode."
                 ) from None
         return codes
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of
-from diode_engine.store import schema
+from diode_engine.store import bulk, schema
 
 _Ids = npt.NDArray[np.int64]
 _Times = npt.NDArray[np.float64]
@@ -24,14 +24,18 @@ _EARLIER = (
     " FROM sweeps s JOIN timings t ON t.sweep = s.id WHERE s.problem = ? AND s.environment = ?"
 )
 _WRITE = (
-    "INSERT OR REPLACE INTO summaries"
+    "INSERT INTO summaries"
     " (problem, environment, candidates, failed, timings, best, best_us, aten_us)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (problem, environment) DO UPDATE SET"
+    " candidates = excluded.candidates, failed = excluded.failed, timings = excluded.timings,"
+    " best = excluded.best, best_us = excluded.best_us, aten_us = excluded.aten_us"
 )
 _COUNT = (
     "INSERT INTO tallies (run, environment, op, dtype, allow_tf32, failure, timings)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET timings = timings + excluded.timings"
+    " ON CONFLICT (run, environment, op, dtype, allow_tf32, failure)"
+    " DO UPDATE SET timings = tallies.timings + excluded.timings"
 )
 
 
@@ -56,19 +60,18 @@ def summarise(
 ) -> None:
     """Brings `summaries` up to date with these rows (all [n]; NaN for a failure), which are not
     written yet."""
-    driver: Any = connection.connection.driver_connection
     pairs, group = np.unique((problem << 32) | environment, return_inverse=True)
     there = _there(connection, pairs)
     groups, candidates, times = [group], [candidate], [time_us]
     for index in np.flatnonzero(there).tolist():
         pair = int(pairs[index])
-        rows = driver.execute(_EARLIER, (pair >> 32, pair & 0xFFFFFFFF)).fetchall()
+        rows = bulk.fetch(connection, _EARLIER, (pair >> 32, pair & 0xFFFFFFFF))
         groups.append(np.full(len(rows), index))
         candidates.append(np.array([c for c, _ in rows], dtype=np.int64))
         times.append(np.array([t for _, t in rows], dtype=np.float64))  # None becomes NaN
     group, candidate, time_us = map(np.concatenate, (groups, candidates, times))
     rows_of = summaries_of(pairs, group, candidate, time_us, extern_ids(connection))
-    driver.executemany(_WRITE, rows_of)
+    bulk.execute_many(connection, _WRITE, rows_of)
 
 
 def summaries_of(
@@ -91,7 +94,7 @@ def summaries_of(
         np.add.reduceat(failed, starts, dtype=np.int64).tolist(),
         np.add.reduceat(rows_of, starts).tolist(),
         named.tolist(),
-        median[best].tolist(),  # the driver binds NaN as NULL
+        median[best].tolist(),
         np.fmin.reduceat(aten, starts).tolist(),
         strict=True,
     )
@@ -102,8 +105,8 @@ def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
     s = schema.summaries.c
     problems = np.unique(pairs >> 32)
     # Of few problems each is looked up; of many their stretch of the table is read at once.
-    query = sa.select(s.problem.bitwise_lshift(32).bitwise_or(s.environment)).where(
-        s.problem.in_(problems.tolist())
+    query = sa.select(bulk.packed(s.problem, s.environment)).where(
+        bulk.is_in(connection, s.problem, problems.tolist())
         if len(problems) <= 500
         else s.problem.between(int(problems[0]), int(problems[-1]))
     )
@@ -132,8 +135,8 @@ def tally(
     code = np.array([code_of[kind] for kind in kinds], dtype=np.int64)[table.problem]
     names = list(code_of)
     cells, counts = np.unique((environment << 32) | (code << 8) | failure, return_counts=True)
-    driver: Any = connection.connection.driver_connection
-    driver.executemany(
+    bulk.execute_many(
+        connection,
         _COUNT,
         [
             (run, cell >> 32, *names[(cell & 0xFFFFFFFF) >> 8], cell & 0xFF, n)

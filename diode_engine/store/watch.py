@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_engine.errors import StoreMissingError
+from diode_engine.location import Location
 from diode_engine.store.database import Connection, connect, is_outdated, sentences
+from diode_engine.store.schema import CHANNEL
 
 _BUSY_MS = 100  # whoever watches asks again soon
+_WHICH = "SELECT 'alembic_version'::regclass::oid::bigint"  # another one in a store made anew
 
 
-class Watch:
-    """Watches the store at a path, which need not be there yet, be ours, or be of this schema.
+if TYPE_CHECKING:
+    from diode_engine.store.server import Server
 
-    Not to be used by two threads at a time.
-    """
+
+class Watch(Protocol):
+    """Watches a store, which need not be there yet, be ours, or be of this schema. Not to be used
+    by two threads at a time."""
+
+    def version(self) -> tuple[int, int]:
+        """(which store it is, how often it has changed): equal as long as nothing was written.
+
+        Raises StoreMissingError where there is no store, StoreLockedError where another process
+        keeps it locked, and StoreError where it cannot be read.
+        """
+
+    def close(self) -> None: ...
+
+
+def watch(store: Location) -> Watch:
+    """Raises StoreError where what a server needs is not installed."""
+    if isinstance(store, Path):
+        return FileWatch(store)
+    from diode_engine.store.backend import backend_of
+
+    backend: Any = backend_of(store)
+    return ServerWatch(backend)
+
+
+class FileWatch:
+    """Watches the store at a path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,12 +52,7 @@ class Watch:
         self._file: tuple[int, int] | None = None
 
     def version(self) -> tuple[int, int]:
-        """(which file it is, how often another connection has changed it): equal as long as
-        nothing was written (SQLite's data_version; where it cannot tell, when that was).
-
-        Raises StoreMissingError where there is no file, StoreLockedError where another process
-        keeps it locked, and StoreError where it cannot be read.
-        """
+        """By SQLite's data_version; where it cannot tell, by when the file was written."""
         try:
             found = os.stat(self.path)  # noqa: PTH116  # follows links, as SQLite does
         except OSError as error:
@@ -48,6 +72,39 @@ class Watch:
             (changes,) = self._connection.execute("PRAGMA data_version").fetchone()
             self._connection.execute("PRAGMA schema_version").fetchone()  # it can be read
         return found.st_ino, int(changes) if self._connection.frozen is None else found.st_mtime_ns
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class ServerWatch:
+    """Hears the notifications that end each write; what is lost with a connection counts as one."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection: Any = None
+        self._store = 0
+        self._changes = 0
+
+    def version(self) -> tuple[int, int]:
+        with self._server.sentences():
+            try:
+                if self._connection is None:
+                    self._listen()
+                self._changes += sum(1 for _ in self._connection.notifies(timeout=0))
+            except BaseException:
+                self.close()
+                raise
+        return self._store, self._changes
+
+    def _listen(self) -> None:
+        self._connection = self._server.connect()
+        self._connection.execute(f"LISTEN {CHANNEL}")
+        self._server.revision()  # there is a store
+        self._changes += 1
+        (self._store,) = self._connection.execute(_WHICH).fetchone()
 
     def close(self) -> None:
         if self._connection is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE
@@ -93,7 +94,7 @@ def train_from_store(
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
     with _Run(store, r) as run:
-        checkpoints = Checkpoints(store.path.with_name(f"{store.path.name}-checkpoints"))
+        checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         if r.trials:
             settings = _searched(store, r, table, run, report, told)
@@ -143,8 +144,10 @@ def _searched(
             store.add_points(run.id, "search/efficiency", [(trial.number, trial.efficiency)])
         told(trial)
 
+    storage = paths.beside(store.location, "-search.db")
+    storage.parent.mkdir(parents=True, exist_ok=True)
     return search(
-        learned, r.family, r.trials, store.path.with_name(f"{store.path.name}-search.db"),
+        learned, r.family, r.trials, storage,
         seed=r.seed, settings=r.settings, report=run.reporting(report, curves=False),
         told=trial_ended,
     )  # fmt: skip

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
+
 revision = "0001"
 down_revision = None
 
@@ -20,32 +22,43 @@ FAILURES = (
 
 
 def integer(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.Integer, nullable=False)
+    return sa.Column(name, INTEGER, nullable=False)
+
+
+def long(name: str) -> sa.Column[int]:
+    return sa.Column(name, LONG, nullable=False)
 
 
 def text(name: str) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=False)
+    return sa.Column(name, TEXT, nullable=False)
 
 
 def reference(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.Integer, sa.ForeignKey(f"{to}.id"), nullable=nullable)
+    return sa.Column(name, INTEGER, sa.ForeignKey(f"{to}.id"), nullable=nullable)
+
+
+def of_timing(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
+    """On PostgreSQL no constraint (see `diode_engine.store.schema`)."""
+    if op.get_bind().dialect.name == "sqlite":
+        return reference(name, to, nullable=nullable)
+    return sa.Column(name, INTEGER, nullable=nullable)
 
 
 def upgrade() -> None:
     op.create_table(
         "environments",
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("key", sa.Text, nullable=False, unique=True),
+        sa.Column("id", INTEGER, primary_key=True),
+        sa.Column("key", TEXT, nullable=False, unique=True),
         text("backend"),
         text("name"),
         text("arch"),
-        integer("multiprocessors"),
-        integer("clock_mhz"),
-        integer("memory_gb_s"),
-        integer("l2_bytes"),
-        integer("shared_bytes_block"),
-        integer("shared_bytes_multiprocessor"),
-        integer("registers_multiprocessor"),
+        long("multiprocessors"),
+        long("clock_mhz"),
+        long("memory_gb_s"),
+        long("l2_bytes"),
+        long("shared_bytes_block"),
+        long("shared_bytes_multiprocessor"),
+        long("registers_multiprocessor"),
         text("driver"),
         text("torch"),
         text("triton"),
@@ -53,8 +66,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "problems",
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("key", sa.Text, nullable=False, unique=True),
+        sa.Column("id", INTEGER, primary_key=True),
+        sa.Column("key", TEXT, nullable=False, unique=True),
         text("op"),
         integer("B"),
         integer("M"),
@@ -72,29 +85,29 @@ def upgrade() -> None:
     )
     op.create_table(
         "candidates",
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("key", sa.Text, nullable=False, unique=True),
+        sa.Column("id", INTEGER, primary_key=True),
+        sa.Column("key", TEXT, nullable=False, unique=True),
         text("template"),
         text("kwargs"),
         sqlite_strict=True,
     )
     op.create_table(
         "runs",
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("key", sa.Text, unique=True),
+        sa.Column("id", INTEGER, primary_key=True),
+        sa.Column("key", TEXT, unique=True),
         text("kind"),
         text("spec"),
         text("state"),
-        sa.Column("started", sa.REAL, nullable=False),
-        sa.Column("heartbeat", sa.REAL, nullable=False),
-        sa.Column("finished", sa.REAL),
-        sa.Column("progress", sa.Text),
-        sa.Column("message", sa.Text),
+        sa.Column("started", REAL, nullable=False),
+        sa.Column("heartbeat", REAL, nullable=False),
+        sa.Column("finished", REAL),
+        sa.Column("progress", TEXT),
+        sa.Column("message", TEXT),
         sqlite_strict=True,
     )
     op.create_table(
         "sweeps",
-        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("id", INTEGER, primary_key=True),
         reference("problem", "problems"),
         reference("run", "runs"),
         reference("environment", "environments"),
@@ -103,21 +116,21 @@ def upgrade() -> None:
     )
     failures = op.create_table(
         "failures",
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("reason", sa.Text, nullable=False, unique=True),
+        sa.Column("id", INTEGER, primary_key=True),
+        sa.Column("reason", TEXT, nullable=False, unique=True),
         sqlite_strict=True,
     )
     op.bulk_insert(failures, [{"reason": reason} for reason in FAILURES])
     op.create_table(
         "timings",
-        reference("sweep", "sweeps"),
-        reference("candidate", "candidates"),
+        of_timing("sweep", "sweeps"),
+        of_timing("candidate", "candidates"),
         integer("seq"),
-        sa.Column("min_us", sa.REAL),
-        sa.Column("median_us", sa.REAL),
-        sa.Column("spread_us", sa.REAL),
+        sa.Column("min_us", REAL),
+        sa.Column("median_us", REAL),
+        sa.Column("spread_us", REAL),
         integer("repeats"),
-        reference("failure", "failures", nullable=True),
+        of_timing("failure", "failures", nullable=True),
         sa.PrimaryKeyConstraint("sweep", "candidate", "seq"),
         sa.CheckConstraint(
             "(failure IS NULL) = (min_us IS NOT NULL OR median_us IS NOT NULL)",

@@ -3,20 +3,21 @@
 import sqlalchemy as sa
 from alembic import op
 
+from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
+
 revision = "0002"
 down_revision = "0001"
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("runs", recreate="always") as runs:
-        runs.add_column(sa.Column("command", sa.Text))
-        runs.add_column(sa.Column("directory", sa.Text))
-        runs.add_column(sa.Column("log", sa.Text))
-        runs.add_column(sa.Column("host", sa.Text))
-        runs.add_column(sa.Column("machine", sa.Text))
-        runs.add_column(sa.Column("pid", sa.Integer))
-        runs.add_column(sa.Column("pid_started", sa.Integer))
-        runs.add_column(sa.Column("cancel_asked", sa.REAL))
-        runs.add_column(
-            sa.Column("resumes", sa.Integer, sa.ForeignKey("runs.id", name="resumed_run"))
-        )
+    on_sqlite = op.get_bind().dialect.name == "sqlite"  # which cannot add a constraint to a table
+    with op.batch_alter_table("runs", recreate="always" if on_sqlite else "never") as runs:
+        runs.add_column(sa.Column("command", TEXT))
+        runs.add_column(sa.Column("directory", TEXT))
+        runs.add_column(sa.Column("log", TEXT))
+        runs.add_column(sa.Column("host", TEXT))
+        runs.add_column(sa.Column("machine", TEXT))
+        runs.add_column(sa.Column("pid", LONG))
+        runs.add_column(sa.Column("pid_started", LONG))
+        runs.add_column(sa.Column("cancel_asked", REAL))
+        runs.add_column(sa.Column("resumes", INTEGER, sa.ForeignKey("runs.id", name="resumed_run")))

@@ -3,67 +3,71 @@
 import sqlalchemy as sa
 from alembic import op
 
+from diode_engine.store.types import INTEGER, REAL, TEXT
+
 revision = "0003"
 down_revision = "0002"
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("runs", recreate="always") as runs:
-        runs.add_column(sa.Column("note", sa.Text))
+    on_sqlite = op.get_bind().dialect.name == "sqlite"
+    with op.batch_alter_table("runs", recreate="always" if on_sqlite else "never") as runs:
+        runs.add_column(sa.Column("note", TEXT))
     op.create_index("sweeps_of_run", "sweeps", ["run", "problem"])
     op.create_table(
         "summaries",
-        sa.Column("problem", sa.Integer, sa.ForeignKey("problems.id"), nullable=False),
-        sa.Column("environment", sa.Integer, sa.ForeignKey("environments.id"), nullable=False),
-        sa.Column("candidates", sa.Integer, nullable=False),
-        sa.Column("failed", sa.Integer, nullable=False),
-        sa.Column("timings", sa.Integer, nullable=False),
-        sa.Column("best", sa.Integer, sa.ForeignKey("candidates.id")),
-        sa.Column("best_us", sa.REAL),
-        sa.Column("aten_us", sa.REAL),
+        sa.Column("problem", INTEGER, sa.ForeignKey("problems.id"), nullable=False),
+        sa.Column("environment", INTEGER, sa.ForeignKey("environments.id"), nullable=False),
+        sa.Column("candidates", INTEGER, nullable=False),
+        sa.Column("failed", INTEGER, nullable=False),
+        sa.Column("timings", INTEGER, nullable=False),
+        sa.Column("best", INTEGER, sa.ForeignKey("candidates.id")),
+        sa.Column("best_us", REAL),
+        sa.Column("aten_us", REAL),
         sa.PrimaryKeyConstraint("problem", "environment"),
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )
     op.create_table(
         "tallies",
-        sa.Column("run", sa.Integer, sa.ForeignKey("runs.id"), nullable=False),
-        sa.Column("environment", sa.Integer, sa.ForeignKey("environments.id"), nullable=False),
-        sa.Column("op", sa.Text, nullable=False),
-        sa.Column("dtype", sa.Text, nullable=False),
-        sa.Column("allow_tf32", sa.Integer, nullable=False),
-        sa.Column("failure", sa.Integer, nullable=False),
-        sa.Column("timings", sa.Integer, nullable=False),
+        sa.Column("run", INTEGER, sa.ForeignKey("runs.id"), nullable=False),
+        sa.Column("environment", INTEGER, sa.ForeignKey("environments.id"), nullable=False),
+        sa.Column("op", TEXT, nullable=False),
+        sa.Column("dtype", TEXT, nullable=False),
+        sa.Column("allow_tf32", INTEGER, nullable=False),
+        sa.Column("failure", INTEGER, nullable=False),
+        sa.Column("timings", INTEGER, nullable=False),
         sa.PrimaryKeyConstraint("run", "environment", "op", "dtype", "allow_tf32", "failure"),
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )
     op.create_table(
         "tags",
-        sa.Column("run", sa.Integer, sa.ForeignKey("runs.id"), nullable=False),
-        sa.Column("tag", sa.Text, nullable=False),
+        sa.Column("run", INTEGER, sa.ForeignKey("runs.id"), nullable=False),
+        sa.Column("tag", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("run", "tag"),
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )
     op.create_table(
         "curves",
-        sa.Column("run", sa.Integer, sa.ForeignKey("runs.id"), nullable=False),
-        sa.Column("series", sa.Text, nullable=False),
-        sa.Column("step", sa.REAL, nullable=False),
-        sa.Column("value", sa.REAL),
+        sa.Column("run", INTEGER, sa.ForeignKey("runs.id"), nullable=False),
+        sa.Column("series", TEXT, nullable=False),
+        sa.Column("step", REAL, nullable=False),
+        sa.Column("value", REAL),
         sa.PrimaryKeyConstraint("run", "series", "step"),
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )
     op.create_table(
         "results",
-        sa.Column("run", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
+        sa.Column("run", INTEGER, sa.ForeignKey("runs.id"), primary_key=True),
         sa.Column("document", sa.LargeBinary, nullable=False),
         sqlite_strict=True,
     )
-    op.execute(_SUMMARIES)
-    op.execute(_TALLIES)
+    if on_sqlite:  # a store on PostgreSQL is only being made here, and has no timings
+        op.execute(_SUMMARIES)
+        op.execute(_TALLIES)
 
 
 # The median is the mean of the one or two in the middle. Of equally fast candidates the one that

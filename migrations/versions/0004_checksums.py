@@ -4,6 +4,8 @@ import numpy as np
 import sqlalchemy as sa
 from alembic import op
 
+from diode_engine.store.types import LONG
+
 revision = "0004"
 down_revision = "0003"
 
@@ -12,11 +14,11 @@ _ROWS = 200_000  # read at a time
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("sweeps", recreate="always") as sweeps:
-        sweeps.add_column(
-            sa.Column("checksum", sa.Integer, nullable=False, server_default=sa.text("0"))
-        )
-    write_checksums(op.get_bind().connection.driver_connection)
+    on_sqlite = op.get_bind().dialect.name == "sqlite"
+    with op.batch_alter_table("sweeps", recreate="always" if on_sqlite else "never") as sweeps:
+        sweeps.add_column(sa.Column("checksum", LONG, nullable=False, server_default=sa.text("0")))
+    if on_sqlite:  # a store on PostgreSQL is only being made here, and has no timings
+        write_checksums(op.get_bind().connection.driver_connection)
 
 
 def write_checksums(connection) -> None:

@@ -112,7 +112,7 @@ def filled(store: Store, tmp_path: Path, folder: Path) -> int:
     register_model(tmp_path / "made", "other")
     judge(store, model)
     run = store.start_run(
-        "train", {}, command=("diode-engine", "train", f"--store={store.path}"),
+        "train", {}, command=("diode-engine", "train", f"--store={store.location}"),
         directory=str(folder),
     )  # fmt: skip
     store.finish_run(run, "failed", "It failed.")

@@ -18,7 +18,7 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.plan import Plan
 from diode_engine.collect.run import BATCH, Direct, collect
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing, content_key
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError
 from diode_engine.runs import Heartbeat
@@ -211,32 +211,45 @@ def test_workers_see_the_gpus_that_this_process_sees(tmp_path, script, monkeypat
 
 CLAIMS_THE_SECOND = """
 import sys
-from pathlib import Path
 from diode_engine.collect.claims import Claims
 from diode_engine.core.hardware import H200, Environment
+from diode_engine.location import location_of
 from tests.collect.test_collect import PROBLEMS
-claims = Claims(Path(sys.argv[1]))
+claims = Claims(location_of(sys.argv[1]))
 assert claims.take(PROBLEMS[1], Environment(H200, "", "test", "test"))
 print("claimed", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_problem_that_another_collection_is_at_is_left_to_it(tmp_path, script):
+def gone(store):
+    """Waits until the server has noticed that a killed client is not there: by its lock."""
+    taken = int(
+        content_key(
+            "claim", {"of": PROBLEMS[1].key, "in": Environment(H200, "", "test", "test").key}
+        )[:15], 16,
+    )  # fmt: skip
+    with store.reads() as connection:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({taken})")
+
+
+def test_a_problem_that_another_collection_is_at_is_left_to_it(place, script):
     script()
-    path = tmp_path / "s.db"
+    Store.open(place).close()
     other = subprocess.Popen(
-        [sys.executable, "-c", CLAIMS_THE_SECOND, str(path)],
+        [sys.executable, "-c", CLAIMS_THE_SECOND, str(place)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    with Store.open(path) as store:
+    with Store.open(place) as store:
         assert other.stdout.readline() == "claimed\n"
         progress = run(store)
         assert (progress.problems_done, progress.problems_elsewhere) == (2, 1)
         assert PROBLEMS[1] not in store.read().problems
         other.kill()  # and its claims with it
         other.communicate()
+        if not isinstance(store.location, Path):
+            gone(store)
         progress = run(store)
         assert (progress.problems_elsewhere, progress.timings) == (0, len(OFFERED))
 

@@ -35,7 +35,7 @@ def test_a_commands_run_keeps_the_words_and_the_store(
 ):
     monkeypatch.setattr(job.sys, "argv", [program, "train", "--name", "a b"])
     run = store.run(begin(store, "train", {}))
-    assert run.command == ("diode-engine", "train", "--name", "a b", f"--store={store.path}")
+    assert run.command == ("diode-engine", "train", "--name", "a b", f"--store={store.location}")
     assert run.directory == str(Path.cwd())
     monkeypatch.setattr(job.sys, "argv", [program, "train", "--store", "x.db"])
     run = store.run(begin(store, "train", {}))
@@ -44,7 +44,7 @@ def test_a_commands_run_keeps_the_words_and_the_store(
 
 def test_the_run_it_was_started_for_is_taken_once(store: Store, monkeypatch: pytest.MonkeyPatch):
     run = queued(store)
-    claim(monkeypatch, run, store.path)
+    claim(monkeypatch, run, store.location)
     assert begin(store, "train", {"seed": 1}) == run
     begun = store.run(run)
     assert (begun.state, begun.spec, begun.process) == ("running", {"seed": 1}, current())
@@ -56,7 +56,7 @@ def test_a_run_of_another_kind_or_store_is_left_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     run = queued(store, "collect")
-    claim(monkeypatch, run, store.path)
+    claim(monkeypatch, run, store.location)
     assert begin(store, "train", {}) == run + 1
     claim(monkeypatch, run, tmp_path / "other.db")
     assert begin(store, "collect", {}) == run + 2
@@ -66,7 +66,7 @@ def test_a_run_of_another_kind_or_store_is_left_alone(
 def test_a_run_that_was_ended_before_is_not_begun(store: Store, monkeypatch: pytest.MonkeyPatch):
     run = queued(store)
     store.finish_run(run, "cancelled")
-    claim(monkeypatch, run, store.path)
+    claim(monkeypatch, run, store.location)
     with pytest.raises(RunError, match=f"Run {run} was ended before it began"):
         begin(store, "train", {})
     assert store.run(run).state is RunState.CANCELLED

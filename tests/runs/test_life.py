@@ -43,7 +43,7 @@ def test_options_become_words():
 def test_a_run_is_a_process_of_its_own(store, job, wait_for_end):
     run = begun(store, job, {"gpu": [0]})
     assert run.state is RunState.RUNNING
-    assert run.command == ("diode-engine", "collect", "--gpu=0", f"--store={store.path}")
+    assert run.command == ("diode-engine", "collect", "--gpu=0", f"--store={store.location}")
     assert run.spec == {"arguments": list(run.command[1:])}
     assert run.directory == str(Path.cwd())
     assert run.process.pid == os.getsid(run.process.pid) != os.getsid(0)
@@ -51,7 +51,7 @@ def test_a_run_is_a_process_of_its_own(store, job, wait_for_end):
     assert look(store, run.id).state is RunState.RUNNING
     do(job, "say")
     assert Path(run.log).read_text() == "from the job\n"
-    assert Path(run.log).parent == store.path.with_name("diode.db-logs")
+    assert Path(run.log).parent == store.location.with_name("diode.db-logs")
     job.tell("end")
     wait_for_end(run.process)
     assert look(store, run.id).state is RunState.DONE
@@ -67,7 +67,7 @@ def test_it_outlives_who_started_it(store, job, tmp_path, wait_for_end):
         "sys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [PYTHON, "-c", program, str(store.path), str(tmp_path / "python")],
+        [PYTHON, "-c", program, str(store.location), str(tmp_path / "python")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as starter:  # fmt: skip
         run = int(starter.stdout.readline())
@@ -295,7 +295,7 @@ def test_a_command_that_never_began_its_run_ends_it_by_its_exit_code(
 ):
     run = store.queue_run("train", {}, command=[], directory="/", logs=tmp_path)
     Path(run.log).write_text("Usage: ...\n\nError: why\n")
-    monkeypatch.setenv("DIODE_RUN", f"{run.id}:{store.path}")
+    monkeypatch.setenv("DIODE_RUN", f"{run.id}:{store.location}")
     settle(code)
     ended = store.run(run.id)
     assert (ended.state, ended.message) == (state, message)
@@ -304,6 +304,6 @@ def test_a_command_that_never_began_its_run_ends_it_by_its_exit_code(
 def test_a_run_that_has_ended_itself_is_left_alone(store, monkeypatch):
     run = store.start_run("train", {})
     store.finish_run(run, "done")
-    monkeypatch.setenv("DIODE_RUN", f"{run}:{store.path}")
+    monkeypatch.setenv("DIODE_RUN", f"{run}:{store.location}")
     settle(1)
     assert store.run(run).state is RunState.DONE

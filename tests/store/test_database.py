@@ -236,7 +236,7 @@ _READS = """
 import os, sys
 from pathlib import Path
 from diode_engine.store import Store
-from diode_engine.store.watch import Watch
+from diode_engine.store.watch import watch
 
 path, other = map(Path, sys.argv[1:])
 Store.open(other).close()
@@ -246,9 +246,9 @@ if os.geteuid() == 0:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 assert not os.access(path.parent, os.W_OK)
 with Store.open(path, read_only=True) as store:
-    watch, seen = Watch(path), None
+    watches, seen = watch(path), None
     for _ in sys.stdin:
-        before, seen = seen, watch.version()
+        before, seen = seen, watches.version()
         print(len(store.read()), seen != before, flush=True)
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import QueryError
-from diode_engine.store import Store
+from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS
 from diode_engine.store.query import MOST_ROWS, problems, runs
 
@@ -50,7 +51,7 @@ PROBLEMS_THERE = drawn_problems()
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def store(place_of_module):
     """Each problem with ATen, and every second one with a kernel that is twice as fast."""
     environment = Environment(H200, "570.1", "2.13.0", "3.7.1")
     rows = []
@@ -59,7 +60,7 @@ def store(tmp_path_factory):
         if i % 2:
             kernel = Candidate.make("triton::mm", num_warps=4)
             rows.append((problem, kernel, environment, Timing(min_us=4.0)))
-    with Store.open(tmp_path_factory.mktemp("filter") / "diode.db") as opened:
+    with Store.open(place_of_module) as opened:
         opened.add(opened.start_run("collect", {}), TimingTable.from_records(rows))
         yield opened
 
@@ -197,9 +198,9 @@ def test_what_is_suggested_is_understood():
 
 
 @pytest.fixture
-def runs_there(tmp_path, make_table):
+def runs_there(place, make_table):
     """1: a collection of 3 problems, 2: a training with tags and a note, 3: an import of 60."""
-    with Store.open(tmp_path / "diode.db") as opened:
+    with Store.open(place) as opened:
         opened.add(opened.start_run("collect", {"seed": 7}), make_table())
         opened.finish_run(1, "failed", "The GPU fell off the bus")
         opened.start_run("train", {"family": "trees"})
@@ -208,9 +209,9 @@ def runs_there(tmp_path, make_table):
         opened.import_table(make_table(60, 3, first=100), key="k", spec={"file": "a.json"})
         with opened.writes() as connection:
             for run, moment in ((1, 1793491199.9), (2, 1793491200.0), (3, 1793577600.0)):
-                connection.exec_driver_sql(
-                    "UPDATE runs SET started = ? WHERE id = ?", (moment, run)
-                )  # 2026-10-31 at its very end, 2026-11-01 and 2026-11-02 at their beginnings
+                update = sa.update(schema.runs).where(schema.runs.c.id == run)
+                connection.execute(update.values(started=moment))
+                # 2026-10-31 at its very end, 2026-11-01 and 2026-11-02 at their beginnings
         yield opened
 
 
@@ -268,8 +269,8 @@ def test_mistakes_about_runs(query, sentence):
     assert sentence in str(caught.value)
 
 
-def test_runs_come_by_pages(tmp_path):
-    with Store.open(tmp_path / "diode.db") as store:
+def test_runs_come_by_pages(place):
+    with Store.open(place) as store:
         for _ in range(5):
             store.start_run("train", {})
         assert [run.id for run in runs(store, limit=2)] == [5, 4]

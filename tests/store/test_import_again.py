@@ -19,8 +19,8 @@ _CANDIDATE = Candidate.make("aten::mm")
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "diode.db") as opened:
+def store(place):
+    with Store.open(place) as opened:
         yield opened
 
 

@@ -25,7 +25,7 @@ def problem(i: int) -> Problem:
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(place):
     """Problems 1 to 6; 6 only failed, 5 has no ATen, and 1 was also timed elsewhere. Two runs."""
     rows = []
     for i in range(1, 6):
@@ -34,7 +34,7 @@ def store(tmp_path):
         rows.append((problem(i), _FAST, _HERE, Timing(min_us=20.0 - 3 * i)))
     rows.append((problem(6), _FAST, _HERE, Timing(failure=Failure.TIMEOUT)))
     rows.append((problem(1), _SLOW, _OTHER, Timing(median_us=50.0)))
-    with Store.open(tmp_path / "diode.db") as opened:
+    with Store.open(place) as opened:
         opened.add(opened.start_run("collect", {}), TimingTable.from_records(rows))
         again = [
             (problem(1), _FAST, _HERE, Timing(min_us=19.0, spread_us=1.0)),
@@ -104,8 +104,8 @@ def test_pages_hold_each_row_once(store, sort, descending):
         assert whole[-1] == (6, "NVIDI")
 
 
-def test_a_page_has_its_limit(tmp_path, make_table):
-    with Store.open(tmp_path / "diode.db") as store:
+def test_a_page_has_its_limit(place, make_table):
+    with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(510, 1))
         assert len(query.problems(store, limit=10_000)) == query.MOST_ROWS
         assert len(query.problems(store, offset=500)) == 10
@@ -124,8 +124,8 @@ def test_candidates_are_ranked_by_the_median_of_their_timings(store):
     assert query.candidates(store, 99, 1) == []
 
 
-def test_the_first_candidate_is_the_best_of_the_page_of_problems(tmp_path, make_table):
-    with Store.open(tmp_path / "diode.db") as store:
+def test_the_first_candidate_is_the_best_of_the_page_of_problems(place, make_table):
+    with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(20, 12))
         store.add(store.start_run("collect", {}), make_table(15, 12))
         for row in query.problems(store):
@@ -133,11 +133,11 @@ def test_the_first_candidate_is_the_best_of_the_page_of_problems(tmp_path, make_
             assert (best.candidate, best.time_us) == (row.best, row.best_us)
 
 
-def test_the_map_counts_problems_by_powers_of_two(tmp_path):
+def test_the_map_counts_problems_by_powers_of_two(place):
     sizes = [(1, 1), (63, 64), (64, 127), (65, 128), (2**30, 2**31 - 1)]
     problems = [Problem.make("mm", m, n, 8, "float16") for m, n in sizes]
     rows = [(p, _ATEN, e, Timing(min_us=1.0)) for p in problems for e in (_HERE, _OTHER)]
-    with Store.open(tmp_path / "diode.db") as store:
+    with Store.open(place) as store:
         store.add(store.start_run("collect", {}), TimingTable.from_records(rows))
         found = query.space_map(store)
         assert (found.x, found.y, found.x_first, found.y_first) == ("n", "m", 0, 0)
@@ -203,8 +203,8 @@ def test_what_the_store_knows_of_a_field(store):
     assert known["triton"] == ["3.7.1"]
 
 
-def test_an_empty_store_answers_everything(tmp_path):
-    with Store.open(tmp_path / "diode.db") as store:
+def test_an_empty_store_answers_everything(place):
+    with Store.open(place) as store:
         assert query.problems(store) == query.runs(store) == query.statistics(store) == []
         assert query.count_problems(store) == 0
         assert query.statistics(store, by=()) == []

@@ -12,8 +12,8 @@ from diode_engine.store import Store, schema
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "diode.db") as opened:
+def store(place):
+    with Store.open(place) as opened:
         yield opened
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,42 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from benchmarks.postgresql_server import PostgresServer
 from diode_engine.core.problem import Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import SchemaTooNewError, StoreError
+from diode_engine.location import Location, ServerUrl, location_of
 from diode_engine.store import Store, checksums, database, export_dataset, query, schema, soundness
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., TimingTable]) -> Path:
+def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
     """Two runs that have timed the same problems, one of them in two pieces, and a third that has
     a result."""
-    where = tmp_path_factory.mktemp("made") / "diode.db"
     with Store.open(where) as store:
         first, second, third = (store.start_run("collect", {"by": i}) for i in range(3))
         store.add(first, make_table(20, 10))
         store.add(second, make_table(20, 6))
         store.add(first, make_table(5, 10))
         store.set_result(third, {"efficiency": 0.9})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., TimingTable]) -> Path:
+    where = tmp_path_factory.mktemp("made") / "diode.db"
+    fill(where, make_table)
     return where
+
+
+@pytest.fixture(scope="module")
+def made_on_server(
+    postgres_server: PostgresServer, make_table: Callable[..., TimingTable]
+) -> Iterator[str]:
+    """The name of the database that has the same."""
+    postgres_server.execute("CREATE DATABASE made")
+    url = postgres_server.url("made").replace("@", f":{postgres_server.password}@")
+    fill(url, make_table)
+    yield "made"
+    postgres_server.execute("DROP DATABASE made WITH (FORCE)")
 
 
 @pytest.fixture
@@ -41,8 +59,32 @@ def path(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(made, tmp_path))
 
 
-def execute(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
+@pytest.fixture(params=["file", "server"])
+def where(request: pytest.FixtureRequest) -> Iterator[Location]:
+    """The same, of both kinds."""
+    if request.param == "file":
+        yield request.getfixturevalue("path")
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    template = request.getfixturevalue("made_on_server")
+    server.execute(f"CREATE DATABASE changed TEMPLATE {template}")
+    yield location_of(server.url("changed"))
+    server.execute("DROP DATABASE changed WITH (FORCE)")
+
+
+def execute(where: Location, *statements: str) -> None:
+    """Without what the database itself would refuse."""
+    if isinstance(where, ServerUrl):
+        import psycopg
+
+        with psycopg.connect(host=where.host, port=where.port, user=where.user,
+                             dbname=where.database) as there:  # fmt: skip
+            there.execute("SET session_replication_role = replica")  # no references
+            for statement in statements:
+                translated = statement.replace("= x'", "= '\\x")
+                assert there.execute(translated.encode()).rowcount, statement
+        return
+    with closing(sqlite3.connect(where)) as connection, connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         for statement in statements:
             assert connection.execute(statement).rowcount, statement
@@ -56,7 +98,7 @@ def test_what_diode_writes_is_sound(path: Path) -> None:
 
 BEHIND_ITS_BACK = {
     "half the timings deleted": (
-        ["DELETE FROM timings WHERE candidate % 2"],
+        ["DELETE FROM timings WHERE candidate % 2 = 1"],
         r"Problems, as one run .* deleted timings: 40 \(the first: problem 1\)",
     ),
     "all timings of a sweep deleted": (
@@ -92,7 +134,7 @@ BEHIND_ITS_BACK = {
         r"Runs with other counts than timings: 2 \(the first: run 1\)",
     ),
     "a problem's M": (
-        ["UPDATE problems SET M = M + 1 WHERE id = 5"],
+        ['UPDATE problems SET "M" = "M" + 1 WHERE id = 5'],
         r"Problems that do not fit their keys.*: 1 \(the first: number 5\)",
     ),
     "a problem's op is none": (
@@ -152,16 +194,16 @@ BEHIND_ITS_BACK = {
 
 
 @pytest.mark.parametrize("what", list(BEHIND_ITS_BACK))
-def test_what_was_changed_behind_its_back_is_found(path: Path, what: str) -> None:
+def test_what_was_changed_behind_its_back_is_found(where: Location, what: str) -> None:
     statements, said = BEHIND_ITS_BACK[what]
-    execute(path, *statements)
-    found = " ".join(soundness.check(path).problems)
+    execute(where, *statements)
+    found = " ".join(soundness.check(where).problems)
     assert re.search(said, found), found
 
 
 USES: dict[str, Callable[[Store], object]] = {
     "read": lambda store: store.read(),
-    "export": lambda store: export_dataset(store, store.path.with_name("out.packed.zst")),
+    "export": lambda store: export_dataset(store, "out.packed.zst"),
     "stats": lambda store: store.stats(),
     "page": lambda store: query.problems(store),
     "candidates": lambda store: query.candidates(store, 3, 1),
@@ -197,15 +239,20 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("what", list(DAMAGE))
-def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(path: Path, what: str) -> None:
+def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(
+    where: Location, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An answer is given only where the damage is elsewhere; whatever is refused is a sentence."""
-    with Store.open(path) as store:
+    if "huge" in what and not isinstance(where, Path):
+        pytest.skip("a reference on a server has 32 bits")
+    monkeypatch.chdir(tmp_path)
+    with Store.open(where) as store:
         sound = {name: use(store) for name, use in USES.items() if name != "read"}
         rows = len(store.read())
-    execute(path, *DAMAGE[what])
-    assert soundness.check(path).problems
+    execute(where, *DAMAGE[what])
+    assert soundness.check(where).problems
     refused = []
-    with Store.open(path, read_only=True) as store:
+    with Store.open(where, read_only=True) as store:
         for name, use in USES.items():
             try:
                 answer: Any = use(store)

@@ -19,8 +19,8 @@ _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", ""
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "diode.db") as opened:
+def store(place):
+    with Store.open(place) as opened:
         yield opened
 
 
@@ -113,6 +113,7 @@ def test_summaries_and_tallies_are_what_the_timings_say(store, cuts):
     assert set(stats.by_dtype) == {"bfloat16", "float32", "float32 tf32", "float16"}
 
 
+@pytest.mark.parametrize("place", ["file"], indirect=True)
 def test_an_upgrade_writes_what_the_timings_would_have_written(store):
     for seed in range(3):
         store.add(store.start_run("collect", {}), drawn(100, seed))

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from diode_engine.location import location_of
 from diode_engine.store import RunState, Store, soundness
 
 BATCHES, PROBLEMS, CANDIDATES, IMPORTED = 30, 4, 25, 40
@@ -40,14 +41,13 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_nothing_is_lost_and_nothing_seen_in_halves(tmp_path, make_table, as_rows) -> None:
-    path = tmp_path / "diode.db"
+def test_nothing_is_lost_and_nothing_seen_in_halves(place, tmp_path, make_table, as_rows) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "tests_store_tables.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    Store.open(path).close()
+    Store.open(place).close()
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(path), name],
+            [sys.executable, "-c", _WRITER, str(place), name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True,
         )
         for name in "ab"
@@ -58,7 +58,7 @@ def test_nothing_is_lost_and_nothing_seen_in_halves(tmp_path, make_table, as_row
         writer.stdin.write("go\n")
         writer.stdin.flush()
 
-    with Store.open(path, read_only=True) as reader:
+    with Store.open(place, read_only=True) as reader:
         for i in range(BATCHES):  # each word of a writer's is a batch of it
             assert [writer.stdout.readline() for writer in writers] == [f"{i}\n"] * 2
             table, counted = reader.read(), reader.stats()
@@ -72,7 +72,7 @@ def test_nothing_is_lost_and_nothing_seen_in_halves(tmp_path, make_table, as_row
     for i in range(BATCHES):
         for row in as_rows(make_table(PROBLEMS, CANDIDATES, first=i)):
             expected[row] += 2
-    with Store.open(path) as store:
+    with Store.open(place) as store:
         assert Counter(as_rows(store.read())) == expected
         collections = [run for run in store.runs() if run.kind == "collect"]
         assert sorted(str(run.spec["by"]) for run in collections) == ["a", "b"]
@@ -80,4 +80,4 @@ def test_nothing_is_lost_and_nothing_seen_in_halves(tmp_path, make_table, as_row
             assert (run.state, run.progress) == (RunState.DONE, {"batches": BATCHES})
             assert len(store.curves(run.id)["loss"][0]) == BATCHES
             assert len(store.read(run=run.id)) == BATCHES * BATCH
-    assert soundness.check(path).problems == ()
+    assert soundness.check(location_of(place)).problems == ()

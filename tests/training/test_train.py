@@ -309,7 +309,7 @@ def test_a_training_that_was_cut_short_goes_on_where_it_was(
     assert trained.model.manifest.identity == whole.manifest.identity
     run = store.runs()[-1]
     assert store.curves(run.id)["network-0, fold 2 of 3/objective"][0].tolist() == [1, 2, 3]
-    assert not store.path.with_name(f"{store.path.name}-checkpoints").exists()
+    assert not store.location.with_name(f"{store.location.name}-checkpoints").exists()
 
 
 def test_a_problem_with_many_timings_teaches_with_its_fastest_and_some_others(

@@ -18,6 +18,7 @@ from diode_engine.cli.models.options import (
 )
 from diode_engine.cli.options import as_json_option, store_option
 from diode_engine.cli.recording import as_run
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.validation.gate import GateVerdict
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @as_json_option
 def promote(
     model: str,
-    store: Path,
+    store: Location,
     dataset: Path | None,
     force: bool,
     reason: str,

@@ -1,0 +1,72 @@
+"""What differs between a store in a file and one on a server, as the rest of the store uses it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from diode_engine.errors import StoreError
+from diode_engine.location import Location
+from diode_engine.store.database import File
+
+
+class Backend(Protocol):
+    """See `database.File` and `server.Server`."""
+
+    @property
+    def location(self) -> Location: ...
+
+    def open_engine(self, *, read_only: bool) -> sa.Engine:
+        """The engine on a store of the newest schema; creates or migrates it unless `read_only`.
+
+        Raises StoreMissingError where there is none and SchemaTooOldError where it is of an older
+        schema (both: read-only), SchemaTooNewError where a newer Diode wrote it, StoreLockedError
+        where it stays locked, and StoreError where it is foreign, damaged or out of reach.
+        """
+
+    def revision(self) -> str | None:
+        """The schema's revision; None for an empty file. Raises StoreMissingError where there is
+        no store, and StoreError where it is foreign or damaged."""
+
+    def is_writable(self) -> bool:
+        """Whether it can be opened for writing; a file that is not there cannot."""
+
+    def sentences(self) -> AbstractContextManager[None]:
+        """Turns what the database's driver and SQLAlchemy raise into a StoreError."""
+
+    def unchanged(self, connection: sa.Connection) -> AbstractContextManager[None]:
+        """Raises StoreLockedError where what the block read was written meanwhile."""
+
+    def reader_options(self) -> dict[str, Any]:
+        """Execution options of a transaction that only reads."""
+
+    def take_turn(self, connection: sa.Connection) -> None:
+        """Waits until no other transaction has the turn, and has it to the end of this one: for
+        what gives ids to new rows, or reads what it changes."""
+
+    def tell(self, connection: sa.Connection) -> None:
+        """Has those who watch the store told of the transaction, when it is committed."""
+
+    def size_bytes(self, connection: sa.Connection) -> int:
+        """What the store takes on a disk."""
+
+    def vacuum(self) -> tuple[int, int]:
+        """Gives back the space of what was deleted; the size in bytes before and after. Raises
+        StoreMissingError, and StoreLockedError where others use it."""
+
+
+def backend_of(location: Location) -> Backend:
+    """Raises StoreError where what a server needs is not installed."""
+    if isinstance(location, Path):
+        return File(location)
+    try:
+        from diode_engine.store.server import Server
+    except ImportError as error:  # psycopg, or the libpq that it looks for
+        raise StoreError(
+            f"A store on PostgreSQL needs psycopg, which is not installed ({error}): install "
+            "diode-engine with its extra, postgres."
+        ) from error
+    return Server(location)

@@ -1,0 +1,183 @@
+"""Many rows into and out of the tables, by the way that each database is fastest in.
+
+Of SQLite that is the driver itself, without SQLAlchemy; of PostgreSQL COPY, in its binary form, and
+a cursor on the server that sends binary values. NaN stands for NULL everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+_TIMINGS = "sweep", "candidate", "seq", "min_us", "median_us", "spread_us", "repeats", "failure"
+_AT_ONCE = 200_000  # rows that are fetched together
+_IN_FLIGHT = 10_000  # rows that the server takes while the next ones are made bytes of
+_COPY_BEGINS = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_ENDS = b"\xff\xff"
+# A row of PostgreSQL's binary COPY: how many values, and each with its length before it.
+_COPIED = np.dtype(
+    [("values", ">i2")]
+    + [
+        field
+        for name in _TIMINGS
+        for field in ((f"{name} bytes", ">i4"), (name, ">f8" if name.endswith("_us") else ">i4"))
+    ]
+)
+
+
+class packed(FunctionElement[int]):  # it reads as a function of SQL
+    """Two integers as one, the first above the lower 32 bits: a column less to be read."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(packed)
+def _packed(element: packed, compiler: Any, **more: Any) -> str:
+    high, low = (compiler.process(clause, **more) for clause in element.clauses)
+    return f"(({high} << 32) | {low})"
+
+
+@compiles(packed, "postgresql")
+def _packed_of_32_bits(element: packed, compiler: Any, **more: Any) -> str:
+    high, low = (compiler.process(clause, **more) for clause in element.clauses)
+    return f"((CAST({high} AS BIGINT) << 32) | {low})"
+
+
+def is_postgresql(connection: sa.Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+def is_in(
+    connection: sa.Connection, column: sa.Column[Any], values: Sequence[Any]
+) -> sa.ColumnElement[bool]:
+    """That a column has one of hundreds of values: of PostgreSQL as one array, since a place for
+    each takes longer to write and to read than the rows take."""
+    if is_postgresql(connection):
+        return column == sa.any_(sa.literal(list(values), postgresql.ARRAY(column.type)))
+    return column.in_(values)
+
+
+def are_in(
+    connection: sa.Connection,
+    columns: tuple[sa.Column[Any], sa.Column[Any]],
+    pairs: Sequence[tuple[Any, ...]],
+) -> sa.ColumnElement[bool]:
+    """As `is_in`, of two columns together."""
+    if not is_postgresql(connection):
+        return sa.tuple_(*columns).in_(pairs)
+    arrays = (
+        sa.func.unnest(sa.literal([pair[i] for pair in pairs], postgresql.ARRAY(column.type)))
+        for i, column in enumerate(columns)
+    )
+    return sa.tuple_(*columns).in_(sa.select(*arrays))
+
+
+def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that can say what to do with a row that is there."""
+    return postgresql.insert(table) if is_postgresql(connection) else sqlite.insert(table)
+
+
+def rows(
+    connection: sa.Connection, query: sa.Select[Any] | sa.TextClause, dtype: npt.DTypeLike
+) -> npt.NDArray[Any]:
+    """[n] what a query finds, as records of this type, which has its columns in their order."""
+    with _found(connection, query) as found:
+        return np.fromiter(found, dtype=dtype)
+
+
+def pieces(
+    connection: sa.Connection, query: sa.Select[Any] | sa.TextClause, dtype: npt.DTypeLike
+) -> Iterator[npt.NDArray[Any]]:
+    """What `rows` gives, in arrays of at most _AT_ONCE each, for what may not fit in memory."""
+    with _found(connection, query) as found:
+        while len(some := np.fromiter(islice(found, _AT_ONCE), dtype=dtype)):
+            yield some
+
+
+@contextmanager
+def _found(
+    connection: sa.Connection, query: sa.Select[Any] | sa.TextClause
+) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """The rows straight from the driver: SQLAlchemy's would take twice as long."""
+    if not is_postgresql(connection):
+        cursor: Any = connection.execute(query).cursor
+        yield iter(cursor)
+        return
+    compiled = query.compile(
+        dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+    )
+    with _driver(connection).cursor("diode_rows", binary=True) as cursor:
+        cursor.itersize = _AT_ONCE
+        yield iter(cursor.execute(str(compiled), compiled.params))
+
+
+def fetch(
+    connection: sa.Connection, statement: str, values: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """The rows that a statement finds; it has a question mark for each of the values."""
+    if is_postgresql(connection):
+        statement = statement.replace("?", "%s")
+    found: list[tuple[Any, ...]] = _driver(connection).execute(statement, values).fetchall()
+    return found
+
+
+def execute_many(connection: sa.Connection, statement: str, each: Iterable[Sequence[Any]]) -> None:
+    """Executes a statement, with a question mark for each value, once for each of these."""
+    if not is_postgresql(connection):
+        _driver(connection).executemany(statement, each)  # it binds NaN as NULL
+        return
+    nulls = ([None if value != value else value for value in values] for values in each)
+    with _driver(connection).cursor() as cursor:
+        cursor.executemany(statement.replace("?", "%s"), nulls)
+
+
+def insert_timings(connection: sa.Connection, columns: Sequence[npt.NDArray[Any]]) -> None:
+    """Writes rows of `timings` from its columns, [n] each and in its order; a failure of 0 is
+    NULL."""
+    driver = _driver(connection)
+    if is_postgresql(connection):
+        with driver.cursor().copy(
+            f"COPY timings ({', '.join(_TIMINGS)}) FROM STDIN (FORMAT BINARY)"
+        ) as copy:
+            copy.write(_COPY_BEGINS)
+            for start in range(0, len(columns[0]), _IN_FLIGHT):
+                copy.write(_copied([column[start : start + _IN_FLIGHT] for column in columns]))
+            copy.write(_COPY_ENDS)
+        return
+    *values, failure = (column.tolist() for column in columns)
+    marks = ", ".join("?" * len(_TIMINGS))
+    driver.executemany(
+        f"INSERT INTO timings ({', '.join(_TIMINGS)}) VALUES ({marks})",
+        zip(*values, [code or None for code in failure], strict=True),
+    )
+
+
+def _copied(columns: Sequence[npt.NDArray[Any]]) -> bytes:
+    """Rows of `timings` in the binary form of COPY."""
+    made = np.zeros(len(columns[0]), dtype=_COPIED)
+    made["values"] = len(_TIMINGS)
+    data = made.view(np.uint8).reshape(len(made), _COPIED.itemsize)
+    kept = np.ones_like(data, dtype=np.bool_)  # NULL has a length of -1 and no bytes
+    for name, column in zip(_TIMINGS, columns, strict=True):
+        kind, offset = _COPIED[name], _COPIED.fields[name][1]  # type: ignore[index]
+        made[name] = column + 0.0 if kind.kind == "f" else column  # never -0.0, as in SQLite
+        made[f"{name} bytes"] = kind.itemsize
+        if kind.kind == "f" or name == "failure":
+            null = np.isnan(column) if kind.kind == "f" else column == 0
+            made[f"{name} bytes"][null] = -1
+            kept[null, offset : offset + kind.itemsize] = False
+    return data[kept].tobytes()
+
+
+def _driver(connection: sa.Connection) -> Any:
+    return connection.connection.driver_connection

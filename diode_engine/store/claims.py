@@ -1,0 +1,105 @@
+"""Claims on numbers, which other processes that use the same store see while the claimant lives."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diode_engine import paths
+from diode_engine.errors import StoreError
+from diode_engine.location import Location
+
+if TYPE_CHECKING:
+    from diode_engine.store.server import Server
+
+
+class Claims(Protocol):
+    """One process's claims, of numbers under 2⁶⁰; they end with the process, however it ends."""
+
+    def take(self, number: int) -> bool:
+        """False where another process has it. Raises StoreError."""
+
+    def give_back(self, number: int) -> None: ...
+
+    def close(self) -> None:
+        """Gives all back."""
+
+
+def claims_of(store: Location) -> Claims:
+    """Raises StoreError where none can be made."""
+    if isinstance(store, Path):
+        return FileClaims(paths.beside(store, "-claims"))
+    from diode_engine.store.backend import backend_of
+
+    backend: Any = backend_of(store)
+    return ServerClaims(backend)
+
+
+class FileClaims:
+    """Locks on single bytes of a file, each at the number's place, which other processes on this
+    machine see. The locks are the process's: they say nothing to its own threads."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise StoreError(
+                f"{path}, by which processes with one store tell each other what they do, "
+                f"cannot be written: {error.strerror or error}."
+            ) from error
+
+    def take(self, number: int) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        except BlockingIOError:
+            return False
+        return True
+
+    def give_back(self, number: int) -> None:
+        if not self._file.closed:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, number)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ServerClaims:
+    """PostgreSQL's advisory locks of a connection, which processes on all machines see. Where the
+    connection is lost the claims are, until they are taken anew by the next one."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._held: set[int] = set()
+        self._connection: Any = server.connect()
+
+    def take(self, number: int) -> bool:
+        with self._lock:
+            if number in self._held:
+                return True
+            if self._ask("SELECT pg_try_advisory_lock(%s)", number):
+                self._held.add(number)
+            return number in self._held
+
+    def give_back(self, number: int) -> None:
+        with self._lock:
+            if number in self._held and self._connection is not None:
+                self._held.discard(number)
+                self._ask("SELECT pg_advisory_unlock(%s)", number)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _ask(self, statement: str, number: int) -> bool:
+        with self._server.sentences():
+            if self._connection.closed:
+                self._connection = self._server.connect()
+                for held in self._held:
+                    self._connection.execute("SELECT pg_try_advisory_lock(%s)", (held,))
+            row = self._connection.execute(statement, (number,)).fetchone()
+            return bool(row[0])

@@ -1,0 +1,162 @@
+"""A store copied whole, from a file to a server or the other way, and compared row by row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from diode_engine.atomic import scratch_beside
+from diode_engine.errors import StoreError
+from diode_engine.location import Location
+from diode_engine.store import bulk, checksums, schema
+from diode_engine.store.database import move_without_replacing
+from diode_engine.store.session import Session
+
+_AT_ONCE = 5000  # rows of a table other than the timings
+_TIMINGS = [
+    (column.name, np.float64 if column.name.endswith("_us") else np.int64)
+    for column in schema.timings.columns
+]
+_COUNTED = ("problems", "candidates", "environments", "runs", "timings")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What both stores hold now."""
+
+    problems: int
+    candidates: int
+    environments: int
+    runs: int
+    timings: int
+
+
+def copy(source: Location, target: Location) -> Copied:
+    """Copies all rows, ids included, as they are at one moment, and compares each with what the
+    target then has: all of it, or nothing.
+
+    A target file must not be there yet, and a server's database must hold no store or an empty
+    one. Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be
+    upgraded first, and StoreError where the target is none of these, or differs.
+    """
+    if not isinstance(target, Path):
+        return copy_into(source, target)
+    if target.exists():
+        raise StoreError(f"{target} is there already; name a new file.")
+    try:
+        with scratch_beside(target) as folder:
+            copied = copy_into(source, folder / "copy.db")
+            move_without_replacing(folder / "copy.db", target)
+            return copied
+    except FileExistsError:
+        raise StoreError(f"{target} is there already; name a new file.") from None
+    except OSError as error:
+        raise StoreError(f"{target} cannot be written: {error.strerror or error}.") from error
+
+
+def copy_into(source: Location, target: Location) -> Copied:
+    """As `copy`, into a store that is made or found empty, in one transaction."""
+    with (
+        Session.open(source, read_only=True) as reader,
+        Session.open(target) as writer,
+        reader.reads() as old,
+        writer.writes(in_turn=True) as new,
+    ):
+        for table in (schema.runs, schema.problems):
+            if new.execute(sa.select(table.c.id).limit(1)).first() is not None:
+                raise StoreError(
+                    f"The store {target} is not empty; give another one, or add the timings of "
+                    f"{source} to it with `data export` and `data import`."
+                )
+        new.execute(sa.delete(schema.failures))
+        counts = {}
+        for table in schema.metadata.sorted_tables:
+            copied = _timings(old, new) if table is schema.timings else _rows(old, new, table)
+            if copied is None:
+                raise StoreError(
+                    f"The copy of {table.name} in {target} differs from the store {source}, so "
+                    "nothing was copied; please report this."
+                )
+            counts[table.name] = copied
+        _check_timings(source, new)
+        if bulk.is_postgresql(new):
+            _number_on(new)
+    return Copied(**{name: counts[name] for name in _COUNTED})
+
+
+def _rows(old: sa.Connection, new: sa.Connection, table: sa.Table) -> int | None:
+    """How many rows were copied; None where what is there then is not the same."""
+    count, digests = 0, [hashlib.sha256(), hashlib.sha256()]
+    for some in _partitions(old, table):
+        new.execute(sa.insert(table), [dict(row._mapping) for row in some])
+        count += len(some)
+        digests[0].update(repr([tuple(row) for row in some]).encode())
+    for some in _partitions(new, table):
+        digests[1].update(repr([tuple(row) for row in some]).encode())
+    return count if digests[0].digest() == digests[1].digest() else None
+
+
+def _partitions(connection: sa.Connection, table: sa.Table) -> Iterator[Any]:
+    query = sa.select(table).order_by(*table.primary_key)
+    return connection.execute(query.execution_options(yield_per=_AT_ONCE)).partitions()
+
+
+def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
+    t = schema.timings
+    columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
+    query = sa.select(*columns).order_by(*t.primary_key)
+    count = 0
+    for some in bulk.pieces(old, query, _TIMINGS):
+        bulk.insert_timings(new, [some[name] for name, _ in _TIMINGS])
+        count += len(some)
+    if bulk.is_postgresql(new):
+        new.exec_driver_sql("ANALYZE")  # for the plans of what is asked next
+    there = bulk.pieces(new, query, _TIMINGS)
+    for some in bulk.pieces(old, query, _TIMINGS):
+        if not _same(some, next(there, some[:0])):
+            return None
+    return count if next(there, None) is None else None
+
+
+def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    return len(a) == len(b) and all(
+        np.array_equal(a[name], b[name], equal_nan=kind is np.float64) for name, kind in _TIMINGS
+    )
+
+
+def _check_timings(source: Location, new: sa.Connection) -> None:
+    """Raises StoreError where the timings are not those that Diode has written."""
+    t, s = schema.timings, schema.sweeps.c
+    columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
+    expected = dict(map(tuple, new.execute(sa.select(s.id, s.checksum))))
+    found: dict[int, int] = dict.fromkeys(expected, 0)
+    for some in bulk.pieces(new, sa.select(*columns).order_by(*t.primary_key), _TIMINGS):
+        column = {name: np.ascontiguousarray(some[name]) for name, _ in _TIMINGS}
+        times = (column["min_us"], column["median_us"], column["spread_us"])
+        numbers = checksums.of_rows(
+            column["candidate"], column["seq"], times, column["repeats"], column["failure"]
+        )
+        for sweep, part in zip(*checksums.of_sweeps(column["sweep"], numbers), strict=True):
+            found[int(sweep)] = found.get(int(sweep), 0) + int(part)
+    if wrong := sum(found.get(sweep) != expected.get(sweep) for sweep in found | expected):
+        raise StoreError(
+            f"The store {source} is damaged ({wrong} sweeps have another checksum than their "
+            "timings), so nothing was copied; `diode-engine db check` says what is wrong."
+        )
+
+
+def _number_on(new: sa.Connection) -> None:
+    """Has PostgreSQL's own numbers go on behind those that were copied."""
+    for table in schema.metadata.sorted_tables:
+        if "id" in table.c:
+            new.exec_driver_sql(
+                f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), max(id))"
+                f" FROM {table.name}"
+            )

@@ -1,0 +1,128 @@
+"""A store that moves, from a file to a server and back: nothing is lost, and nothing is guessed."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import StoreError, StoreMissingError
+from diode_engine.location import Location, location_of
+from diode_engine.runs.process import current
+from diode_engine.store import Store, bulk, copying, schema, soundness
+
+
+def fill(where: Location, make_table: Callable[..., TimingTable]) -> None:
+    """A row of everything, with what is hard to carry: NaN, infinity, NULL, bytes, any text."""
+    with Store.open(where) as store:
+        first = store.start_run(
+            "collect", {"by": "ann"}, process=current(), command=["diode-engine"], directory="/"
+        )
+        store.add(first, make_table(4, 10))
+        store.add(first, make_table(2, 10))
+        second = store.queue_run("train", {}, command=[], directory="", logs=Path("l"), resumes=1)
+        store.tag(second.id, "paper", "Ä-1")
+        store.set_note(second.id, "quotes ' \" % \\ and 速い\n")
+        store.add_points(second.id, "loss", [(1, math.nan), (2, math.inf), (3, -0.0)])
+        store.set_result(second.id, {"efficiency": 0.1 + 0.2})
+        store.import_table(make_table(3, 7, first=50), key="k", spec={"file": "a.json"})
+
+
+def everything(where: Location) -> dict[str, list[tuple[object, ...]]]:
+    with Store.open(where, read_only=True) as store, store.reads() as connection:
+        return {
+            table.name: [
+                tuple(row)
+                for row in connection.execute(sa.select(table).order_by(*table.primary_key))
+            ]
+            for table in schema.metadata.sorted_tables
+        }
+
+
+@pytest.mark.parametrize("first", ["file", "server"])
+def test_a_store_goes_there_and_back_without_a_difference(
+    first: str, database: str, tmp_path: Path, make_table
+) -> None:
+    file, server = tmp_path / "here.db", location_of(database)
+    source, target = (file, server) if first == "file" else (server, file)
+    fill(source, make_table)
+    copied = copying.copy(source, target)
+    assert (copied.problems, copied.candidates, copied.environments) == (7, 10, 1)
+    assert (copied.runs, copied.timings) == (3, 81)
+    there = everything(source)
+    assert repr(everything(target)) == repr(there)
+    assert soundness.check(target).problems == ()
+    back = tmp_path / "back.db"
+    copying.copy(target, back)
+    assert repr(everything(back)) == repr(there)
+    assert not list(tmp_path.glob(".unfinished-*"))
+    with Store.open(target) as store:  # and it goes on behind what was copied
+        run = store.start_run("collect", {})
+        assert run == 4
+        assert store.add(run, make_table(4, 12)) == 48
+
+
+def test_a_store_that_is_not_empty_is_not_copied_into(
+    database: str, tmp_path: Path, make_table
+) -> None:
+    file, server = tmp_path / "here.db", location_of(database)
+    fill(file, make_table)
+    copying.copy(file, server)
+    with pytest.raises(StoreError, match="is not empty; give another one, or add the timings"):
+        copying.copy(file, server)
+    with pytest.raises(StoreError, match=r"here\.db is there already"):
+        copying.copy(server, file)
+    with pytest.raises(StoreMissingError):
+        copying.copy(tmp_path / "missing.db", tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_damaged_store_is_not_copied(database: str, tmp_path: Path, make_table) -> None:
+    file = tmp_path / "here.db"
+    fill(file, make_table)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE timings SET spread_us = 1 WHERE sweep = 2 AND candidate = 2")
+    for target in (location_of(database), tmp_path / "new.db"):
+        with pytest.raises(StoreError, match=r"is damaged \(1 sweeps .*nothing was copied"):
+            copying.copy(file, target)
+    assert not (tmp_path / "new.db").exists()
+    with Store.open(database) as store:
+        assert store.stats().timings == store.stats().problems == 0
+
+
+@pytest.mark.parametrize("what", ["a time", "a row"])
+def test_a_copy_that_differs_is_no_copy(
+    what: str, database: str, tmp_path: Path, make_table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "here.db"
+    fill(file, make_table)
+    insert = bulk.insert_timings
+
+    def wrong(connection: sa.Connection, columns: list[np.ndarray]) -> None:
+        if what == "a time":
+            columns[3][0] = np.nextafter(columns[3][0], 0)
+        insert(connection, columns if what == "a time" else [c[:-1] for c in columns])
+
+    monkeypatch.setattr(bulk, "insert_timings", wrong)
+    with pytest.raises(StoreError, match=r"The copy of timings .* differs"):
+        copying.copy(file, location_of(database))
+    assert everything(location_of(database))["runs"] == []
+
+
+def test_a_large_store_is_copied_in_pieces(
+    database: str, tmp_path: Path, make_table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "_AT_ONCE", 7)
+    monkeypatch.setattr(copying, "_AT_ONCE", 3)
+    file, server = tmp_path / "here.db", location_of(database)
+    fill(file, make_table)
+    copying.copy(file, server)
+    copying.copy(server, tmp_path / "back.db")
+    assert repr(everything(tmp_path / "back.db")) == repr(everything(file))
