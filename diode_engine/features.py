@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from diode_engine.core.encoding import CandidateColumns, Family, encode
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op, Problem
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem
 from diode_engine.core.resources import (
     WIDEST_LOAD,
     Array,
@@ -195,16 +195,11 @@ def space(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware)
 def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[float]]:
     """The values of _PROBLEM and of _FACTS."""
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
-    size, out_size = problem.dtype.itemsize, problem.out_dtype.itemsize
-    a_bytes, b_bytes, out_bytes = B * M * K * size, B * K * N * size, B * M * N * out_size
-    bias_bytes = {
-        Bias.NONE: 0, Bias.SCALAR: out_size, Bias.VECTOR: N * out_size,
-        Bias.COLUMN: M * out_size, Bias.MATRIX: out_bytes,
-    }[problem.bias]  # fmt: skip
-    unique = a_bytes + b_bytes + out_bytes + bias_bytes
+    size, flops = problem.dtype.itemsize, problem.flops
+    operand_bytes, unique = problem.operand_bytes, problem.moved_bytes
     peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32) / 1e6, 1.0)
     bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
-    compute_us, dram_us = problem.flops / peak, unique / bandwidth
+    compute_us, dram_us = flops / peak, unique / bandwidth
     high = _COPY_BYTES[1]
     copy_a = min(high, size * problem.a.align)
     copy_b = min(high, size * problem.b.align)
@@ -217,12 +212,11 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
 
     row = [
         math.log2(B), math.log2(M), math.log2(N), math.log2(K),
-        math.log2(problem.flops), math.log2(unique), math.log2(problem.flops / unique),
+        math.log2(flops), math.log2(unique), math.log2(flops / unique),
         math.log2(max(compute_us, dram_us)), compute_us / (compute_us + dram_us),
-        math.log2((a_bytes + b_bytes) / max(hardware.l2_bytes, 1)),
+        math.log2(operand_bytes / max(hardware.l2_bytes, 1)),
         size, problem.dtype is DType.BFLOAT16, problem.dtype is DType.FLOAT16, problem.allow_tf32,
-        problem.op is Op.MM, problem.op is Op.ADDMM, problem.op is Op.BMM,
-        problem.op is Op.BADDBMM,
+        problem.op == "mm", problem.op == "addmm", problem.op == "bmm", problem.op == "baddbmm",
         problem.a.layout is Layout.COL, problem.b.layout is Layout.COL,
         math.log2(problem.a.align), math.log2(problem.b.align), math.log2(math.gcd(N, 16)),
         math.log2(copy_a), math.log2(copy_b),
@@ -233,7 +227,7 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
     facts = [
         B, M, N, K, size, wgmma_type(problem, hardware),
         copy_a, copy_b, problem.a.layout is Layout.ROW, problem.b.layout is Layout.COL,
-        peak, a_bytes + b_bytes, unique,
+        peak, operand_bytes, unique,
         max(16, 1 << (M - 1).bit_length()), max(16, 1 << (N - 1).bit_length()),
     ]  # fmt: skip
     return row, facts

@@ -23,19 +23,16 @@ LEAST_SCRATCH = 1 << 20
 
 
 class Place(NamedTuple):
-    """Device addresses of a problem's operands and output; `bias` means nothing where the op
-    has none."""
+    """Device addresses of a problem's inputs, in the op's order, and of its output."""
 
-    a: int
-    b: int
-    bias: int
+    inputs: tuple[int, ...]
     out: int
 
 
 class Launch:
     """A kernel bound to a problem: called with a place and a stream it launches once.
 
-    The arguments are packed when it is made; a call sets four addresses and enters the
+    The arguments are packed when it is made; a call sets the addresses and enters the
     driver. It has to be given the loaded kernel (`use`) before, and is not for several threads
     at once.
     """
@@ -74,9 +71,8 @@ class Launch:
         pointers = [ctypes.addressof(value) for value in self._arguments.values()]
         self._packed = (ctypes.c_void_p * len(pointers))(*pointers)
         unused = ctypes.c_uint64()
-        self._a, self._b, self._bias, self._out = (
-            self._arguments.get(what, unused) for what in ("a", "b", "bias", "out")
-        )
+        self._inputs = tuple(self._arguments.get(name, unused) for name in problem.input_shapes())
+        self._out = self._arguments.get("out", unused)
         self._head: tuple[ctypes.c_void_p | int, ...] = ()
 
     def use(self, loaded: Loaded) -> None:
@@ -88,9 +84,8 @@ class Launch:
 
     def __call__(self, place: Place, stream: int) -> None:
         """Raises DriverError where the driver refuses; errors of the kernel come later."""
-        self._a.value = place.a
-        self._b.value = place.b
-        self._bias.value = place.bias
+        for argument, address in zip(self._inputs, place.inputs, strict=True):
+            argument.value = address
         self._out.value = place.out
         code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
         if code:

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
-from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
+from diode_engine.core.operators import OPERATORS, named
+from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import RecordError
 from diode_engine.store.parsing import (
@@ -64,7 +65,7 @@ def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
     stride = items(fields["out_stride"], f"{place}.out_stride")
     dtype, out = fields["M_dtype"], fields["out_dtype"]
     if (
-        op not in tuple(Op)
+        op not in OPERATORS
         or dtype not in tuple(DType)
         or out not in tuple(DType)
         or dtype != fields["K_dtype"]
@@ -119,13 +120,16 @@ class _Reader:
         if fields is None:
             self.left_out += len(timed)
             return
+        template = next((t for t in named(op).templates if t.startswith("triton::")), None)
+        if template is None:
+            self.left_out += len(timed)
+            return
         try:
-            if Op(op).biased:
+            if named(op).biased:
                 fields["bias"] = Bias.MATRIX
             problems = [Problem.from_dict({**fields, "allow_tf32": tf32}) for tf32 in (False, True)]
         except RecordError as error:
             raise Malformed(f"{place}: {shortened(str(error))}") from None
-        template = "triton::bmm" if Op(op).batched else "triton::mm"
         for i, each in enumerate(timed):
             where = f"{place}.timed_configs[{i}]"
             given = _mapping(each, where)

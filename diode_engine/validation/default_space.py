@@ -12,7 +12,7 @@ import math
 import re
 from functools import lru_cache
 
-from diode_engine.core.problem import Bias, Candidate, Op, Problem
+from diode_engine.core.problem import Bias, Candidate, Problem
 
 # BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, before they are fitted to the problem.
 _TILES = (
@@ -36,22 +36,25 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     where it is empty or not a version)."""
     version = re.match(r"(\d+)\.(\d+)", torch)
     newest = version is None or (int(version[1]), int(version[2])) >= (2, 13)
-    aten: tuple[Candidate, ...] = (Candidate(f"aten::{problem.op}"),)
-    if problem.op is Op.ADDMM and problem.bias in (Bias.VECTOR, Bias.SCALAR):
+    templates = problem.op.templates
+    aten: tuple[Candidate, ...] = (Candidate(templates[0]),)
+    if "aten::bias_addmm" in templates and problem.bias in (Bias.VECTOR, Bias.SCALAR):
         # the call with the bias as it is (see inductor.lowering.candidates.candidate_of)
         aten = (*(() if newest else aten), Candidate("aten::bias_addmm"))
     splits: tuple[Candidate, ...] = ()
     times = problem.K / max(problem.M, problem.N)
-    if problem.op is Op.MM and times >= _SPLIT_FROM:
+    if "decompose_k" in templates and times >= _SPLIT_FROM:
         splits = tuple(
             Candidate.make("decompose_k", k_split=split)
             for split in k_splits(problem.M, problem.N, problem.K)[:_SPLITS]
         )
         if times >= _SPLIT_ONLY_FROM:
             return aten + splits
-    template = "triton::bmm" if problem.op.batched else "triton::mm"
+    tiled = next((template for template in templates if template.startswith("triton::")), None)
+    if tiled is None:
+        return aten + splits
     limits = (_reach(problem.M), _reach(problem.N), _reach(problem.K))
-    return aten + splits + _tiled(template, *limits, newest)
+    return aten + splits + _tiled(tiled, *limits, newest)
 
 
 def _reach(size: int) -> int:

@@ -15,6 +15,7 @@ from functools import cache
 from diode_engine.core.problem import Candidate, Operand, Problem
 from diode_engine.validation.default_space import default_space, k_splits
 
+_TMA = "triton::mm_persistent_tma"
 _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
 _GROUP_M = 8
@@ -55,11 +56,13 @@ def _parts(problem: Problem, torch: str) -> tuple[tuple[Candidate, ...], list[tu
     if not tiled:  # K is only split
         return first, []
     m, n, k = (_reach(size) for size in (problem.M, problem.N, problem.K))
-    if problem.op.batched:
-        return first, [("triton::bmm", (m, n, k, _WARPS))]
-    grids: list[tuple[str, _Grid]] = [("triton::mm", (m, n, k, _WARPS))]
-    if _tma(problem):
-        grids.append(("triton::mm_persistent_tma", (m, n, k, _TMA_WARPS)))
+    grids: list[tuple[str, _Grid]] = []
+    for template in problem.op.templates:
+        if template == _TMA:
+            if _tma(problem):
+                grids.append((template, (m, n, k, _TMA_WARPS)))
+        elif template.startswith("triton::"):
+            grids.append((template, (m, n, k, _WARPS)))
     return first, grids
 
 

@@ -16,6 +16,7 @@ from diode_engine.collect.sources.drawing import (
     log_uniform,
     typed,
 )
+from diode_engine.core.operators import named
 from diode_engine.core.problem import Operand, Problem
 from diode_engine.errors import CollectionError
 
@@ -100,7 +101,7 @@ class Widths:
             n = max(multiple, log_uniform(rng, 16, self.largest) // multiple * multiple)
             m = rng.randint(1, SKINNY) if rng.random() < 0.3 else log_uniform(rng, 16, self.largest)
             op, b = drawn_op(rng)
-            if op in ("bmm", "baddbmm"):
+            if named(op).batched:
                 m, n, k = (min(s, 2048) for s in (m, n, k))
             layouts = rng.choices(LAYOUTS[:3], (4, 5, 2))[0]
             if layouts[0] == "col":

@@ -20,7 +20,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware, detect
-from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.decision import ANNOTATION, Decision, Pick, Prediction, fuses
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 _OF_GRAPH = "_diode"  # an attribute of Inductor's graph
 _KEPT = 64  # of these products, whose times are remembered
 _SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
-_OPS = frozenset(str(op) for op in Op)
 
 
 _Remembered = list[Prediction]
@@ -136,7 +136,7 @@ class Chooser:
             return False
         if not (config.max_autotune or config.max_autotune_gemm):
             return False
-        if request.op_name not in _OPS:
+        if request.op_name not in OPERATORS:
             self.stats.passed(request.op_name)
             return False
         return True
@@ -234,7 +234,9 @@ class Chooser:
             problems = problems_over(kernel_inputs, op_name, problem)
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        decide = partial(self._decide, problems, saved, is_broadcast(kernel_inputs), options)
+        decide = partial(
+            self._decide, problems, saved, is_broadcast(kernel_inputs, op_name), options
+        )
         if not rebuild:
             choices = list(offered(None))
             decision = decide(listed(choices))

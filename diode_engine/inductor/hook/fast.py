@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor import config, lowering, utils
 
-from diode_engine.core.problem import Op
+from diode_engine.core.operators import OPERATORS
 
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.chooser import Chooser
@@ -30,7 +30,7 @@ class LeftToDefault(Exception):
 
 def attach() -> None:
     """Puts itself before the lowerings of Diode's ops, once."""
-    packets = [getattr(torch.ops.aten, str(op)) for op in Op]
+    packets = [getattr(torch.ops.aten, op.aten, None) for op in OPERATORS.values()]
     for op, lower in list(lowering.lowerings.items()):
         if op not in _replaced and getattr(op, "overloadpacket", op) in packets:
             ours = _before(lower)
