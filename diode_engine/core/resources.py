@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from diode_engine.core.encoding import CandidateColumns, Family, encode
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Candidate, DType, Problem
 
 MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once
@@ -33,6 +33,9 @@ _MAX_ACCUMULATOR_REGISTERS = 255
 # runs as ptxas happens to compute their addresses (docs/calibration.md).
 MOST_LOADS = 24
 MOST_LOADS_AT_ONCE = 4
+# Multiplications a thread and tile, see `spills_erratically`.
+MOST_IN_A_ROW = 1024
+MOST_IN_TWO_PASSES = 4096
 MOST_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
 Array = npt.NDArray[Any]
@@ -119,6 +122,21 @@ def fits(
     if 1 in (problem.M, problem.N, problem.K):
         ok &= c.family != Family.TRITON_TMA
     return np.logical_or(ok, ~c.tiled)
+
+
+def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
+    """[n] whether a tile is multiplied in float32 without TF32, in one pass over K or two, with so
+    many multiplications a thread that ptxas may spill them: the compiler knows that there is no
+    loop, and computes them in a row. Of 1,311 such timings on H200 12 % took over twice as long as
+    predicted, up to 36 times; of the 43,600 other float32 ones 0.2 %."""
+    c = encode(candidates)
+    if problem.dtype is not DType.FLOAT32 or problem.allow_tf32:
+        return np.zeros(len(candidates), np.bool_)
+    multiplications = accumulator_registers(c.block_m, c.block_n, c.warps) * c.block_k
+    one = (c.block_k >= problem.K) & (multiplications >= MOST_IN_A_ROW)
+    two = (2 * c.block_k >= problem.K) & (multiplications >= MOST_IN_TWO_PASSES)
+    erratic: npt.NDArray[np.bool_] = c.tiled & (one | two)
+    return erratic
 
 
 def many_loads(

@@ -36,6 +36,7 @@ from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.lowering import layouts, space
 from diode_engine.inductor.padding import shape_padding as padding
 from diode_engine.inductor.without_gpu import lower
+from diode_engine.models import preference
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
@@ -94,7 +95,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "what fits is asked": (chooser, "fits"),
     "the model is asked": (chooser.Chooser, "_ranking"),
     "the best are taken": (chooser, "chosen"),
-    "its worth is judged": (chooser, "margin"),
+    "its worth is judged": (preference, "margin"),
     "the operands are looked at": (layouts, "will_move"),
     "it is decided": (chooser.Chooser, "_decide"),
     "the choice is made": (chooser, "_made"),

@@ -37,13 +37,12 @@ from diode_engine.models.preference import (
     RULES,
     Mask,
     Microseconds,
+    Policy,
     Why,
     best_of_library,
     chosen,
     known,
-    margin,
-    sure_enough,
-    usual,
+    taken,
 )
 from diode_engine.models.ranking import Ranking
 from diode_engine.version import __version__
@@ -197,11 +196,7 @@ class Chooser:
         ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
             return np.nan
-        kept, _ = chosen(
-            ranking.predicted_us[None], _usual_of(candidates), keep=1, threshold=1.0,
-            factor=margin(problem), sure=sure_enough(ranking.confidence),
-        )  # fmt: skip
-        return float(ranking.predicted_us[kept[0]])
+        return float(ranking.predicted_us[taken(problem, candidates, ranking)[0]])
 
     def _choose(
         self, request: Request, offered: Callable[[str | None], Iterable[Any]], rebuild: bool
@@ -307,8 +302,10 @@ class Chooser:
         ranking = self._ranking(problem, candidates)
         if not len(ranking.order):
             raise Stock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
-        sure = sure_enough(ranking.confidence) and not broadcast
         confidence = ranking.confidence
+        policy = Policy.of(problem, candidates, confidence)
+        if broadcast:
+            policy = replace(policy, sure=False)
         if confidence is not None:
             confidence *= self.likeness
         keep, threshold = options.top_k or self.top_k, self.threshold
@@ -325,17 +322,10 @@ class Chooser:
         if options.deterministic or len(problems) > 1:
             keep = 1
         columns = candidates.columns
-        library = _usual_of(candidates)
+        library = policy.library
         fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
         alone = self._times(problems, candidates, ranking, library)
-        choose = partial(
-            chosen,
-            library=library,
-            keep=keep,
-            threshold=threshold,
-            factor=margin(problem),
-            sure=sure,
-        )
+        choose = partial(chosen, policy=policy, keep=keep, threshold=threshold)
         cost = alone + fusion.charged_us(saved_us, fused)
         order, why = choose(cost)
         if not order:
@@ -354,8 +344,8 @@ class Chooser:
             if options.other_backends:  # with a kernel of theirs there are several
                 picks.append(best)
         return Decision(
-            tuple(problems), tuple(picks), best, keep, threshold, why, confidence, sure,
-            tuple(saved_us), swayed, len(candidates),
+            tuple(problems), tuple(picks), best, keep, threshold, why, confidence,
+            policy.sure, tuple(saved_us), swayed, len(candidates),
         )  # fmt: skip
 
     def _times(
@@ -408,11 +398,6 @@ class Chooser:
         us[places] = ranking.predicted_us
         order = places[ranking.order]
         return Ranking(order[known(us[order])], us, ranking.reaches)
-
-
-def _usual_of(candidates: CandidateTable) -> Mask:
-    columns = candidates.columns
-    return usual(columns.templates)[columns.template]
 
 
 def _key(request: Request, options: Options) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.stats import Fallback, Selection, Stats
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering import layouts
-from diode_engine.models.preference import Why, best_of_library, chosen, margin, usual
+from diode_engine.models.preference import Policy, Why, best_of_library, chosen
 
 log = logging.getLogger(__name__)
 
@@ -148,18 +148,17 @@ def _best_of(choices: list[Any]) -> list[Any]:
     # An op that has asked several times is judged by the time that it offered most.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     costs = np.array([p.pick.costs_us for p in seen]).T
-    library = usual([p.pick.candidate.template for p in seen])
-    choose = partial(
-        chosen, library=library, keep=decision.keep, threshold=decision.threshold,
-        factor=margin(decision.problem), sure=decision.sure,
-    )  # fmt: skip
+    policy = replace(
+        Policy.of(decision.problem, [p.pick.candidate for p in seen], None), sure=decision.sure
+    )
+    choose = partial(chosen, policy=policy, keep=decision.keep, threshold=decision.threshold)
     order, why = choose(costs)
     if why is Why.FASTEST and len(seen) == 1:
         why = decision.why
     if len(order) == 1 and not seen[order[0]].pick.candidate.is_extern:
         operands = choices[order[0]].input_nodes
-        if library.any() and layouts.will_move(operands):
-            order, why = [best_of_library(costs[0], library)], Why.LAYOUT
+        if policy.library.any() and layouts.will_move(operands):
+            order, why = [best_of_library(costs[0], policy.library)], Why.LAYOUT
         else:
             _keep_as_predicted(choices[order[0]], seen[order[0]].pick.uid)
     if any(decision.saved_us):
