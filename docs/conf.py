@@ -30,6 +30,7 @@ NAV = {
     ),
     "Add": (
         "docs/hardware",
+        "docs/adding-an-operator",
         "docs/adding-integrations",
         "examples/model-package/README",
         "docs/dashboard-development",

@@ -244,7 +244,7 @@ class Problem:
         """That are read and written at least: each input once and the output."""
         size = self.out_dtype.itemsize
         moved = self.operand_bytes + math.prod(self.output_size) * size
-        if self.bias is not Bias.NONE or self.op.attributes:
+        if self.op.side_inputs:
             sizes, fields = self.sizes, self.op_fields
             for each in self.op.side_inputs:
                 shape = each.shape(sizes, fields)

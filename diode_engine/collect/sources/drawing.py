@@ -25,11 +25,22 @@ def typed(
     weights: tuple[int, int, int, int],
 ) -> Problem:  # fmt: skip
     """The problem in bfloat16, float16, TF32 or float32, by weights."""
-    dtype, tf32 = rng.choices(TYPES, weights)[0]
+    dtype, tf32 = drawn_type(rng, op, weights)
     return Problem.make(
         op, m, n, k, dtype, B=b, a_layout=a_layout, b_layout=b_layout, allow_tf32=tf32,
         bias=drawn_bias(rng, op),
     )  # fmt: skip
+
+
+def drawn_type(
+    rng: random.Random, op: str, weights: tuple[int, int, int, int]
+) -> tuple[DType, bool]:
+    """One of TYPES that the op has, by their weights; where it has none of them, of its own."""
+    dtypes = OPERATORS[op].dtypes if op in OPERATORS else tuple(DType)
+    usual = {kind: weight for kind, weight in zip(TYPES, weights, strict=True) if kind[0] in dtypes}
+    if not usual:
+        return rng.choice(dtypes), False
+    return rng.choices(list(usual), list(usual.values()))[0]
 
 
 def drawn_bias(rng: random.Random, op: str) -> Bias | None:
@@ -69,7 +80,7 @@ def completed(rng: random.Random, fields: dict[str, Any]) -> Problem:
     given = dict(fields)
     op = str(given.get("op", ""))
     if "dtype" not in given:
-        given["dtype"], given["allow_tf32"] = rng.choices(TYPES, (5, 4, 1, 1))[0]
+        given["dtype"], given["allow_tf32"] = drawn_type(rng, op, (5, 4, 1, 1))
     if not {"a_layout", "b_layout", "a_align", "b_align"} & set(given):
         given["a_layout"], given["b_layout"] = drawn_layouts(rng, op)
     if "bias" not in given and (bias := drawn_bias(rng, op)) is not None:

@@ -156,7 +156,8 @@ class Grid:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"grid/{seed}")
-        points = list(itertools.product(self.m, self.n, self.k, TYPES, LAYOUTS))
+        types = [(dtype, tf32) for dtype, tf32 in TYPES if dtype in named(self.op).dtypes]
+        points = list(itertools.product(self.m, self.n, self.k, types, LAYOUTS))
         rng.shuffle(points)
         for m, n, k, (dtype, tf32), (a_layout, b_layout) in points:
             fields = {
