@@ -61,13 +61,15 @@ class Question:
 
 @dataclass(frozen=True)
 class Pick:
-    """What one model takes, None where it can say nothing. Times are its predictions in
-    microseconds: of its choice, of ATen's best kernel and of the best in the DEFAULT space.
+    """What a compile takes by one model and why, None where it can say nothing. Times are its
+    predictions in microseconds: of its choice, of ATen's best kernel and of the best in the
+    DEFAULT space.
     `confidence` is the probability that the choice is within 5 % of the best, `to_time` how many
     must be timed to be SURE of that; None of a model that does not know how sure it is."""
 
     model: Model
     candidate: Candidate | None
+    why: str | None
     time_us: float | None
     aten_us: float | None
     default_us: float | None
@@ -142,6 +144,7 @@ def _pick(
     return Pick(
         model=model,
         candidate=None if taken is None else candidates[taken],
+        why=ranked.why,
         time_us=None if taken is None else float(us[taken]),
         aten_us=_least(us[extern]),
         default_us=_least(us[default]),

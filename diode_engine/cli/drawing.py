@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from diode_engine.collect.sources import Wanted
 
 SOURCES = (
-    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers"
+    "harvest", "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid",
+    "powers",
 )  # fmt: skip
 
 

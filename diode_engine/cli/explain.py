@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -155,7 +155,7 @@ def _explained(
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
-    from diode_engine.models.preference import taken
+    from diode_engine.models.preference import taken_by_default
     from diode_engine.validation.exhaustive_space import exhaustive_space
 
     predictor = Predictor.load(model.folder)
@@ -182,10 +182,7 @@ def _explained(
             "estimate_us": None if math.isnan(estimate) else estimate,
         }
 
-    # Inductor offers persistent TMA kernels only where it is told to.
-    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
-    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
-    place, reason = taken(problem, candidates, replace(ranking, predicted_us=offered_us))
+    place, reason = taken_by_default(problem, candidates, ranking)
     rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]
     compared = None

@@ -7,7 +7,7 @@ prediction of another's can cost many times what a right one gains.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -74,6 +74,15 @@ def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -
     policy = Policy.of(problem, candidates, ranking.confidence)
     kept, why = chosen(ranking.predicted_us[None], policy)
     return kept[0], why
+
+
+def taken_by_default(
+    problem: Problem, candidates: Sequence[Candidate], ranking: Ranking
+) -> tuple[int, Why]:
+    """`taken` of what Inductor offers unless it is told otherwise: no persistent TMA kernels."""
+    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
+    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
+    return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
 
 
 def margin(problem: Problem) -> float:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diode_engine.core.harvested import held_out_family
 from diode_engine.core.named_layers import TRANSFORMERS, models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -83,6 +84,12 @@ def split_named(
     """(the rows to learn from, those of problems that belong to a linear layer of one of these
     named transformers): all of them are a split of their own, one of them is held out alone."""
     return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
+
+
+def split_families(table: TimingTable) -> tuple[TimingTable, TimingTable]:
+    """(the rows to learn from, those of problems that programs of a held-out family have): see
+    `harvested`."""
+    return _parted(table, held_out_family)
 
 
 def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:

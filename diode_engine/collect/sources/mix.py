@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, get_type_hints
 
+from diode_engine.collect.sources.harvest import Harvested
 from diode_engine.collect.sources.layers import Attention, Transformers, Zoo
 from diode_engine.collect.sources.shapeset import is_shapeset, read_shapeset
 from diode_engine.collect.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
@@ -32,6 +33,7 @@ class Source(Protocol):
 
 
 SOURCES: Mapping[str, type[Any]] = {
+    "harvest": Harvested,
     "transformers": Transformers,
     "zoo": Zoo,
     "log-normal": LogNormal,

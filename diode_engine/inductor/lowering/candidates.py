@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from diode_engine.core.operators import OPERATORS, Operator
-from diode_engine.core.operators.specification import Matrix, TensorShape
+from diode_engine.core.operators.specification import Matrix, TensorShape, dense
 from diode_engine.core.problem import Bias, Candidate, DType, Operand, Problem, Scalar
 from diode_engine.errors import RecordError
 
@@ -54,7 +54,7 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     return problem_from(
         OPERATORS[op_name],
         kernel_inputs.shapes_hinted(),
-        kernel_inputs.strides_hinted(),
+        _strides(kernel_inputs),
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
     )
@@ -63,16 +63,25 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
 def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
     """Whether a matrix of a batched product stands for the whole batch, by a stride of 0: it is
     read once, where a Problem's are as many as the batch."""
-    given = zip(
-        OPERATORS[op_name].inputs,
-        kernel_inputs.shapes_hinted(),
-        kernel_inputs.strides_hinted(),
-        strict=False,
-    )
+    inputs, shapes = OPERATORS[op_name].inputs, kernel_inputs.shapes_hinted()
+    given = zip(inputs, shapes, _strides(kernel_inputs), strict=False)
     return any(
         isinstance(each, Matrix) and len(shape) == 3 and shape[0] > 1 and stride[0] == 0
         for each, shape, stride in given
     )
+
+
+def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
+    """The strides of all operands by their hints. A bias that Inductor has yet to compute has none
+    (on torch up to 2.12 it is asked about like that where nothing is autotuned): it is computed
+    into a tensor without gaps."""
+    try:
+        strides: Sequence[Sequence[int]] = kernel_inputs.strides_hinted()
+    except NotImplementedError:
+        _, *matrices = kernel_inputs.nodes()
+        without_gaps = dense(tuple(kernel_inputs.shapes_hinted()[0]))
+        return [without_gaps, *type(kernel_inputs)(matrices).strides_hinted()]
+    return strides
 
 
 def problem_from(
