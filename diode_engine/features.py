@@ -196,7 +196,7 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
     """The values of _PROBLEM and of _FACTS."""
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     size, flops = problem.dtype.itemsize, problem.flops
-    operand_bytes, unique = problem.operand_bytes, problem.moved_bytes
+    operand_bytes, unique = problem.moved_bytes
     peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32) / 1e6, 1.0)
     bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
     compute_us, dram_us = flops / peak, unique / bandwidth

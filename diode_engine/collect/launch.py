@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import NamedTuple
 
 from diode_engine.collect.driver import Driver, Loaded
 from diode_engine.core.problem import Problem
@@ -22,11 +21,8 @@ WARP = 32  # threads
 LEAST_SCRATCH = 1 << 20
 
 
-class Place(NamedTuple):
-    """Device addresses of a problem's inputs, in the op's order, and of its output."""
-
-    inputs: tuple[int, ...]
-    out: int
+# Device addresses of a problem's inputs, in the op's order, and last that of its output.
+Place = tuple[int, ...]
 
 
 class Launch:
@@ -68,11 +64,14 @@ class Launch:
         self._arguments = {
             what: _CTYPES[kind](values.get(what, 0)) for what, kind in binary.arguments
         }
-        pointers = [ctypes.addressof(value) for value in self._arguments.values()]
+        tensors = [*problem.input_shapes(), "out"]
+        self._place = (ctypes.c_uint64 * len(tensors))()  # what a call sets
+        first, size = ctypes.addressof(self._place), ctypes.sizeof(ctypes.c_uint64)
+        pointers = [
+            first + size * tensors.index(what) if what in tensors else ctypes.addressof(value)
+            for what, value in self._arguments.items()
+        ]
         self._packed = (ctypes.c_void_p * len(pointers))(*pointers)
-        unused = ctypes.c_uint64()
-        self._inputs = tuple(self._arguments.get(name, unused) for name in problem.input_shapes())
-        self._out = self._arguments.get("out", unused)
         self._head: tuple[ctypes.c_void_p | int, ...] = ()
 
     def use(self, loaded: Loaded) -> None:
@@ -84,9 +83,7 @@ class Launch:
 
     def __call__(self, place: Place, stream: int) -> None:
         """Raises DriverError where the driver refuses; errors of the kernel come later."""
-        for argument, address in zip(self._inputs, place.inputs, strict=True):
-            argument.value = address
-        self._out.value = place.out
+        self._place[:] = place
         code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
         if code:
             self._driver.check(code, "cuLaunchKernel")

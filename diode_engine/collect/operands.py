@@ -100,7 +100,7 @@ class Operands:
         # Looked up once: `next` is called for every launch.
         self._inputs_at, self._outputs_at = self._inputs.data_ptr(), self._outputs.data_ptr()
         self._offsets = tuple(view.offset for view in self._views.values())
-        self._fixed = {self._names.index(name): x.data_ptr() for name, x in self._made.items()}
+        self._fixed = [(self._names.index(name), x.data_ptr()) for name, x in self._made.items()]
         self._turn = random.Random(p.key).randrange(self._sets)
         self._out_turn = 0
         self.rotates = self._sets * self._step >= (COLD_CACHES * pools.l2_bytes + self._step)
@@ -110,16 +110,17 @@ class Operands:
         self._turn = (self._turn + 1) % self._sets
         self._out_turn = (self._out_turn + 1) % self._out_sets
         start = self._inputs_at + self._turn * self._step
-        inputs = tuple([start + offset for offset in self._offsets])
-        for at, address in self._fixed.items():
-            inputs = (*inputs[:at], address, *inputs[at:])
-        return Place(inputs, self._outputs_at + self._out_turn * self._out_step)
+        out = self._outputs_at + self._out_turn * self._out_step
+        inputs = [start + offset for offset in self._offsets]
+        for at, address in self._fixed:
+            inputs.insert(at, address)
+        return (*inputs, out)
 
     def side_by_side(self, place: Place, count: int) -> tuple[list[Place], torch.Tensor]:
         """`count` places or fewer with the operands of `place`, and their outputs in one tensor
         [places, rows, columns], or [places, batch, rows, columns]."""
         count = min(count, max(1, MOST_OUTPUTS_BYTES // self._out_step), self._out_sets)
-        places = [place._replace(out=self._outputs_at + i * self._out_step) for i in range(count)]
+        places = [(*place[:-1], self._outputs_at + i * self._out_step) for i in range(count)]
         size, stride = self._out.size, self._out.stride
         each = self._out_step // self._out_dtype.itemsize
         return places, self._outputs.as_strided((count, *size), (each, *stride))
@@ -127,12 +128,12 @@ class Operands:
     def tensors(self, place: Place) -> tuple[list[torch.Tensor], torch.Tensor]:
         """(inputs in the op's order, output) at a place."""
         inputs = []
-        for name, address in zip(self._names, place.inputs, strict=True):
+        for name, address in zip(self._names, place[:-1], strict=True):
             made = self._made.get(name)
             if made is None:
                 made = _tensor(self._inputs, self._views[name], address - self._inputs_at)
             inputs.append(made)
-        return inputs, _tensor(self._outputs, self._out, place.out - self._outputs_at)
+        return inputs, _tensor(self._outputs, self._out, place[-1] - self._outputs_at)
 
 
 def _tensor(pool: torch.Tensor, view: _View, start: int) -> torch.Tensor:

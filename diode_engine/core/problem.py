@@ -217,8 +217,11 @@ class Problem:
     @property
     def op_fields(self) -> dict[str, Any]:
         """The bias and all attributes of the op, usual ones too."""
-        usual = {attribute.name: attribute.usual for attribute in self.op.attributes}
-        return {"bias": self.bias, **usual, **dict(self.attributes)}
+        fields: dict[str, Any] = {"bias": self.bias}
+        if self.op.attributes:
+            fields |= {attribute.name: attribute.usual for attribute in self.op.attributes}
+            fields |= dict(self.attributes)
+        return fields
 
     def input_shapes(self) -> dict[str, TensorShape]:
         """The tensors that the op is given, by name, in its order."""
@@ -228,30 +231,23 @@ class Problem:
     @property
     def output_size(self) -> tuple[int, ...]:
         """Of the dimensions of the output."""
-        return tuple(getattr(self, dim) for dim in self.op.output)
+        return self.op.output_of(self)
 
     @property
-    def operand_bytes(self) -> int:
-        """Of the matrices that are multiplied."""
-        elements = 0
-        for matrix in self.op.matrices:
-            elements += math.prod([getattr(self, dim) for dim in matrix.dims])
-        size: int = elements * self.dtype.itemsize
-        return size
-
-    @property
-    def moved_bytes(self) -> int:
-        """That are read and written at least: each input once and the output."""
-        size = self.out_dtype.itemsize
-        moved = self.operand_bytes + math.prod(self.output_size) * size
-        if self.op.side_inputs:
+    def moved_bytes(self) -> tuple[int, int]:
+        """That are read and written at least, with each input read once: of the matrices that are
+        multiplied, and of all inputs and the output."""
+        op, size = self.op, self.out_dtype.itemsize
+        operands = self.dtype.itemsize * sum([math.prod(of(self)) for of in op.matrices_of])
+        moved: int = operands + math.prod(op.output_of(self)) * size
+        if op.side_inputs:
             sizes, fields = self.sizes, self.op_fields
-            for each in self.op.side_inputs:
+            for each in op.side_inputs:
                 shape = each.shape(sizes, fields)
                 if shape is not None:
                     # what has no type of its own counts in the output's
                     moved += math.prod(shape) * (each.dtype.itemsize if each.dtype else size)
-        return moved
+        return operands, moved
 
     def __str__(self) -> str:
         batch = f"{self.B}×" if self.op.batched else ""

@@ -102,11 +102,10 @@ def test_operands_that_rotate(problem: Problem, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     rotating = operands.Operands(problem, operands.Pools(torch.device("cpu"), 1 << 12))
     places = [rotating.next() for _ in range(3)]
-    assert len({place.inputs[0] for place in places}) == 3
+    assert len({place[0] for place in places}) == 3
     for place in places:
         inputs, out = rotating.tensors(place)
-        assert [x.data_ptr() for x in inputs] == list(place.inputs)
-        assert out.data_ptr() == place.out
+        assert tuple(x.data_ptr() for x in (*inputs, out)) == place
         assert [(x.shape, x.stride()) for x in inputs] == [
             (shape.size, shape.stride) for shape in problem.input_shapes().values()
         ]

@@ -143,5 +143,5 @@ def moderate(problem: Problem) -> bool:
     limit = MOST_FLOPS.get(p.dtype, MOST_FLOPS_16_BIT)
     if p.allow_tf32:
         limit *= 2
-    moved = p.operand_bytes + 3 * math.prod(p.output_size) * p.dtype.itemsize
+    moved = p.moved_bytes[0] + 3 * math.prod(p.output_size) * p.dtype.itemsize
     return p.flops <= limit and moved <= MOST_BYTES

@@ -14,12 +14,12 @@ _TILED = ("triton::mm", "triton::mm_persistent_tma")
 
 def _bias(*output: str) -> SideInput:
     def shape(sizes: Sizes, fields: Fields) -> tuple[Any, ...]:
-        return {
-            Bias.SCALAR: (1,),
-            Bias.VECTOR: (sizes["N"],),
-            Bias.COLUMN: (sizes["M"], 1),
-            Bias.MATRIX: tuple(sizes[dim] for dim in output),
-        }[fields["bias"]]
+        bias = fields["bias"]
+        if bias is Bias.VECTOR:
+            return (sizes["N"],)
+        if bias is Bias.MATRIX:
+            return tuple(sizes[dim] for dim in output)
+        return (1,) if bias is Bias.SCALAR else (sizes["M"], 1)
 
     return SideInput("bias", shape)
 

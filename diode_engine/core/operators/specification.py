@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -120,6 +121,9 @@ class Operator(str):
     side_inputs: tuple[SideInput, ...] = field(init=False)
     batched: bool = field(init=False)  # whether problems have a B
     biased: bool = field(init=False)  # whether all of them have a bias
+    # Of a problem: the sizes of the output, and of each matrix.
+    output_of: Callable[[Any], tuple[int, ...]] = field(init=False)
+    matrices_of: tuple[Callable[[Any], tuple[int, ...]], ...] = field(init=False)
 
     def __new__(cls, name: str, *_: Any, **__: Any) -> Operator:
         return super().__new__(cls, name)
@@ -131,6 +135,8 @@ class Operator(str):
         put(self, "aten", self.aten or self.name)
         put(self, "matrices", matrices)
         put(self, "side_inputs", others)
+        put(self, "output_of", attrgetter(*self.output))
+        put(self, "matrices_of", tuple(attrgetter(*matrix.dims) for matrix in matrices))
         put(self, "batched", any("B" in matrix.dims for matrix in matrices))
         put(self, "biased", Bias.NONE not in self.biases)
 

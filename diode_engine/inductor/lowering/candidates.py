@@ -7,6 +7,7 @@ KernelTemplateChoice, and `candidate_from` from what that is made of.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ TUNABLE_KWARGS = frozenset(
 )  # fmt: skip
 
 
+@cache
 def dtype_of(dtype: torch.dtype) -> DType | None:
     """None where Diode has no name for it."""
     try:
