@@ -12,6 +12,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from diode_engine.core.checks import shown
 from diode_engine.core.operand import Bias, DType, Layout, Operand
 from diode_engine.errors import RecordError
 
@@ -191,8 +192,8 @@ def register(operator: Operator) -> Operator:
 
 def named(name: object) -> Operator:
     """The operator of this name. Raises RecordError where there is none."""
-    try:
-        return _TABLE[str(name)]
-    except KeyError:
+    found = _TABLE.get(name) if isinstance(name, str) else None
+    if found is None:
         known = ", ".join(_TABLE)
-        raise RecordError(f"A problem's op is {name!r}; it must be one of {known}.") from None
+        raise RecordError(f"A problem's op is {shown(name)}; it must be one of {known}.")
+    return found
