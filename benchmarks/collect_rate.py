@@ -65,7 +65,7 @@ def chosen(problem: Problem, each: int) -> list[Candidate]:
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         default = list(kernels.offered(problem.op, operands, space="DEFAULT"))
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
-    usable = [c for c in dict.fromkeys([*default, *offered]) if "BLOCK_M" in c.config]
+    usable = [c for c in dict.fromkeys([*default, *offered]) if c.tile is not None]
     ok = fits(problem, usable, environment().hardware)
     usable = [c for c, fit in zip(usable, ok, strict=True) if fit and plausible(problem, c)]
     first = [c for c in usable if c in set(default)]

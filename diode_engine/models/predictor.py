@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.core.encoding import Family, encode
+from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
@@ -65,7 +65,7 @@ class Predictor:
         order = known[np.argsort(predicted[known], kind="stable")]
         reaches = None
         if self._confidence is not None and len(known):
-            library = encode(candidates).family[known] == Family.ATEN
+            library = encode(candidates).extern[known]
             reaches = self._confidence.probabilities(problem, members, library)
         return Ranking(order, predicted, reaches)
 

@@ -21,6 +21,7 @@ from diode_engine.core.hardware import KNOWN, Environment, Hardware
 from diode_engine.core.operators import OPERATORS, named
 from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Problem, Timing
 from diode_engine.core.table import TimingTable
+from diode_engine.core.templates import templates_for
 from diode_engine.errors import RecordError
 from diode_engine.store.parsing import (
     MAX_TEXT,
@@ -120,7 +121,7 @@ class _Reader:
         if fields is None:
             self.left_out += len(timed)
             return
-        template = next((t for t in named(op).templates if t.startswith("triton::")), None)
+        template = next((t for t in templates_for(op) if t.tiled and not t.option), None)
         if template is None:
             self.left_out += len(timed)
             return
@@ -140,7 +141,7 @@ class _Reader:
             if us is None or not all(kwargs[name] for name in _TILE):
                 self.left_out += 1
             else:
-                candidate = Candidate.make(template, **kwargs)
+                candidate = Candidate.make(template.name, **kwargs)
                 self._candidates[candidate] = None
                 check_records(self._candidates, "candidates")
                 yield problems[tf32], candidate, Timing(median_us=us)

@@ -75,7 +75,7 @@ def asked(problem: Problem) -> list[Problem | None]:
     notes = Notes()
     with (
         kernels.graph_for(problem, torch.device("cuda", 0)) as operands,
-        config.patch(kernels.asking(persistent_tma=False)),
+        config.patch(kernels.asking(optional=False)),
         V.set_choices_handler(notes),
         contextlib.suppress(NoValidChoicesError),
     ):

@@ -78,7 +78,7 @@ class Comparing(InductorChoices):
 
 def _asked(choices: InductorChoices, problem: Problem, *, tma: bool = False) -> None:
     with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
-        kernels.ask(choices, problem.op, operands, persistent_tma=tma)
+        kernels.ask(choices, problem.op, operands, optional=tma)
 
 
 @pytest.mark.parametrize("tma", [False, True], ids=["", "tma"])

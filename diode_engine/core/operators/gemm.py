@@ -9,7 +9,6 @@ from diode_engine.core.operators.specification import Fields, Matrix, Operator, 
 
 _A, _B = Matrix("a", ("M", "K")), Matrix("b", ("K", "N"))
 _A_BATCH, _B_BATCH = Matrix("a", ("B", "M", "K")), Matrix("b", ("B", "K", "N"))
-_TILED = ("triton::mm", "triton::mm_persistent_tma")
 
 
 def _bias(*output: str) -> SideInput:
@@ -28,14 +27,12 @@ MM = Operator(
     "mm",
     inputs=(_A, _B),
     output=("M", "N"),
-    templates=("aten::mm", "decompose_k", *_TILED),
     drawn=5,
 )
 ADDMM = Operator(
     "addmm",
     inputs=(_bias("M", "N"), _A, _B),
     output=("M", "N"),
-    templates=("aten::addmm", "aten::bias_addmm", *_TILED),
     biases=(Bias.VECTOR, Bias.SCALAR, Bias.COLUMN, Bias.MATRIX),  # a vector: nn.Linear's
     drawn=3,
     drawn_biases=((Bias.VECTOR, 4), (Bias.MATRIX, 1)),
@@ -44,14 +41,12 @@ BMM = Operator(
     "bmm",
     inputs=(_A_BATCH, _B_BATCH),
     output=("B", "M", "N"),
-    templates=("aten::bmm", "triton::bmm"),
     drawn=1,
 )
 BADDBMM = Operator(
     "baddbmm",
     inputs=(_bias("B", "M", "N"), _A_BATCH, _B_BATCH),
     output=("B", "M", "N"),
-    templates=("aten::baddbmm", "triton::bmm"),
     biases=(Bias.MATRIX, Bias.SCALAR, Bias.VECTOR, Bias.COLUMN),
     drawn=1,
 )

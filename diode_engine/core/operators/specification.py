@@ -98,8 +98,8 @@ class Operator(str):
     # come last.
     inputs: tuple[Matrix | SideInput, ...]
     output: tuple[str, ...]  # names of sizes
-    # What Inductor offers for it, by uid: the library's kernels first.
-    templates: tuple[str, ...]
+    # Names of templates (core/templates) that Inductor offers for it and that do not name it.
+    templates: tuple[str, ...] = ()
     # The biases that it may have; the first is meant where none is named.
     biases: tuple[Bias, ...] = (Bias.NONE,)
     attributes: tuple[Attribute, ...] = ()

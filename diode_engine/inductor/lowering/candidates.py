@@ -15,19 +15,8 @@ import torch
 from diode_engine.core.operators import OPERATORS, Operator
 from diode_engine.core.operators.specification import Matrix, TensorShape, dense
 from diode_engine.core.problem import Bias, Candidate, DType, Operand, Problem, Scalar
+from diode_engine.core.templates import template_of
 from diode_engine.errors import RecordError
-
-# What a kernel's author may tune. The rest of a config follows from the problem, the device or
-# torch's version (EVEN_K, ALLOW_TF32, NUM_SMS, hint_override, …), and one kernel should have
-# one name on all of them.
-TUNABLE_KWARGS = frozenset(
-    {
-        "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps",
-        "k_split",  # decompose_k
-        "EPILOGUE_SUBTILE", "WARP_SPECIALIZE", "FLATTEN",  # Blackwell
-        "matrix_instr_nonkdim", "waves_per_eu", "kpack",  # ROCm
-    }
-)  # fmt: skip
 
 
 @cache
@@ -156,14 +145,16 @@ def candidate_of(choice: Any) -> Candidate:
     From torch 2.13 on aten::addmm is given a bias that is a vector as it is, and not as a matrix,
     for which cuBLAS is slower. That is the call aten::bias_addmm makes before, and called so."""
     uid = choice.template.uid
-    if uid == "aten::addmm" and len(choice.inputs.nodes()[0].get_size()) == 1:
-        uid = "aten::bias_addmm"
+    with_vector = template_of(uid).recorded_with_bias_vector
+    if with_vector and len(choice.inputs.nodes()[0].get_size()) == 1:
+        uid = with_vector
     return candidate_from(uid, choice.params)
 
 
 def candidate_from(uid: str, params: Any) -> Candidate:
     """The candidate of the template with these KernelTemplateParams."""
+    tunable = template_of(uid).tunable
     kwargs: dict[str, Scalar] = {
-        name: value for name, value in params.to_kwargs().items() if name in TUNABLE_KWARGS
+        name: value for name, value in params.to_kwargs().items() if name in tunable
     }
     return Candidate.make(uid, **kwargs)
