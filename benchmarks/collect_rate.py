@@ -43,8 +43,6 @@ from diode_engine.collect.inputs import random_inputs
 from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import Direct, collect, cores
-from diode_engine.collect.sources import mixed
-from diode_engine.collect.sources.wanted import Wanted
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
@@ -52,6 +50,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.sources import mixed
+from diode_engine.problems.sources.wanted import Wanted
 from diode_engine.store import Store
 
 Chosen = list[tuple[Problem, list[Candidate]]]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 24  # programs a process: importing the libraries takes as long as several of them
-LIMIT_S = 90  # a program
+LIMIT_S = 150  # a program
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from harvest_models import families
 from harvest_models.programs import Program
 
 from diode_engine.atomic import write_whole
-from diode_engine.collect.sources import moderate
-from diode_engine.collect.sources.shapeset import COLUMNS
 from diode_engine.core.operators import named
 from diode_engine.core.problem import DType, Problem
 from diode_engine.inductor.lowering.candidates import problem_from
+from diode_engine.problems.sources import moderate
+from diode_engine.problems.sources.shapeset import COLUMNS
 from diode_engine.store import read_dataset
 
 ROOT = Path(__file__).parents[1]

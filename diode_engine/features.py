@@ -179,6 +179,13 @@ class Space:
         """Of these candidates only."""
         return Space(self.problem, self.rest.take(np.flatnonzero(which), axis=1))
 
+    def rows(self) -> npt.NDArray[np.float32]:
+        """[n, F] as `matrix` has them, bit for bit."""
+        x = np.empty((self.rest.shape[1], len(NAMES)), np.float32)
+        x[:, :OF_PROBLEM] = self.problem
+        x[:, OF_PROBLEM:] = self.rest.T
+        return x
+
 
 def space(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Space:
     """The same numbers as `matrix`, bit for bit, in half the time."""

@@ -31,6 +31,7 @@ NAV = {
     "Add": (
         "docs/hardware",
         "docs/adding-an-operator",
+        "docs/adding-a-model-family",
         "docs/adding-integrations",
         "examples/model-package/README",
         "docs/dashboard-development",

@@ -15,7 +15,6 @@ from diode_app.data.problems import short
 from diode_engine import features
 from diode_engine.collect.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.plan import Selection
-from diode_engine.collect.space import space_size
 from diode_engine.core.encoding import CandidateTable, encode
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
@@ -28,9 +27,11 @@ from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.explain import explain, rival
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import Why, taken, usual
+from diode_engine.models.protocol import TimingModel
+from diode_engine.problems.default_space import default_space
+from diode_engine.problems.exhaustive_space import exhaustive_counts, exhaustive_space
+from diode_engine.problems.space_size import space_size
 from diode_engine.store import Store, schema
-from diode_engine.validation.default_space import default_space
-from diode_engine.validation.exhaustive_space import exhaustive_counts, exhaustive_space
 
 # ---- the module of a family: a persistent kernel that splits K, and a library's with a name of
 # its own
@@ -174,7 +175,7 @@ def test_they_are_summarised(tmp_path: Path) -> None:
     assert (row.candidates, row.best_us, row.aten_us) == (3, 3.0, 5.0)
 
 
-class _Rule:
+class _Rule(TimingModel):
     """A model by which a wide tile is four times as fast."""
 
     family = "rule"

@@ -115,10 +115,10 @@ _BATCHES = (2, 3, 4, 6, 7, 8, 12, 16, 24, 25, 32, 48, 64, 100, 128, 256)
 _MOST_TOKENS = 32768
 
 
-def _drawn(rng: random.Random, tokens: int, count: int = 5) -> tuple[int, ...]:
-    """Batches of examples with so many tokens."""
+def _drawn(rng: random.Random, tokens: int) -> tuple[int, ...]:
+    """Batches of examples with so many tokens: every second, and five that are drawn."""
     free = [b for b in _BATCHES if b * tokens <= _MOST_TOKENS] or [2]
-    return tuple(sorted(rng.sample(free, min(count, len(free)))))
+    return tuple(sorted({*rng.sample(free, min(5, len(free))), *free[::2]}))
 
 
 def _decoder(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
@@ -129,7 +129,7 @@ def _decoder(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterat
         past = rng.choice(_PASTS) if what == "decode" else 0
         batches = (1,) if alone else _drawn(rng, length)
         if what == "decode" and not alone:
-            batches = tuple(sorted(rng.sample(_STEPS, 6)))
+            batches = tuple(sorted({*rng.sample(_STEPS, 6), *_STEPS[::2]}))
         return Program(
             family, name, "transformers",
             f"{what} {f'after {past}' if past else length} {attention}{' alone' if alone else ''}",

@@ -14,8 +14,8 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import CollectionError, DatasetError
 
 if TYPE_CHECKING:
-    from diode_engine.collect.sources import Wanted
     from diode_engine.core.problem import Problem
+    from diode_engine.problems.sources import Wanted
     from diode_engine.store import Store
 
 OPS = tuple(OPERATORS)
@@ -43,7 +43,7 @@ class SourceKind:
 
 def source_kinds() -> tuple[SourceKind, ...]:
     """All of them, in the engine's own words."""
-    from diode_engine.collect.sources import SOURCES
+    from diode_engine.problems.sources import SOURCES
 
     return tuple(
         SourceKind(
@@ -162,7 +162,7 @@ class _MistakeError(Exception):
 
 
 def _problems(values: Mapping[str, str], seed: int) -> list[Problem]:
-    from diode_engine.collect.sources import Wanted, parse_source
+    from diode_engine.problems.sources import Wanted, parse_source
 
     def names(field: str) -> tuple[str, ...]:
         value = values[field]
@@ -191,14 +191,14 @@ def _problems(values: Mapping[str, str], seed: int) -> list[Problem]:
 
 @lru_cache(maxsize=4)  # while a person changes other fields
 def _in_file(path: Path, _changed: int, seed: int) -> Sequence[Problem]:
-    from diode_engine.collect.sources import problems_in
+    from diode_engine.problems.sources import problems_in
 
     return problems_in(path, seed)
 
 
 @lru_cache(maxsize=4)
 def _drawn(count: int, seed: int, sources: tuple[str, ...], wanted: Wanted) -> Sequence[Problem]:
-    from diode_engine.collect.sources import mixed
+    from diode_engine.problems.sources import mixed
 
     return mixed(count, seed, sources, wanted)
 

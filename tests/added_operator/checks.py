@@ -17,8 +17,6 @@ from diode_engine.cli import main
 from diode_engine.collect import operands
 from diode_engine.collect.inputs import random_inputs, reference
 from diode_engine.collect.plan import Plan, Rate
-from diode_engine.collect.sources import OPS, Wanted, mixed, read_shapeset
-from diode_engine.collect.sources.shapeset import write_shapeset
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operators import OPERATORS, register
 from diode_engine.core.problem import Problem, Timing
@@ -31,8 +29,10 @@ from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
 from diode_engine.inductor.lowering.kernel_class import class_of
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.network import Network
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import OPS, Wanted, mixed, read_shapeset
+from diode_engine.problems.sources.shapeset import write_shapeset
 from diode_engine.store import Store, query, read_dataset, write_dataset
-from diode_engine.validation.exhaustive_space import exhaustive_space
 from tests.added_operator.paired_mm import PAIRED_MM
 
 USUAL = Problem.make("paired_mm", 96, 80, 64, "float16", b_layout="col")

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_engine.collect.sources import (
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.harvested import families_of, harvest, held_out_family
+from diode_engine.core.named_layers import TRANSFORMERS, models_of
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import CollectionError, DatasetError
+from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.sources import (
     SOURCES,
     Wanted,
     mixed,
@@ -23,15 +30,8 @@ from diode_engine.collect.sources import (
     read_shapeset,
     write_shapeset,
 )
-from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.harvested import families_of, harvest, held_out_family
-from diode_engine.core.named_layers import TRANSFORMERS, models_of
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
-from diode_engine.core.table import TimingTable
-from diode_engine.errors import CollectionError, DatasetError
-from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.splits import split_families, split_named
 from diode_engine.store import write_dataset
-from diode_engine.validation.splits import split_families, split_named
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from diode_engine.cli.options import as_json_option, store_option
 from diode_engine.cli.recording import as_run
 
 if TYPE_CHECKING:
-    from diode_engine.validation.gate import Verdict
+    from diode_engine.validation.gate import GateVerdict
 
 
 @click.command()
@@ -91,12 +91,12 @@ def promote(
     return ExitCode.FAILURE
 
 
-def _summary(verdict: Verdict) -> tuple[dict[str, str], str]:
+def _summary(verdict: GateVerdict) -> tuple[dict[str, str], str]:
     said = "passed the gate" if verdict.passed else f"was refused: {' '.join(verdict.reasons)}"
     return {"judged": verdict.model}, f"{verdict.model} {said}"
 
 
-def _text(verdict: Verdict) -> str:
+def _text(verdict: GateVerdict) -> str:
     marks = {True: "passed ", False: "REFUSED"}
     width = max(len(check.name) for check in verdict.checks)
     return "\n".join(

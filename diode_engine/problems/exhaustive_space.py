@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from diode_engine.core.problem import Candidate, Operand, Problem
 from diode_engine.core.templates import template_of
-from diode_engine.validation.default_space import candidates_of, offered, version_of
+from diode_engine.problems.default_space import candidates_of, offered, version_of
 
 _TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
 
