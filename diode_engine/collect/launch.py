@@ -83,7 +83,7 @@ class Launch:
 
     def __call__(self, place: Place, stream: int) -> None:
         """Raises DriverError where the driver refuses; errors of the kernel come later."""
-        self._place[:] = place
+        self._place[:] = place  # type: ignore[call-overload]  # any sequence will do
         code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
         if code:
             self._driver.check(code, "cuLaunchKernel")
