@@ -45,6 +45,7 @@ import zstandard
 
 from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.core.operators import named
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.resources import MOST_ODD_ALIGN
 from diode_engine.inductor.lowering.kernel_class import (
@@ -84,7 +85,7 @@ def problems(count: int, seed: int) -> list[Problem]:
             return max(1, round(drawn / step)) * step + (0 if step > 1 else rng.randrange(2))
 
         m = rng.choice((1, 4, 16, 17, 32, 64)) if rng.random() < 1 / 3 else size(64, 8192)
-        batch = rng.choice((2, 8, 32)) if op in ("bmm", "baddbmm") else 1
+        batch = rng.choice((2, 8, 32)) if named(op).batched else 1
         high = 8192 if batch == 1 else 1024
         problem = Problem.make(
             op, min(m, high), size(64, high), size(64, high),

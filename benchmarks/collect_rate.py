@@ -39,6 +39,7 @@ import torch
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.farm import Farm
+from diode_engine.collect.inputs import random_inputs
 from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import Direct, collect, cores
@@ -145,12 +146,8 @@ def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any)
 
     def compile_one(problem: Problem, options: dict[str, Any]) -> None:
         torch._dynamo.reset()
-        shapes = kernels.operand_shapes(problem).values()
-        operands = [
-            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda").normal_()
-            for size, stride, dtype in shapes
-        ]
-        function = getattr(torch, problem.op)
+        operands = random_inputs(problem, torch.device("cuda"))
+        function = problem.op.function(torch, problem)
         with kernels.tf32(problem.allow_tf32), fresh_cache():
             torch.compile(function, options=options)(*operands)
         torch.cuda.synchronize()

@@ -18,7 +18,8 @@ from zoo_lowering import _SETTINGS, _captured, _lower, _on_gpu, _timed, _traced
 from zoo_ways import WAYS
 
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
 
@@ -43,7 +44,7 @@ def products(program: Program, batch: int | None = None) -> tuple[int, list[Aske
     left_out: dict[str, None] = {}
 
     def record(note: Any, inputs: Any, op: str) -> None:
-        if op not in tuple(Op):
+        if op not in OPERATORS:
             return
         try:
             given = [str(dtype).removeprefix("torch.") for dtype in inputs.dtypes()]

@@ -15,6 +15,7 @@ from harvest_models import families
 from harvest_models.programs import Program
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.operators import named
 from diode_engine.core.problem import DType, Problem
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.problems.sources import moderate
@@ -56,7 +57,11 @@ def problem(asked: dict[str, Any]) -> Problem | None:
     """The problem, float32 without TF32; None where it is none of Diode's."""
     given = [getattr(torch, name) for name in asked["dtypes"]]
     found = problem_from(
-        asked["op"], asked["shapes"], asked["strides"], given, getattr(torch, asked["out_dtype"])
+        named(asked["op"]),
+        asked["shapes"],
+        asked["strides"],
+        given,
+        getattr(torch, asked["out_dtype"]),
     )
     return None if found is None else replace(found, allow_tf32=False)
 

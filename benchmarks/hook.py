@@ -30,21 +30,22 @@ from torch._inductor import select_algorithm
 from torch._inductor.choices import InductorChoices
 
 import diode_engine
+from diode_engine.collect.inputs import empty
 from diode_engine.core.hardware import H200
+from diode_engine.core.operators import named
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 
 SIZES = [(128 * m, 128 * n, 256 * k) for m in (3, 5, 9) for n in (3, 7, 11) for k in (1, 3, 5)]
 
 
-def gemm(m: int, n: int, k: int, op: str = "mm", dtype: torch.dtype = torch.bfloat16) -> Any:
-    def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device="cuda")
+def gemm(m: int, n: int, k: int, op: str = "mm", dtype: str = "bfloat16") -> Any:
+    problem = Problem.make(op, m, n, k, dtype, B=4 if named(op).batched else 1)
 
     def build() -> Any:
-        batch = (4,) if op == "bmm" else ()
-        a, b = empty(*batch, m, k), empty(*batch, k, n)
-        return getattr(torch, op), (empty(n), a, b) if op == "addmm" else (a, b)
+        inputs = tuple(empty(shape, "cuda") for shape in problem.input_shapes().values())
+        return problem.op.function(torch, problem), inputs
 
     return build
 
@@ -54,7 +55,7 @@ FIRSTS = {
     "the first problem of the process": gemm(640, 640, 512),
     "the first of another op (addmm)": gemm(640, 640, 512, "addmm"),
     "the first of another op (bmm)": gemm(640, 640, 512, "bmm"),
-    "the first of another type (float16)": gemm(768, 640, 512, dtype=torch.float16),
+    "the first of another type (float16)": gemm(768, 640, 512, dtype="float16"),
     "the first of another size class (M=64)": gemm(64, 640, 512),
 }
 

@@ -25,6 +25,7 @@ from zoo_models import Model
 from zoo_ways import DIODE, WAYS, Row
 
 import diode_engine
+from diode_engine.collect.inputs import random_inputs
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.lowering import kernels
 
@@ -434,18 +435,15 @@ def _print_products(found: list[Row]) -> None:
 def alone_us(problem: Problem, candidate: Candidate | None) -> float:
     """Microseconds of the product by the candidate, or by the library: compiled alone, in a CUDA
     graph that goes through operands of more than the L2 cache. NaN where it does not compile."""
-    operator = getattr(torch, problem.op)
-    shapes = kernels.operand_shapes(problem).values()
+    operator = problem.op.function(torch, problem)
+    shapes = problem.input_shapes().values()
     bytes_each = sum(
         getattr(torch, dtype).itemsize * _span(size, stride) for size, stride, dtype in shapes
     )
     l2 = torch.cuda.get_device_properties().L2_cache_size
     sets = [
-        tuple(
-            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda").normal_()
-            for size, stride, dtype in shapes
-        )
-        for _ in range(max(2, min(64, 3 * l2 // bytes_each)))
+        tuple(random_inputs(problem, torch.device("cuda"), seed))
+        for seed in range(max(2, min(64, 3 * l2 // bytes_each)))
     ]
     torch._dynamo.reset()
     # the fused cost and padding are the whole model's business

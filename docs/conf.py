@@ -32,6 +32,7 @@ NAV = {
     "Add": (
         "docs/hardware",
         "docs/adding-a-kernel",
+        "docs/adding-an-operator",
         "docs/adding-a-model-family",
         "docs/adding-integrations",
         "examples/model-package/README",

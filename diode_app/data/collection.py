@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import CollectionError, DatasetError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
     from diode_engine.store import Store
 
-OPS = ("mm", "addmm", "bmm", "baddbmm")
+OPS = tuple(OPERATORS)
 TYPES = ("bf16", "fp16", "tf32", "fp32")
 LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 SPACES = ("EXHAUSTIVE", "DEFAULT")

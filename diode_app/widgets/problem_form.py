@@ -7,7 +7,8 @@ from textual.containers import Horizontal, VerticalGroup
 from textual.message import Message
 from textual.widgets import Input, Label, Select
 
-from diode_engine.core.problem import Bias, DType, Layout, Op, Problem
+from diode_engine.core.operators import OPERATORS, named
+from diode_engine.core.problem import Bias, DType, Layout, Problem
 from diode_engine.errors import RecordError
 
 _SIZES = ("B", "M", "N", "K")
@@ -50,7 +51,7 @@ class ProblemForm(VerticalGroup):
         p = self._given
         with Horizontal():
             yield Label("op")
-            yield _select("op", tuple(Op), p.op)
+            yield _select("op", tuple(OPERATORS), p.op)
             for name in _SIZES:
                 yield Label(name)
                 yield Input(
@@ -103,7 +104,7 @@ class ProblemForm(VerticalGroup):
                 sizes[name] = int(text)
             except ValueError:
                 raise RecordError(f"{name} must be a whole number from 1 up.") from None
-        op = Op(self._chosen("op"))
+        op = named(self._chosen("op"))
         bias = Bias(self._chosen("bias"))
         made = Problem.make(
             op, sizes["M"], sizes["N"], sizes["K"], self._chosen("dtype"),
@@ -112,7 +113,7 @@ class ProblemForm(VerticalGroup):
             b_layout=self._chosen("b"),
             allow_tf32=self._chosen("tf32") == _TF32[True],
             # One that the op cannot have stays from another op: the usual one is meant.
-            bias=bias if op.biased is (bias is not Bias.NONE) else None,
+            bias=bias if bias in op.biases else None,
         )  # fmt: skip
         given = self._given
         same = Problem.make(
@@ -127,19 +128,18 @@ class ProblemForm(VerticalGroup):
 
     def _open(self) -> None:
         """Only what the op and the type have can be changed."""
-        op = Op(self._chosen("op"))
+        op = named(self._chosen("op"))
         batch = self.query_one("#problem-B", Input)
         batch.disabled = not op.batched
         bias = self.query_one("#problem-bias", Select)
-        bias.disabled = not op.biased
+        bias.disabled = len(op.biases) == 1
         tf32 = self.query_one("#problem-tf32", Select)
         tf32.disabled = self._chosen("dtype") != DType.FLOAT32
         with self.prevent(Input.Changed, Select.Changed):
             if not op.batched:
                 batch.value = "1"
-            if op.biased is (bias.value == Bias.NONE):
-                usual = {Op.ADDMM: Bias.VECTOR, Op.BADDBMM: Bias.MATRIX}.get(op, Bias.NONE)
-                bias.value = str(usual)
+            if bias.value not in op.biases:
+                bias.value = str(op.biases[0])
 
     def _changed(self) -> None:
         self._open()

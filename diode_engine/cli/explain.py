@@ -15,6 +15,7 @@ from diode_engine.cli.models import model_for
 from diode_engine.cli.models.looking import taken_here
 from diode_engine.cli.options import as_json_option
 from diode_engine.cli.predict import named_hardware
+from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import ModelError, NoSuchModelError, NothingError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
     from diode_engine.registry import ModelVersion
 
-OPS = ("mm", "addmm", "bmm", "baddbmm")
 TYPES = {
     "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32",
 }  # fmt: skip
@@ -37,11 +37,11 @@ _SURE = 0.9
 
 
 @click.command()
-@click.argument("op", type=click.Choice(OPS))
+@click.argument("op", type=click.Choice(tuple(OPERATORS)))
 @click.argument("m", type=_SIZE)
 @click.argument("n", type=_SIZE)
 @click.argument("k", type=_SIZE)
-@click.option("--batch", type=_SIZE, default=1, help="Of bmm and baddbmm.")
+@click.option("--batch", type=_SIZE, default=1, help="Of an op that has a batch, such as bmm.")
 @click.option(
     "--dtype",
     type=click.Choice(tuple(TYPES)),
@@ -59,7 +59,7 @@ _SURE = 0.9
 @click.option(
     "--bias",
     type=click.Choice(("scalar", "vector", "column", "matrix")),
-    help="Of addmm (a vector by default) and baddbmm (a matrix).",
+    help="Of an op that has one. [default: the op's usual one, such as a vector for addmm]",
 )
 @click.option(
     "--model",

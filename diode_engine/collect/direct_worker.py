@@ -24,6 +24,7 @@ from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.gpus import lock_of, name_of
+from diode_engine.collect.inputs import reference
 from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.launch_queue import Launching
 from diode_engine.collect.operands import Operands, Pools
@@ -53,7 +54,7 @@ class _Arena:
         self.operands = Operands(problem, pools)
         self.place = self.operands.next()
         inputs, _ = self.operands.tensors(self.place)
-        self.reference = getattr(torch, problem.op)(*inputs)
+        self.reference = reference(problem, inputs)
         self.most_error = most_error(
             self.reference, tf32=problem.allow_tf32, dtype=getattr(torch, problem.dtype)
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import NamedTuple
 
 from diode_engine.collect.driver import Driver, Loaded
 from diode_engine.core.problem import Problem
@@ -22,20 +21,14 @@ WARP = 32  # threads
 LEAST_SCRATCH = 1 << 20
 
 
-class Place(NamedTuple):
-    """Device addresses of a problem's operands and output; `bias` means nothing where the op
-    has none."""
-
-    a: int
-    b: int
-    bias: int
-    out: int
+# Device addresses of a problem's inputs, in the op's order, and last that of its output.
+Place = tuple[int, ...]
 
 
 class Launch:
     """A kernel bound to a problem: called with a place and a stream it launches once.
 
-    The arguments are packed when it is made; a call sets four addresses and enters the
+    The arguments are packed when it is made; a call sets the addresses and enters the
     driver. It has to be given the loaded kernel (`use`) before, and is not for several threads
     at once.
     """
@@ -71,12 +64,14 @@ class Launch:
         self._arguments = {
             what: _CTYPES[kind](values.get(what, 0)) for what, kind in binary.arguments
         }
-        pointers = [ctypes.addressof(value) for value in self._arguments.values()]
+        tensors = [*problem.input_shapes(), "out"]
+        self._place = (ctypes.c_uint64 * len(tensors))()  # what a call sets
+        first, size = ctypes.addressof(self._place), ctypes.sizeof(ctypes.c_uint64)
+        pointers = [
+            first + size * tensors.index(what) if what in tensors else ctypes.addressof(value)
+            for what, value in self._arguments.items()
+        ]
         self._packed = (ctypes.c_void_p * len(pointers))(*pointers)
-        unused = ctypes.c_uint64()
-        self._a, self._b, self._bias, self._out = (
-            self._arguments.get(what, unused) for what in ("a", "b", "bias", "out")
-        )
         self._head: tuple[ctypes.c_void_p | int, ...] = ()
 
     def use(self, loaded: Loaded) -> None:
@@ -88,10 +83,7 @@ class Launch:
 
     def __call__(self, place: Place, stream: int) -> None:
         """Raises DriverError where the driver refuses; errors of the kernel come later."""
-        self._a.value = place.a
-        self._b.value = place.b
-        self._bias.value = place.bias
-        self._out.value = place.out
+        self._place[:] = place  # type: ignore[call-overload]  # any sequence will do
         code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
         if code:
             self._driver.check(code, "cuLaunchKernel")

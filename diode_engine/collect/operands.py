@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
+from diode_engine.collect.inputs import made_inputs
 from diode_engine.collect.launch import Place
+from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.lowering.kernels import operand_shapes
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
 MOST_POOL_BYTES = 1 << 30
@@ -80,25 +81,26 @@ class Operands:
         p = problem
         self._dtype = getattr(torch, p.dtype)
         self._out_dtype = getattr(torch, p.out_dtype)
+        self._made = made_inputs(p, pools.device)  # small, and the same at every place
         self._views: dict[str, _View] = {}
         at = 0
-        for name, (size, stride, dtype) in operand_shapes(p).items():
-            self._views[name] = _View(size, stride, getattr(torch, dtype), at)
-            at += _aligned(_span(size, stride) * p.dtype.itemsize)
+        for name, (size, stride, dtype) in p.input_shapes().items():
+            if name not in self._made:
+                self._views[name] = _View(size, stride, getattr(torch, dtype), at)
+                at += _aligned(_span(size, stride) * p.dtype.itemsize)
+        self._names = tuple(p.input_shapes())
         self._step = at
-        shape = (p.B, p.M, p.N) if p.op.batched else (p.M, p.N)
+        shape = p.output_size
         self._out_step = _aligned(math.prod(shape) * p.out_dtype.itemsize)
         self._inputs = pools.inputs(self._dtype, self._step)
         self._outputs = pools.outputs(self._out_dtype, self._out_step)
-        stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-        self._out = _View(shape, stride, self._out_dtype, 0)
+        self._out = _View(shape, dense(shape), self._out_dtype, 0)
         self._sets = self._inputs.nbytes // self._step
         self._out_sets = self._outputs.nbytes // self._out_step
         # Looked up once: `next` is called for every launch.
         self._inputs_at, self._outputs_at = self._inputs.data_ptr(), self._outputs.data_ptr()
-        bias = self._views.get("bias")
-        offset = 0 if bias is None else bias.offset
-        self._offsets = self._views["a"].offset, self._views["b"].offset, offset
+        self._offsets = tuple(view.offset for view in self._views.values())
+        self._fixed = [(self._names.index(name), x.data_ptr()) for name, x in self._made.items()]
         self._turn = random.Random(p.key).randrange(self._sets)
         self._out_turn = 0
         self.rotates = self._sets * self._step >= (COLD_CACHES * pools.l2_bytes + self._step)
@@ -108,29 +110,35 @@ class Operands:
         self._turn = (self._turn + 1) % self._sets
         self._out_turn = (self._out_turn + 1) % self._out_sets
         start = self._inputs_at + self._turn * self._step
-        a, b, bias = self._offsets
         out = self._outputs_at + self._out_turn * self._out_step
-        return Place(start + a, start + b, start + bias, out)
+        inputs = [start + offset for offset in self._offsets]
+        for at, address in self._fixed:
+            inputs.insert(at, address)
+        return (*inputs, out)
 
     def side_by_side(self, place: Place, count: int) -> tuple[list[Place], torch.Tensor]:
         """`count` places or fewer with the operands of `place`, and their outputs in one tensor
         [places, rows, columns], or [places, batch, rows, columns]."""
         count = min(count, max(1, MOST_OUTPUTS_BYTES // self._out_step), self._out_sets)
-        places = [place._replace(out=self._outputs_at + i * self._out_step) for i in range(count)]
+        places = [(*place[:-1], self._outputs_at + i * self._out_step) for i in range(count)]
         size, stride = self._out.size, self._out.stride
         each = self._out_step // self._out_dtype.itemsize
         return places, self._outputs.as_strided((count, *size), (each, *stride))
 
     def tensors(self, place: Place) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """(operands in the op's order, output) at a place."""
-        start = place.a - self._views["a"].offset - self._inputs.data_ptr()
-        inputs = [_tensor(self._inputs, view, start) for view in self._views.values()]
-        return inputs, _tensor(self._outputs, self._out, place.out - self._outputs.data_ptr())
+        """(inputs in the op's order, output) at a place."""
+        inputs = []
+        for name, address in zip(self._names, place[:-1], strict=True):
+            made = self._made.get(name)
+            if made is None:
+                made = _tensor(self._inputs, self._views[name], address - self._inputs_at)
+            inputs.append(made)
+        return inputs, _tensor(self._outputs, self._out, place[-1] - self._outputs_at)
 
 
 def _tensor(pool: torch.Tensor, view: _View, start: int) -> torch.Tensor:
-    offset = (start + view.offset) // view.dtype.itemsize
-    return pool.as_strided(view.size, view.stride, offset)
+    """The view, `start` bytes behind the pool's beginning."""
+    return pool.as_strided(view.size, view.stride, start // view.dtype.itemsize)
 
 
 def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:

@@ -23,6 +23,7 @@ import torch
 
 from diode_engine.collect import protocol
 from diode_engine.collect.gpus import lock_of, name_of
+from diode_engine.collect.inputs import empty_output, random_inputs, reference
 from diode_engine.collect.timer import Timer, failure_of, is_right
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
@@ -65,20 +66,12 @@ class ProblemAtWork:
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
 
     def _prepare(self) -> list[torch.Tensor]:
-        """Random operands, an output, and the result that a kernel must come near."""
+        """Random inputs, an output, and the result that a kernel must come near."""
         if self._tensors is None:
-            generator = torch.Generator(self._device).manual_seed(0)
-            operands = [
-                torch.empty_strided(
-                    size, stride, dtype=getattr(torch, dtype), device=self._device
-                ).normal_(generator=generator)
-                for size, stride, dtype in kernels.operand_shapes(self.problem).values()
-            ]
             p = self.problem
-            shape = (p.B, p.M, p.N) if p.op.batched else (p.M, p.N)
-            out = torch.empty(shape, dtype=getattr(torch, p.out_dtype), device=self._device)
-            reference = getattr(torch, p.op)(*operands)
-            self._tensors = [*operands, out, reference]
+            inputs = random_inputs(p, self._device)
+            out = empty_output(p, self._device)
+            self._tensors = [*inputs, out, reference(p, inputs)]
         return self._tensors
 
     def time(self, candidate: Candidate, timer: Timer) -> tuple[Timing, str]:
@@ -92,15 +85,14 @@ class ProblemAtWork:
                 with held(self._lock):
                     self._prepare()
                     torch.cuda.synchronize()
-            *operands, out, reference = self._prepare()
-            launch = kernels.launchable(choice, operands, out)
+            *inputs, out, right = self._prepare()
+            launch = kernels.launchable(choice, inputs, out)
             with held(self._lock):
                 out.fill_(float("nan"))
                 result = launch()
                 result = result if isinstance(result, torch.Tensor) else out
-                if not is_right(
-                    result, reference, tf32=self.problem.allow_tf32, dtype=operands[-1].dtype
-                ):
+                dtype = getattr(torch, self.problem.dtype)
+                if not is_right(result, right, tf32=self.problem.allow_tf32, dtype=dtype):
                     return Timing(failure=Failure.WRONG_RESULT), "the result is wrong"
                 return timer.time(launch), ""
         except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result

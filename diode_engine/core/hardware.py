@@ -11,7 +11,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from diode_engine.core.problem import DType, content_key, shown
+from diode_engine.core.checks import shown
+from diode_engine.core.problem import DType, content_key
 from diode_engine.errors import RecordError
 
 # Some hundred times the largest of today.

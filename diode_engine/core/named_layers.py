@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def models_of(problem: Problem) -> frozenset[str]:
     Sizes alone decide. Layouts, types and the op do not: what differs only in these gives a
     held-out problem away.
     """
-    if problem.op not in (Op.MM, Op.ADDMM):
+    if problem.op.batched:
         return frozenset()
     m, n, k = problem.M, problem.N, problem.K
     # forward tokens×outputs×inputs, input's gradient tokens×inputs×outputs, weight's

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import diode_engine
+from diode_engine.collect.inputs import empty
 from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
@@ -48,11 +49,8 @@ def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _program(problem: Problem) -> tuple[Callable[..., Any], Sequence[torch.Tensor]]:
-    operands = [
-        torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-        for size, stride, dtype in kernels.operand_shapes(problem).values()
-    ]
-    return getattr(torch, problem.op), operands
+    inputs = [empty(shape, "cuda") for shape in problem.input_shapes().values()]
+    return problem.op.function(torch, problem), inputs
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import diode_engine
+from diode_engine.collect.inputs import random_inputs
 from diode_engine.collect.timer import Timer, is_right
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Problem
@@ -47,29 +48,23 @@ def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _measured(problem: Problem, device: torch.device, timer: Timer) -> Mapping[str, Any]:
-    operator = getattr(torch, problem.op)
-    generator = torch.Generator(device).manual_seed(0)
-    operands = [
-        torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device).normal_(
-            generator=generator
-        )
-        for size, stride, dtype in kernels.operand_shapes(problem).values()
-    ]
+    function = problem.op.function(torch, problem)
+    inputs = random_inputs(problem, device)
     with kernels.tf32(problem.allow_tf32):
-        reference = operator(*operands)
-        eager = timer.time(lambda: operator(*operands))
+        reference = function(*inputs)
+        eager = timer.time(lambda: function(*inputs))
         torch._dynamo.reset()
-        compiled = torch.compile(lambda *tensors: operator(*tensors), mode=MODE, dynamic=False)
+        compiled = torch.compile(lambda *tensors: function(*tensors), mode=MODE, dynamic=False)
         before = diode_engine.get_stats()["model_selections"]
         torch.cuda.synchronize()
         began = time.perf_counter()
-        result = compiled(*operands)
+        result = compiled(*inputs)
         torch.cuda.synchronize()
         seconds = time.perf_counter() - began
         right = is_right(
             result, reference, tf32=problem.allow_tf32, dtype=getattr(torch, problem.dtype)
         )
-        timing = timer.time(lambda: compiled(*operands))
+        timing = timer.time(lambda: compiled(*inputs))
     return {
         "eager_us": eager.time_us,
         "us": timing.time_us,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 
 
@@ -20,6 +21,7 @@ def pick(held_out: TimingTable, count: int = 5) -> list[Problem]:
          if min(p.M, p.N, p.K) > 1 and p.out_dtype is p.dtype),
         key=lambda problem: problem.key,
     )  # fmt: skip
-    chosen = [p for op in Op if (p := next((p for p in shown if p.op is op), None)) is not None]
+    firsts = (next((p for p in shown if p.op == op), None) for op in OPERATORS)
+    chosen = [p for p in firsts if p is not None]
     rest = sorted((p for p in shown if p not in chosen), key=lambda problem: problem.M)
     return (chosen + rest)[:count]

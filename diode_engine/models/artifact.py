@@ -34,7 +34,8 @@ from typing import Any
 from diode_engine import features
 from diode_engine.atomic import UNFINISHED
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import Operator
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
@@ -85,7 +86,7 @@ class Coverage:
         )
 
 
-def kernel(op: Op, template: str, *, many: bool = False) -> str:
+def kernel(op: Operator, template: str, *, many: bool = False) -> str:
     """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of. Where
     `many`, its kernels with many loads a thread (resources.many_loads), of which others tell
     nothing, and few of them too little: timings on LEAST_MANY problems are asked for."""

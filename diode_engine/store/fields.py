@@ -11,7 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from diode_engine.core.named_layers import TRANSFORMERS
-from diode_engine.core.problem import Bias, DType, Layout, Op
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.operators.specification import gemm_flops
+from diode_engine.core.problem import Bias, DType, Layout
 from diode_engine.store import schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
 from diode_engine.store.runs import RunState
@@ -196,7 +198,7 @@ def _layer(name: str) -> Condition:
     weights += [(i, o) for o, i in weights]
     sizes = ((_P.N, _P.K), (_P.M, _P.N))  # forward and the input's gradient; the weight's
     return sa.and_(
-        _P.op.in_([str(Op.MM), str(Op.ADDMM)]),
+        _P.op.in_([op.name for op in OPERATORS.values() if not op.batched]),
         sa.or_(*(sa.tuple_(*pair).in_(weights) for pair in sizes)),
     )
 
@@ -213,12 +215,20 @@ def _whole(help_line: str, of: Any) -> _Number:
     return _Number(help_line, of=of, divisible=True)
 
 
-FLOPS = 2.0 * _P.B * _P.M * _P.N * _P.K
+def _flops() -> Any:
+    """As Problem.flops has them."""
+    sizes = {name: _P[name] for name in "BMNK"}
+    others = [op for op in OPERATORS.values() if op.flops is not gemm_flops]
+    own = [(_P.op == op.name, op.flops(sizes)) for op in others]
+    return sa.case(*own, else_=gemm_flops(sizes)) if own else gemm_flops(sizes)
+
+
+FLOPS = _flops()
 EFFICIENCY = _S.best_us / _S.aten_us
 
 PROBLEMS = Language(
     {
-        "op": _choice("the operator", {str(op): _P.op == str(op) for op in Op}),
+        "op": _choice("the operator", {op: _P.op == op for op in OPERATORS}),
         "dtype": _dtypes("the operands' type", _P.dtype),
         "out": _dtypes("the output's type", _P.out_dtype),
         "b": _whole("the batch, a whole number as in b>1", _P.B),

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem
 from diode_engine.errors import QueryError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
@@ -75,7 +76,7 @@ def _code(column: sa.Column[str], names: Iterable[str]) -> _Code:
 _DTYPES = _code(_P.dtype, DType)
 _LAYOUTS = _code(_P.a_layout, Layout), _code(_P.b_layout, Layout)
 _CODES: Mapping[str, _Code] = {
-    "op": _code(_P.op, Op),
+    "op": _code(_P.op, OPERATORS),
     "dtype": _Code(
         2 * _DTYPES.number + _P.allow_tf32,
         tuple(name + tf32 for name in _DTYPES.names for tf32 in ("", " tf32")),

@@ -22,13 +22,18 @@ _HARDWARE = tuple(field.name for field in fields(Hardware))
 
 
 def columns_of(record: Problem | Candidate | Environment) -> dict[str, Any]:
-    """The record as its table's columns."""
+    """The record as its table's columns. Raises StoreError where the table has none for a field."""
     if isinstance(record, Candidate):
         kwargs = json.dumps(record.to_dict()["kwargs"], sort_keys=True, separators=(",", ":"))
         return {"template": record.template, "kwargs": kwargs}
     if isinstance(record, Environment):
         columns = record.to_dict()
         return {**columns.pop("hardware"), **columns}
+    if record.attributes:
+        names = ", ".join(name for name, _ in record.attributes)
+        raise StoreError(
+            f"A store cannot hold the problem {record} yet: it has no column for {names}."
+        )
     return {**record.to_dict(), "allow_tf32": int(record.allow_tf32)}
 
 

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
-from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
+from diode_engine.core.operators import OPERATORS, named
+from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import templates_for
 from diode_engine.errors import RecordError
@@ -65,7 +66,7 @@ def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
     stride = items(fields["out_stride"], f"{place}.out_stride")
     dtype, out = fields["M_dtype"], fields["out_dtype"]
     if (
-        op not in tuple(Op)
+        op not in OPERATORS
         or dtype not in tuple(DType)
         or out not in tuple(DType)
         or dtype != fields["K_dtype"]
@@ -120,13 +121,16 @@ class _Reader:
         if fields is None:
             self.left_out += len(timed)
             return
+        template = next((t for t in templates_for(op) if t.tiled and not t.option), None)
+        if template is None:
+            self.left_out += len(timed)
+            return
         try:
-            if Op(op).biased:
+            if named(op).biased:
                 fields["bias"] = Bias.MATRIX
             problems = [Problem.from_dict({**fields, "allow_tf32": tf32}) for tf32 in (False, True)]
         except RecordError as error:
             raise Malformed(f"{place}: {shortened(str(error))}") from None
-        template = next(t for t in templates_for(op) if t.tiled and not t.option)
         for i, each in enumerate(timed):
             where = f"{place}.timed_configs[{i}]"
             given = _mapping(each, where)

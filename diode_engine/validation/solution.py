@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from diode_engine.core.encoding import encode
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import DatasetError, TrainingError
@@ -102,8 +103,8 @@ def _config(given: Any, place: str) -> Config:
     if missing := [name for name in _TILE if name not in given]:
         raise DatasetError(f"{place} lacks {', '.join(missing)}.")
     op = given.get("op")
-    if op is not None and op not in tuple(Op):
-        raise DatasetError(f"{place}.op is {show(op)}; it must be one of {', '.join(Op)}.")
+    if op is not None and op not in tuple(OPERATORS):
+        raise DatasetError(f"{place}.op is {show(op)}; it must be one of {', '.join(OPERATORS)}.")
     for name, value in given.items():
         if name != "op" and (type(value) is not int or value < 1):
             raise DatasetError(

@@ -3,7 +3,7 @@
 import pytest
 
 from diode_engine.collect.driver import Driver, DriverError
-from diode_engine.collect.launch import Launch, Place
+from diode_engine.collect.launch import Launch
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.binary import Binary
@@ -37,8 +37,8 @@ def test_one_kernel_on_several_problems():
     kernel = binary()
     for m, n, k in ((2048, 2048, 2048), (100, 4096, 64)):
         launch = launch_of(cuda, Problem.make("mm", m, n, k, "bfloat16"), kernel)
-        launch(Place(1 << 40, 2 << 40, 0, 3 << 40), 77)
-        launch(Place(5, 6, 0, 7), 77)
+        launch((1 << 40, 2 << 40, 3 << 40), 77)
+        launch((5, 6, 7), 77)
     assert [s[:4] for s in seen] == [((32 * 64, 1, 1), (128, 1, 1), 98304, 77)] * 2 + [
         ((2 * 128, 1, 1), (128, 1, 1), 98304, 77)
     ] * 2
@@ -57,7 +57,7 @@ def test_scratch_and_workspace_are_given_where_the_kernel_takes_them():
     launch = launch_of(
         cuda, Problem.make("mm", 8192, 8192, 64, "bfloat16"), binary(0, 1 << 14, arguments)
     )
-    launch(Place(1, 2, 0, 3), 0)
+    launch((1, 2, 3), 0)
     address = 4096 * (128 * 256 << 14)
     assert (seen[0]["workspace"], seen[0]["global_scratch"]) == (address, address)
 
@@ -98,5 +98,5 @@ def test_what_the_driver_refuses_is_typed(code, failure, sticky):
     cuda = FakeCuda(cuLaunchKernel=code)
     launch = launch_of(cuda, Problem.make("mm", 64, 64, 64, "bfloat16"), binary())
     with pytest.raises(DriverError, match=f"CUDA error {code}.*what went wrong") as error:
-        launch(Place(1, 2, 0, 3), 0)
+        launch((1, 2, 3), 0)
     assert (error.value.failure, error.value.sticky) == (failure, sticky)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch._inductor import config
 
-from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.core.operators import named
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.problems.default_space import default_space
 
@@ -45,7 +46,7 @@ def _function(problem: Problem) -> tuple[Callable[..., Any], list[torch.Tensor]]
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("name", SIZES)
 def test_default_space_is_inductors(name: str, dtype: str) -> None:
-    op = Op(name.split(",")[0])
+    op = named(name.split(",")[0])
     for m, n, k in SIZES[name]:
         problem = Problem.make(op, m, n, k, dtype, B=3 if op.batched else 1)
         offered: set[Candidate] = set()

@@ -191,11 +191,10 @@ class CpuCuda(FakeCuda):
         Event.now += self.takes.get(cls.candidate, 0)
         if cls.candidate in self.spoiled:
             return
-        shapes = operands.operand_shapes(p)
+        shapes = p.input_shapes()
         inputs = [at(given[name], *shapes[name]) for name in shapes]
-        shape = (p.B, p.M, p.N) if p.op.batched else (p.M, p.N)
-        stride = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-        at(given["out"], shape, stride, p.out_dtype).copy_(getattr(torch, p.op)(*inputs))
+        stride = [math.prod(p.output_size[i + 1 :]) for i in range(len(p.output_size))]
+        at(given["out"], p.output_size, stride, p.out_dtype).copy_(getattr(torch, p.op)(*inputs))
 
 
 def at(address, size, stride, dtype):

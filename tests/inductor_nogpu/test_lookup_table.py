@@ -17,7 +17,6 @@ from torch._inductor.virtualized import V
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.choosing import lookup_table as module
 from diode_engine.inductor.choosing.lookup_table import lookup_entries
-from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import Lowered, lower
 
 PROBLEMS = {
@@ -31,7 +30,7 @@ PROBLEMS = {
 def program(problem: Problem) -> tuple[Callable[..., Any], Sequence[torch.Tensor]]:
     operands = [
         torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-        for size, stride, dtype in kernels.operand_shapes(problem).values()
+        for size, stride, dtype in problem.input_shapes().values()
     ]
     return getattr(torch, problem.op), operands
 

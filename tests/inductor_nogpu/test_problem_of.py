@@ -108,7 +108,7 @@ def test_a_bias_that_is_computed_and_transposed_is_a_matrix() -> None:
         with pytest.raises(NotImplementedError):
             inputs.strides_hinted()
         assert problem_of(inputs, "addmm") == like
-        assert not is_broadcast(inputs)
+        assert not is_broadcast(inputs, "addmm")
 
 
 def test_every_alignment_and_layout_comes_back() -> None:

@@ -13,7 +13,8 @@ from torch._inductor.template_heuristics import triton as heuristics
 from torch._inductor.template_heuristics.registry import get_template_heuristic
 
 import diode_engine
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import OPERATORS, Operator
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed, search_space
 from diode_engine.inductor.without_gpu import lower
@@ -163,8 +164,10 @@ def test_then_the_choice_is_among_what_inductor_lists(
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-@pytest.mark.parametrize("op", Op)
-def test_a_choice_needs_no_list(predictor: Any, monkeypatch: pytest.MonkeyPatch, op: Op) -> None:
+@pytest.mark.parametrize("op", OPERATORS.values())
+def test_a_choice_needs_no_list(
+    predictor: Any, monkeypatch: pytest.MonkeyPatch, op: Operator
+) -> None:
     problem = Problem.make(op, 256, 512, 512, "float16", B=2 if op.batched else 1)
     made: list[Any] = []
     make = heuristics.MMTemplateConfigMixin._convert_config_to_template_kwargs
@@ -180,7 +183,7 @@ def test_a_choice_needs_no_list(predictor: Any, monkeypatch: pytest.MonkeyPatch,
     def build() -> Any:
         operands = [
             torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-            for size, stride, dtype in kernels.operand_shapes(problem).values()
+            for size, stride, dtype in problem.input_shapes().values()
         ]
         return getattr(torch, op), operands
 

@@ -15,7 +15,8 @@ import pytest
 
 from diode_engine import features
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.core.operators import MM
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact, Coverage, kernel
@@ -107,8 +108,8 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     offered = [*tiles, Candidate.make("aten::mm")]
     member = distilled if kind == "distilled" else network(1)
     kernels = (
-        kernel(Op.MM, "aten::mm"),
-        *(kernel(Op.MM, "triton::mm", many=m) for m in (False, True)),
+        kernel(MM, "aten::mm"),
+        *(kernel(MM, "triton::mm", many=m) for m in (False, True)),
     )
     coverage = Coverage(kernels, ("float16",))
     predictor = Predictor(save(tmp_path / "model", (member,), coverage=coverage))

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op
+from diode_engine.core.problem import Bias, Candidate, DType, Layout
 from diode_engine.errors import DatasetError
 from diode_engine.store import Store, dataset_key, import_dataset, read_dataset
 
@@ -65,7 +65,7 @@ def test_a_dataset_is_imported_once(tmp_path: Path, suffix: str) -> None:
         table = store.read()
     assert (done.timings, done.left_out, again.new, again.there) == (2, 0, False, 2)
     (problem,) = table.problems
-    assert (problem.op, problem.B, problem.M, problem.N, problem.K) == (Op.MM, 1, 64, 128, 256)
+    assert (problem.op, problem.B, problem.M, problem.N, problem.K) == ("mm", 1, 64, 128, 256)
     assert (problem.dtype, problem.out_dtype) == (DType.BFLOAT16, DType.BFLOAT16)
     assert (problem.a.layout, problem.b.layout) == (Layout.ROW, Layout.ROW)
     # milliseconds; the very kernel that Inductor has of Diode's own timings

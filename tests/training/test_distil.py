@@ -11,7 +11,8 @@ import pytest
 
 from diode_engine import features, registry
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import MM
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage, kernel, load_artifact
@@ -87,7 +88,7 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
     def taught(*many: bool) -> bool:
         """Whether a lesson's loads are more than 24, or 4 in an unpipelined loop, without wgmma."""
         coverage = Coverage(
-            tuple(kernel(Op.MM, "triton::mm", many=each) for each in many), ("bfloat16",)
+            tuple(kernel(MM, "triton::mm", many=each) for each in many), ("bfloat16",)
         )
         x = lessons(teacher, coverage, H200, [problem]).x
         value = {name: x[:, i] for i, name in enumerate(features.NAMES)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import aten, decompose_k, triton, triton_tma
 from diode_engine.core.templates.template import (
     OTHER_PARAMETERS,
@@ -38,8 +39,12 @@ def template_of(name: str) -> Template:
 
 
 def templates_for(op: str) -> tuple[Template, ...]:
-    """Those that Inductor offers for the operator, in its order."""
-    return tuple(template for template in TEMPLATES.values() if op in template.ops)
+    """Those that Inductor offers for the operator, in its order: templates name operators, and a
+    new operator those that compute it too."""
+    named = OPERATORS[op].templates if op in OPERATORS else ()
+    return tuple(
+        template for template in TEMPLATES.values() if op in template.ops or template.name in named
+    )
 
 
 @cache

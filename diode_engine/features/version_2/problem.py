@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Bias, DType, Layout, Op, Problem
+from diode_engine.core.problem import Bias, DType, Layout, Problem
 from diode_engine.core.resources import WIDEST_LOAD, Array, wgmma_type
 
 # The order is that of the columns.
@@ -45,17 +45,11 @@ class Facts(NamedTuple):
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
     """The values of NAMES and of `Facts`."""
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
-    size, out_size = problem.dtype.itemsize, problem.out_dtype.itemsize
-    a_bytes, b_bytes, out_bytes = B * M * K * size, B * K * N * size, B * M * N * out_size
-    bias_bytes = {
-        Bias.NONE: 0, Bias.SCALAR: out_size, Bias.VECTOR: N * out_size,
-        Bias.COLUMN: M * out_size, Bias.MATRIX: out_bytes,
-    }[problem.bias]  # fmt: skip
-    operand_bytes = a_bytes + b_bytes
-    unique = operand_bytes + out_bytes + bias_bytes
+    size, flops = problem.dtype.itemsize, problem.flops
+    operand_bytes, unique = problem.moved_bytes
     peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32) / 1e6, 1.0)
     bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
-    compute_us, dram_us = problem.flops / peak, unique / bandwidth
+    compute_us, dram_us = flops / peak, unique / bandwidth
     a, b = problem.a, problem.b
     copy_a, copy_b = min(WIDEST_LOAD, size * a.align), min(WIDEST_LOAD, size * b.align)
     sms = max(hardware.multiprocessors, 1)
@@ -71,9 +65,9 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "log2_M": math.log2(M),
         "log2_N": math.log2(N),
         "log2_K": math.log2(K),
-        "log2_flops": math.log2(problem.flops),
+        "log2_flops": math.log2(flops),
         "log2_bytes": math.log2(unique),
-        "log2_intensity": math.log2(problem.flops / unique),
+        "log2_intensity": math.log2(flops / unique),
         "log2_ideal_us": math.log2(max(compute_us, dram_us)),
         "compute_bound": compute_us / (compute_us + dram_us),
         "log2_l2_share": math.log2(operand_bytes / max(hardware.l2_bytes, 1)),
@@ -81,10 +75,10 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "bfloat16": problem.dtype is DType.BFLOAT16,
         "float16": problem.dtype is DType.FLOAT16,
         "tf32": problem.allow_tf32,
-        "mm": problem.op is Op.MM,
-        "addmm": problem.op is Op.ADDMM,
-        "bmm": problem.op is Op.BMM,
-        "baddbmm": problem.op is Op.BADDBMM,
+        "mm": problem.op == "mm",
+        "addmm": problem.op == "addmm",
+        "bmm": problem.op == "bmm",
+        "baddbmm": problem.op == "baddbmm",
         "a_col": a.layout is Layout.COL,
         "b_col": b.layout is Layout.COL,
         "log2_align_a": math.log2(a.align),

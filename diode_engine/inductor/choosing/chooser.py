@@ -14,7 +14,8 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from diode_engine.core.hardware import Hardware, detect
-from diode_engine.core.problem import Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
@@ -38,7 +39,6 @@ from diode_engine.version import __version__
 log = logging.getLogger(__name__)
 
 _OF_GRAPH = "_diode"  # an attribute of Inductor's graph
-_OPS = frozenset(str(op) for op in Op)
 
 
 _Remembered = list[Prediction]
@@ -80,7 +80,7 @@ class Chooser:
             return False
         if not (config.max_autotune or config.max_autotune_gemm):
             return False
-        if request.op_name not in _OPS:
+        if request.op_name not in OPERATORS:
             self.outcomes.stats.passed(request.op_name)
             return False
         return True
@@ -150,7 +150,8 @@ class Chooser:
             problems = problems_over(kernel_inputs, op_name, problem)
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        decide = partial(self.decider.decide, problems, saved, is_broadcast(kernel_inputs), options)
+        broadcast = is_broadcast(kernel_inputs, op_name)
+        decide = partial(self.decider.decide, problems, saved, broadcast, options)
         if not rebuild:
             choices = list(offered(None))
             decision = decide(listed(choices))

@@ -16,6 +16,7 @@ import sympy
 import torch
 from torch._inductor.virtualized import V
 
+from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
@@ -70,7 +71,11 @@ def _drawn(
         }
         try:
             problem = problem_from(
-                op_name, _evaluated(shapes, at), _evaluated(strides, at), dtypes, out_dtype
+                OPERATORS[op_name],
+                _evaluated(shapes, at),
+                _evaluated(strides, at),
+                dtypes,
+                out_dtype,
             )
         except (RecordError, TypeError, ValueError):  # what the program would not run with
             continue

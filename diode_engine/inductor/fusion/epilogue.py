@@ -39,6 +39,7 @@ from torch._inductor import config
 from torch._inductor.virtualized import V
 
 from diode_engine.core.hardware import Hardware
+from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.torch_versions import fuses_behind_split_dimensions
 
@@ -54,8 +55,8 @@ _LANES = 128  # instructions a multiprocessor begins in a clock
 LAUNCH_US = 1.0
 _FURTHEST = 64  # nodes around a product that are looked at
 
-_PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default,
-                       aten.baddbmm.default))  # fmt: skip
+_CHOSEN = {op: packet for op in OPERATORS.values() if (packet := getattr(aten, op.aten, None))}
+_PRODUCTS = frozenset(packet.default for op, packet in _CHOSEN.items() if op.fuses_epilogue)
 # Views that keep the order of elements, so that pointwise ops behind them still fuse.
 _RESHAPES = frozenset(
     (
@@ -67,7 +68,7 @@ _REORDERINGS = frozenset((aten.permute.default, aten.transpose.int, aten.t.defau
 # What reads its operands from memory, and so has a chain before it written.
 _READERS = frozenset(
     (
-        aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten._scaled_mm, aten._int_mm,
+        *_CHOSEN.values(), aten._scaled_mm, aten._int_mm,
         aten.convolution, aten.convolution_backward, aten.copy_,
         aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
         aten._scaled_dot_product_cudnn_attention,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor import config, lowering
 
-from diode_engine.core.problem import Op
+from diode_engine.core.operators import OPERATORS
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.hook import backends
 
@@ -32,7 +32,7 @@ class LeftToDefault(Exception):
 
 def attach() -> None:
     """Puts itself before the lowerings of Diode's ops, once."""
-    packets = [getattr(torch.ops.aten, str(op)) for op in Op]
+    packets = [getattr(torch.ops.aten, op.aten, None) for op in OPERATORS.values()]
     for op, lower in list(lowering.lowerings.items()):
         if op not in _replaced and getattr(op, "overloadpacket", op) in packets:
             ours = _before(lower)

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from diode_engine.core.problem import Op
+from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.on_import import when_imported
 from diode_engine.inductor.torch_versions import HOOK, hook_of
@@ -76,7 +76,7 @@ def _attach(note: Any) -> None:
 def _record(note: Any, kernel_inputs: Any, op_name: str) -> None:
     from diode_engine.inductor.lowering.candidates import problem_of
 
-    if op_name not in tuple(Op):
+    if op_name not in OPERATORS:
         return
     try:
         problem = problem_of(kernel_inputs, op_name)

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.on_import import when_imported
 
@@ -58,7 +59,7 @@ def _records(
 ) -> tuple[Problem, list[tuple[Candidate, float]]] | None:
     from diode_engine.inductor.lowering.candidates import candidate_of, problem_of
 
-    if name not in tuple(Op):
+    if name not in OPERATORS:
         return None
     problem: Problem | None = None
     records = []

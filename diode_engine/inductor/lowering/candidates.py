@@ -6,17 +6,20 @@ KernelTemplateChoice, and `candidate_from` from what that is made of.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
-from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem, Scalar
+from diode_engine.core.operators import OPERATORS, Operator
+from diode_engine.core.operators.specification import Matrix, TensorShape, dense
+from diode_engine.core.problem import Bias, Candidate, DType, Operand, Problem, Scalar
 from diode_engine.core.templates import template_of
 from diode_engine.errors import RecordError
 
 
+@cache
 def dtype_of(dtype: torch.dtype) -> DType | None:
     """None where Diode has no name for it."""
     try:
@@ -37,10 +40,10 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     None where Diode has no such problem: another op, dtype, or an operand whose strides are
     both larger than one.
     """
-    if op_name not in tuple(Op) or not hasattr(kernel_inputs, "mnk_hinted"):
+    if op_name not in OPERATORS or not hasattr(kernel_inputs, "mnk_hinted"):
         return None
     return problem_from(
-        op_name,
+        OPERATORS[op_name],
         kernel_inputs.shapes_hinted(),
         _strides(kernel_inputs),
         kernel_inputs.dtypes(),
@@ -48,13 +51,14 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     )
 
 
-def is_broadcast(kernel_inputs: Any) -> bool:
+def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
     """Whether a matrix of a batched product stands for the whole batch, by a stride of 0: it is
     read once, where a Problem's are as many as the batch."""
-    shapes, strides = kernel_inputs.shapes_hinted()[-2:], _strides(kernel_inputs)[-2:]
+    inputs, shapes = OPERATORS[op_name].inputs, kernel_inputs.shapes_hinted()
+    given = zip(inputs, shapes, _strides(kernel_inputs), strict=False)
     return any(
-        len(shape) == 3 and shape[0] > 1 and stride[0] == 0
-        for shape, stride in zip(shapes, strides, strict=True)
+        isinstance(each, Matrix) and len(shape) == 3 and shape[0] > 1 and stride[0] == 0
+        for each, shape, stride in given
     )
 
 
@@ -66,57 +70,65 @@ def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
         strides: Sequence[Sequence[int]] = kernel_inputs.strides_hinted()
     except NotImplementedError:
         _, *matrices = kernel_inputs.nodes()
-        shape = kernel_inputs.shapes_hinted()[0]
-        without_gaps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        without_gaps = dense(tuple(kernel_inputs.shapes_hinted()[0]))
         return [without_gaps, *type(kernel_inputs)(matrices).strides_hinted()]
     return strides
 
 
 def problem_from(
-    op_name: str,
+    op: Operator,
     shapes: Sequence[Sequence[int]],
     strides: Sequence[Sequence[int]],
     dtypes: Sequence[torch.dtype],
     out_dtype: torch.dtype,
 ) -> Problem | None:
-    """The problem of the op with these operands, in its own order (the bias first, the matrices
-    last); None as `problem_of`."""
-    op = Op(op_name)
-    given, out = dtype_of(dtypes[-2]), dtype_of(out_dtype)
-    if given is None or out is None or dtypes[-1] != dtypes[-2]:
+    """The problem of the op with these inputs, in its own order; None as `problem_of`."""
+    given = {
+        each.name: TensorShape(tuple(map(int, shape)), tuple(map(int, stride)), dtype_of(dtype))
+        for each, shape, stride, dtype in zip(op.inputs, shapes, strides, dtypes, strict=False)
+    }
+    matrices = [given[matrix.name] for matrix in op.matrices]
+    dtype, out = matrices[0].dtype, dtype_of(out_dtype)
+    if dtype is None or out is None or any(matrix.dtype is not dtype for matrix in matrices):
         return None
-    a, b = (_operand(shapes[place], strides[place]) for place in (-2, -1))
-    if a is None or b is None:
+    sizes: dict[str, int] = {}
+    for matrix, (size, _, _) in zip(op.matrices, matrices, strict=True):
+        for dim, length in zip(reversed(matrix.dims), reversed(size), strict=False):
+            sizes.setdefault(dim, length)
+    a, b = _operand(given["a"]), _operand(given["b"])
+    attributes = op.read(given)
+    if a is None or b is None or attributes is None:
         return None
-    (m, k), n = map(int, shapes[-2][-2:]), int(shapes[-1][-1])
+    bias = given.get("bias")
     try:
         return Problem(
             op=op,
-            B=int(shapes[-2][0]) if op.batched else 1,
-            M=m,
-            N=n,
-            K=k,
-            dtype=given,
+            B=sizes.get("B", 1),
+            M=sizes["M"],
+            N=sizes["N"],
+            K=sizes["K"],
+            dtype=dtype,
             out_dtype=out,
             a=a,
             b=b,
-            allow_tf32=given is DType.FLOAT32 and tf32_allowed(),
-            bias=_bias(shapes[0], strides[0], m, n) if op.biased else Bias.NONE,
+            allow_tf32=dtype is DType.FLOAT32 and tf32_allowed(),
+            bias=Bias.NONE if bias is None else _bias(bias, sizes["M"], sizes["N"]),
+            attributes=tuple(attributes.items()),
         )
     except RecordError:  # an empty matrix
         return None
 
 
-def _operand(shape: Sequence[int], stride: Sequence[int]) -> Operand | None:
-    rows, cols = int(shape[-2]), int(shape[-1])
-    return Operand.from_strides(rows, cols, (int(stride[-2]), int(stride[-1])))
+def _operand(matrix: TensorShape) -> Operand | None:
+    (rows, cols), (row, col) = matrix.size[-2:], matrix.stride[-2:]
+    return Operand.from_strides(rows, cols, (row, col))
 
 
-def _bias(shape: Sequence[int], stride: Sequence[int], m: int, n: int) -> Bias:
+def _bias(given: TensorShape, m: int, n: int) -> Bias:
     """A bias comes as it is or already expanded to the output, by strides of 0."""
     *batch, rows, cols = (
         size == 1 or step == 0
-        for size, step in zip((1, 1, *shape)[-3:], (0, 0, *stride)[-3:], strict=True)
+        for size, step in zip((1, 1, *given.size)[-3:], (0, 0, *given.stride)[-3:], strict=True)
     )
     if not all(batch):  # one for each of the batch, which a single row or column is all of
         rows, cols = rows and m > 1, cols and n > 1

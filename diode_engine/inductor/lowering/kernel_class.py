@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from diode_engine.core.operators import Operator, named
 from diode_engine.core.problem import (
     Bias,
     Candidate,
     DType,
     Layout,
-    Op,
     Operand,
     Problem,
     content_key,
@@ -45,6 +45,7 @@ MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 SHORT_LOOP = 2  # iterations
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
+_INPUTS = {"a", "b", "bias"}  # what a class knows of
 MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
 
 
@@ -72,7 +73,7 @@ class KernelClass:
     """
 
     candidate: Candidate
-    op: Op
+    op: Operator
     dtype: DType
     out_dtype: DType
     allow_tf32: bool
@@ -122,7 +123,7 @@ class KernelClass:
     def from_dict(cls, fields: Mapping[str, Any]) -> KernelClass:
         return cls(
             candidate=Candidate.from_dict(fields["candidate"]),
-            op=Op(fields["op"]),
+            op=named(fields["op"]),
             dtype=DType(fields["dtype"]),
             out_dtype=DType(fields["out_dtype"]),
             allow_tf32=fields["allow_tf32"],
@@ -167,7 +168,7 @@ def class_of(
     if template.constants is None or "block_k" not in tile:
         return None
     p = problem
-    if p.B > MOST_BATCHES:
+    if p.B > MOST_BATCHES or p.op.attributes or {i.name for i in p.op.inputs} - _INPUTS:
         return None
     constants = {*fixed, *template.constants, *(dim for dim in DIMS if getattr(p, dim) == 1)}
     for operand, rows, cols in ((p.a, "M", "K"), (p.b, "K", "N")):

@@ -27,12 +27,11 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem
+from diode_engine.core.operators import Operator
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
-
-Shape = tuple[int, ...]
 
 
 def asking(*, optional: bool | None = None) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.Tensor
     """
     shapes = {
         name: (size, stride, getattr(torch, dtype))
-        for name, (size, stride, dtype) in operand_shapes(problem).items()
+        for name, (size, stride, dtype) in problem.input_shapes().items()
     }
     with graph(shapes, device, allow_tf32=problem.allow_tf32) as operands:
         yield operands
@@ -125,35 +124,8 @@ def graph(
         yield [buffer(name, *shape) for name, shape in shapes.items()]
 
 
-def operand_shapes(
-    problem: Problem,
-) -> dict[str, tuple[Shape, Shape, DType]]:
-    """name → (size, stride in elements, dtype) of the op's inputs, in its order."""
-    p = problem
-    batch = (p.B,) if p.op.batched else ()
-
-    def matrix(operand: Operand, rows: int, cols: int) -> tuple[Shape, Shape]:
-        stride = operand.strides(rows, cols)
-        lines = rows if stride[1] == 1 and operand.layout == "row" else cols
-        step = (max(stride) * lines,) if batch else ()
-        return (*batch, rows, cols), (*step, *stride)
-
-    shapes: dict[str, tuple[Shape, Shape, DType]] = {}
-    if p.op.biased:
-        size, stride = {
-            Bias.SCALAR: ((1,), (1,)),
-            Bias.VECTOR: ((p.N,), (1,)),
-            Bias.COLUMN: ((p.M, 1), (1, 1)),
-            Bias.MATRIX: ((*batch, p.M, p.N), (*((p.M * p.N,) if batch else ()), p.N, 1)),
-        }[p.bias]
-        shapes["bias"] = (size, stride, p.dtype)
-    shapes["a"] = (*matrix(p.a, p.M, p.K), p.dtype)
-    shapes["b"] = (*matrix(p.b, p.K, p.N), p.dtype)
-    return shapes
-
-
 def offered(
-    op: Op,
+    op: Operator,
     operands: Sequence[ir.TensorBox],
     *,
     space: str = "EXHAUSTIVE",
@@ -169,14 +141,14 @@ def offered(
 
 def ask(
     choices: InductorChoices,
-    op: Op,
+    op: Operator,
     operands: Sequence[ir.TensorBox],
     *,
     optional: bool | None = None,
 ) -> None:
     """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none;
     `optional` as in `asking`. Call it inside `graph_for`."""
-    lower = lowerings[getattr(torch.ops.aten, str(op)).default]
+    lower = lowerings[getattr(torch.ops.aten, op.aten).default]
     with (
         config.patch(asking(optional=optional)),
         V.set_choices_handler(choices),

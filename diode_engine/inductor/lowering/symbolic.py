@@ -22,7 +22,7 @@ from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from diode_engine.core.problem import Bias, Layout, Op, Operand
+from diode_engine.core.problem import Layout
 from diode_engine.core.templates import template_of
 from diode_engine.core.templates.template import Template
 from diode_engine.errors import IntegrationError
@@ -162,7 +162,7 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
     examples = _examples(cls)
     for dim, extent in cls.extents.items():
         if extent.fixed:
-            sizes[dim] = sympy.Integer(extent.value)
+            sizes[dim] = extent.value
             continue
         symbols[dim] = shape_env.create_symbol(
             examples[dim],
@@ -212,33 +212,14 @@ def _examples(cls: KernelClass) -> dict[str, int]:
 def _operand_shapes(
     cls: KernelClass, sizes: dict[str, Any]
 ) -> dict[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]]:
-    """name → (size, stride in elements, dtype) of the op's inputs; see
-    `kernels.operand_shapes`, which does the same for a problem."""
-    B, M, N, K = (sizes[dim] for dim in "BMNK")
-    one = sympy.Integer(1)
-    batched = cls.op.batched
-    dtype = getattr(torch, cls.dtype)
-
-    def matrix(operand: Operand, rows: Any, cols: Any) -> tuple[list[Any], list[Any]]:
-        row = operand.layout is Layout.ROW
-        inner, outer = (cols, rows) if row else (rows, cols)
-        lead = inner
-        if inner.is_Integer:  # padded perhaps
-            lead = sympy.Integer(operand.leading_stride(int(inner), int(inner)))
-        stride = [lead, one] if row else [one, lead]
-        if not batched:
-            return [rows, cols], stride
-        return [B, rows, cols], [lead * outer, *stride]
-
-    shapes: dict[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]] = {}
-    if cls.op in (Op.ADDMM, Op.BADDBMM):
-        size, stride = {
-            Bias.SCALAR: ([one], [one]),
-            Bias.VECTOR: ([N], [one]),
-            Bias.COLUMN: ([M, one], [one, one]),
-            Bias.MATRIX: ([B, M, N], [M * N, N, one]) if batched else ([M, N], [N, one]),
-        }[cls.bias]
-        shapes["bias"] = (size, stride, dtype)
-    shapes["a"] = (*matrix(cls.a, M, K), dtype)
-    shapes["b"] = (*matrix(cls.b, K, N), dtype)
-    return shapes
+    """name → (size, stride in elements, dtype) of the op's inputs."""
+    operands = {"a": cls.a, "b": cls.b}
+    shapes = cls.op.input_shapes(sizes, cls.dtype, {"bias": cls.bias}, operands)
+    return {
+        name: (
+            [sympy.sympify(length) for length in size],
+            [sympy.sympify(step) for step in stride],
+            getattr(torch, dtype),
+        )
+        for name, (size, stride, dtype) in shapes.items()
+    }

@@ -24,6 +24,8 @@ import torch
 from torch._inductor import config
 
 from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.operators import named
+from diode_engine.core.operators.specification import Matrix
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
@@ -109,29 +111,29 @@ def _predicted(
         return False
     align = module.get_alignment_size(mat1)
     more = {
-        "m": module.get_padded_length(mat1.shape[-2], align),
-        "k": module.get_padded_length(mat1.shape[-1], align),
-        "n": module.get_padded_length(mat2.shape[-1], module.get_alignment_size(mat2)),
+        "M": module.get_padded_length(mat1.shape[-2], align),
+        "K": module.get_padded_length(mat1.shape[-1], align),
+        "N": module.get_padded_length(mat2.shape[-1], module.get_alignment_size(mat2)),
     }
     padded_shapes, padded_strides, copies_us = [], [], 0.0
-    dims = {2: ("m", "k"), 1: ("k", "n"), 3: ("m", "n")}  # by the place from the end
-    for place, (t, shape, stride) in enumerate(zip(tensors, shapes, strides, strict=True)):
-        from_end = len(tensors) - place
-        added = [more[dim] for dim in dims[from_end]][-len(shape) :]
-        added = [0] * (len(shape) - len(added)) + added
-        if from_end == 3:  # a bias that is broadcast stays as it is
+    operator = named(op.__name__)
+    for given, t, shape, stride in zip(operator.inputs, tensors, shapes, strides, strict=True):
+        multiplied = isinstance(given, Matrix)
+        dims = given.dims if isinstance(given, Matrix) else operator.output
+        added = [more.get(dim, 0) for dim in dims][-len(shape) :]
+        if not multiplied:  # a bias that is broadcast stays as it is
             added = [a if size != 1 else 0 for a, size in zip(added, shape, strict=True)]
         grown = tuple(size + a for size, a in zip(shape, added, strict=True))
         padded_shapes.append(grown)
         padded_strides.append(stride if grown == shape else _contiguous(grown))
-        name = {2: "mat1", 1: "mat2"}.get(from_end)
-        free = name is not None and module.should_exclude_padding_time(match, name)
+        theirs = {"a": "mat1", "b": "mat2"}.get(given.name)
+        free = theirs is not None and module.should_exclude_padding_time(match, theirs)
         if grown != shape and not free:
             moved = (prod(shape) + prod(grown)) * t.dtype.itemsize
             copies_us += moved / max(chooser.hardware.memory_gb_s * 1e3, 1.0) + LAUNCH_US
     dtypes = [t.dtype for t in tensors]
-    before = problem_from(op.__name__, shapes, strides, dtypes, mat1.dtype)
-    after = problem_from(op.__name__, padded_shapes, padded_strides, dtypes, mat1.dtype)
+    before = problem_from(operator, shapes, strides, dtypes, mat1.dtype)
+    after = problem_from(operator, padded_shapes, padded_strides, dtypes, mat1.dtype)
     if before is None or after is None:
         return None
     plain, padded = (_taken_us(chooser, problem, mat1.device) for problem in (before, after))

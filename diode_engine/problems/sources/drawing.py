@@ -6,7 +6,8 @@ import math
 import random
 from typing import Any
 
-from diode_engine.core.problem import Bias, DType, Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Bias, DType, Problem
 
 # (dtype, TF32), in the order of the weights that sources give
 TYPES = (
@@ -17,7 +18,6 @@ TYPES = (
 )
 LAYOUTS = (("row", "row"), ("row", "col"), ("col", "row"), ("col", "col"))
 BATCHES = (2, 4, 8, 12, 16, 32, 64, 96, 128)
-OPS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 def typed(
@@ -25,24 +25,46 @@ def typed(
     weights: tuple[int, int, int, int],
 ) -> Problem:  # fmt: skip
     """The problem in bfloat16, float16, TF32 or float32, by weights."""
-    dtype, tf32 = rng.choices(TYPES, weights)[0]
+    dtype, tf32 = drawn_type(rng, op, weights)
     return Problem.make(
         op, m, n, k, dtype, B=b, a_layout=a_layout, b_layout=b_layout, allow_tf32=tf32,
         bias=drawn_bias(rng, op),
     )  # fmt: skip
 
 
+def drawn_type(
+    rng: random.Random, op: str, weights: tuple[int, int, int, int]
+) -> tuple[DType, bool]:
+    """One of TYPES that the op has, by their weights; where it has none of them, of its own."""
+    dtypes = OPERATORS[op].dtypes if op in OPERATORS else tuple(DType)
+    usual = {kind: weight for kind, weight in zip(TYPES, weights, strict=True) if kind[0] in dtypes}
+    if not usual:
+        return rng.choice(dtypes), False
+    return rng.choices(list(usual), list(usual.values()))[0]
+
+
 def drawn_bias(rng: random.Random, op: str) -> Bias | None:
-    """A vector, as of nn.Linear, more often than a matrix; None where there is no choice."""
-    if op != "addmm":
+    """One of those that the op is drawn with; None where there is no choice."""
+    known = OPERATORS.get(op)
+    if known is None or not known.drawn_biases:
         return None
-    return rng.choices((Bias.VECTOR, Bias.MATRIX), (4, 1))[0]
+    biases, weights = zip(*known.drawn_biases, strict=True)
+    bias: Bias = rng.choices(biases, weights)[0]
+    return bias
 
 
 def drawn_op(rng: random.Random) -> tuple[str, int]:
     """(op, batch), most often not batched."""
-    op = rng.choices(OPS, (5, 3, 1, 1))[0]
-    return op, rng.choice(BATCHES) if Op(op).batched else 1
+    ops = [op for op in OPERATORS.values() if op.drawn]
+    op = rng.choices(ops, [op.drawn for op in ops])[0]
+    return op, rng.choice(BATCHES) if op.batched else 1
+
+
+def drawn_layouts(rng: random.Random, op: str) -> tuple[str, str]:
+    """As a Linear layer's and its gradients' are; those of weights are plain products."""
+    known = OPERATORS.get(op)
+    plain = known is not None and not (known.batched or known.biased)
+    return rng.choices(LAYOUTS[:3], (4, 4, 2 if plain else 1))[0]
 
 
 def log_uniform(rng: random.Random, least: int, most: int) -> int:
@@ -58,10 +80,9 @@ def completed(rng: random.Random, fields: dict[str, Any]) -> Problem:
     given = dict(fields)
     op = str(given.get("op", ""))
     if "dtype" not in given:
-        given["dtype"], given["allow_tf32"] = rng.choices(TYPES, (5, 4, 1, 1))[0]
+        given["dtype"], given["allow_tf32"] = drawn_type(rng, op, (5, 4, 1, 1))
     if not {"a_layout", "b_layout", "a_align", "b_align"} & set(given):
-        weights = (4, 4, 2 if op == "mm" else 1)
-        given["a_layout"], given["b_layout"] = rng.choices(LAYOUTS[:3], weights)[0]
+        given["a_layout"], given["b_layout"] = drawn_layouts(rng, op)
     if "bias" not in given and (bias := drawn_bias(rng, op)) is not None:
         given["bias"] = bias
     return Problem.from_dict(given)

@@ -10,7 +10,7 @@ from importlib import resources
 from diode_engine.core.named_layers import TRANSFORMERS
 from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.problems.sources.drawing import typed
+from diode_engine.problems.sources.drawing import drawn_layouts, typed
 from diode_engine.problems.sources.shapeset import parse_shapeset
 
 HALF = (DType.BFLOAT16, DType.FLOAT16)
@@ -87,7 +87,5 @@ class Zoo:
         while True:
             row = rng.choice(rows)
             op, b, m, n, k = (row[name] for name in ("op", "B", "M", "N", "K"))
-            a_layout, b_layout = rng.choices(
-                [("row", "row"), ("row", "col"), ("col", "row")], (4, 4, 2 if op == "mm" else 1)
-            )[0]
+            a_layout, b_layout = drawn_layouts(rng, op)
             yield typed(rng, op, b, m, n, k, a_layout, b_layout, (5, 4, 1, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -142,5 +143,5 @@ def moderate(problem: Problem) -> bool:
     limit = MOST_FLOPS.get(p.dtype, MOST_FLOPS_16_BIT)
     if p.allow_tf32:
         limit *= 2
-    elements = p.B * (p.M * p.K + p.K * p.N + 3 * p.M * p.N)
-    return p.flops <= limit and elements * p.dtype.itemsize <= MOST_BYTES
+    moved = p.moved_bytes[0] + 3 * math.prod(p.output_size) * p.dtype.itemsize
+    return p.flops <= limit and moved <= MOST_BYTES

@@ -4,7 +4,8 @@ Two forms are read. Diode's own, which `write_shapeset` writes, has columns and 
 
     {"source": "where from", "columns": ["op", "B", "M", "N", "K"], "shapes": [["mm", 1, …], …]}
 
-The columns are fields of a problem (see Problem.to_dict). Those of torch-diode have
+The columns are fields of a problem (see Problem.to_dict); those that only some ops have are null
+for the others, and where they are as usual. Those of torch-diode have
 
     {"operations": {"mm": {"shapes": [{"B": 1, "M": …, "N": …, "K": …, "M_dtype": "float16",
         "K_dtype": "float16", "out_dtype": "float16", "out_size": […], "out_stride": […]}]}}}
@@ -109,8 +110,11 @@ def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], sourc
     """Writes the problems in full, replacing the file at once and only when complete. Raises
     DatasetError where it cannot be written."""
     where = Path(path)
-    rows = [json.dumps([p.to_dict()[name] for name in COLUMNS]) for p in problems]
-    head = json.dumps({"source": source, "columns": COLUMNS})
+    written = [p.to_dict() for p in problems]
+    own = sorted({name for fields in written for name in fields}.difference(COLUMNS))
+    columns = (*COLUMNS, *own)
+    rows = [json.dumps([fields.get(name) for name in columns]) for fields in written]
+    head = json.dumps({"source": source, "columns": columns})
     text = f'{head[:-1]}, "shapes": [\n' + ",\n".join(rows) + "\n]}\n"
     try:
         write_whole(where, text)
@@ -126,7 +130,12 @@ def _columns(document: Mapping[str, Any]) -> Shapeset:
     for i, shape in enumerate(items(document.get("shapes"), "shapes")):
         if len(items(shape, f"shapes[{i}]")) != len(columns):
             raise Malformed(f"shapes[{i}] has {len(shape)} values for {len(columns)} columns.")
-        rows.append(_checked(dict(zip(columns, shape, strict=True)), f"shapes[{i}]"))
+        row = {
+            name: value
+            for name, value in zip(columns, shape, strict=True)
+            if value is not None or name in COLUMNS
+        }
+        rows.append(_checked(row, f"shapes[{i}]"))
     return Shapeset(tuple(rows))
 
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from diode_engine.core.operators import named
 from diode_engine.core.problem import Operand, Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.drawing import (
@@ -100,7 +101,7 @@ class Widths:
             n = max(multiple, log_uniform(rng, 16, self.largest) // multiple * multiple)
             m = rng.randint(1, SKINNY) if rng.random() < 0.3 else log_uniform(rng, 16, self.largest)
             op, b = drawn_op(rng)
-            if op in ("bmm", "baddbmm"):
+            if named(op).batched:
                 m, n, k = (min(s, 2048) for s in (m, n, k))
             layouts = rng.choices(LAYOUTS[:3], (4, 5, 2))[0]
             if layouts[0] == "col":
@@ -155,7 +156,8 @@ class Grid:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"grid/{seed}")
-        points = list(itertools.product(self.m, self.n, self.k, TYPES, LAYOUTS))
+        types = [(dtype, tf32) for dtype, tf32 in TYPES if dtype in named(self.op).dtypes]
+        points = list(itertools.product(self.m, self.n, self.k, types, LAYOUTS))
         rng.shuffle(points)
         for m, n, k, (dtype, tf32), (a_layout, b_layout) in points:
             fields = {

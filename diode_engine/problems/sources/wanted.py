@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diode_engine.core.problem import DType, Layout, Op, Problem
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
 
-OPS = tuple(map(str, Op))
+OPS = tuple(OPERATORS)
 # fp32 is without TF32, which makes other kernels of it.
 TYPES = ("bf16", "fp16", "fp32", "tf32")
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)

@@ -1,0 +1,54 @@
+"""A problem's inputs on a device, and what must be computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from diode_engine.core.operators.specification import TensorShape
+from diode_engine.core.problem import Problem
+
+
+def random_inputs(problem: Problem, device: torch.device, seed: int = 0) -> list[torch.Tensor]:
+    """The op's inputs in its order: normal random numbers, or what the op has made for timing."""
+    made = made_inputs(problem, device, seed)
+    generator = torch.Generator(device).manual_seed(seed)
+    return [
+        made[name] if name in made else empty(shape, device).normal_(generator=generator)
+        for name, shape in problem.input_shapes().items()
+    ]
+
+
+def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[str, torch.Tensor]:
+    """By name those that are not random numbers of the operands' type."""
+    shapes = problem.input_shapes()
+    made: dict[str, torch.Tensor] = {}
+    for each in problem.op.side_inputs:
+        if each.name not in shapes or (each.values is None and each.dtype is None):
+            continue
+        generator = torch.Generator(device).manual_seed(seed)
+        shape = shapes[each.name]
+        if each.values is None:
+            made[each.name] = empty(shape, device).normal_(generator=generator)
+        else:
+            made[each.name] = each.values(torch, shape, problem, generator)
+    return made
+
+
+def empty(shape: TensorShape, device: torch.device | str) -> torch.Tensor:
+    """A tensor of this shape; its elements are whatever was there."""
+    size, stride, dtype = shape
+    return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device)
+
+
+def empty_output(problem: Problem, device: torch.device) -> torch.Tensor:
+    """Room for what the op computes."""
+    dtype = getattr(torch, problem.out_dtype)
+    return torch.empty(problem.output_size, dtype=dtype, device=device)
+
+
+def reference(problem: Problem, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What torch computes of the inputs, which every kernel must come near."""
+    result: torch.Tensor = problem.op.function(torch, problem)(*inputs)
+    return result

@@ -1,0 +1,132 @@
+"""What operands are made of: element types, layouts in memory, and the shapes of a bias."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from diode_engine.core.checks import is_int, member, require
+
+ALIGNMENTS = (1, 2, 4, 8, 16)
+
+
+class DType(StrEnum):
+    """Element types, by their torch names."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    INT8 = "int8"
+    INT32 = "int32"
+    FLOAT8_E4M3FN = "float8_e4m3fn"
+    FLOAT8_E5M2 = "float8_e5m2"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self]
+
+
+_ITEMSIZE = {
+    DType.FLOAT16: 2,
+    DType.BFLOAT16: 2,
+    DType.FLOAT32: 4,
+    DType.FLOAT64: 8,
+    DType.INT8: 1,
+    DType.INT32: 4,
+    DType.FLOAT8_E4M3FN: 1,
+    DType.FLOAT8_E5M2: 1,
+}
+
+
+class Layout(StrEnum):
+    """Which dimension of a matrix is contiguous: ROW the last one, COL the one before."""
+
+    ROW = "row"
+    COL = "col"
+
+
+class Bias(StrEnum):
+    """The shape of what is added to a product."""
+
+    NONE = "none"  # nothing is
+    SCALAR = "scalar"  # one element
+    VECTOR = "vector"  # N elements, one a column: nn.Linear's bias
+    COLUMN = "column"  # M×1, one a row
+    MATRIX = "matrix"  # M×N, or B×M×N
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How one matrix lies in memory: which dimension is contiguous, and the largest power of
+    two, up to 16 elements, that divides the stride of the other one."""
+
+    layout: Layout
+    align: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", member(Layout, self.layout, "An operand's layout"))
+        require(
+            is_int(self.align) and self.align in ALIGNMENTS,
+            f"An operand's alignment is {self.align!r}; it must be one of 1, 2, 4, 8, 16.",
+        )
+
+    @classmethod
+    def contiguous(cls, layout: Layout, rows: int, cols: int) -> Operand:
+        """A rows×cols matrix without gaps."""
+        return cls(layout, math.gcd(cols if layout is Layout.ROW else rows, 16))
+
+    @classmethod
+    def from_strides(cls, rows: int, cols: int, stride: tuple[int, int]) -> Operand | None:
+        """The operand with these strides (in elements), or None where no dimension is
+        contiguous. The stride of a dimension of length 1 says nothing and is not looked at."""
+        row, col = stride
+        if rows == 1:
+            if col == 1 or cols == 1:
+                return cls.contiguous(Layout.ROW, rows, cols)
+            return _columns(col)
+        if cols == 1:
+            return cls.contiguous(Layout.COL, rows, cols) if row == 1 else _rows(row)
+        if col == 1:
+            return _rows(row)
+        return _columns(col) if row == 1 else None
+
+    def canonical(self, rows: int, cols: int) -> Operand:
+        """The one name of all operands that lie like this as a rows×cols matrix: a single row
+        or column without gaps is contiguous in its own direction, whatever its other stride."""
+        if rows > 1 and cols > 1:
+            return self
+        same = Operand.from_strides(rows, cols, self.strides(rows, cols))
+        assert same is not None
+        return same
+
+    def leading_stride(self, rows: int, cols: int) -> int:
+        """The smallest stride (in elements) that gives a rows×cols matrix this alignment."""
+        stride = max(1, cols if self.layout is Layout.ROW else rows)
+        while math.gcd(stride, 16) != self.align:
+            stride += 1
+        return stride
+
+    def strides(self, rows: int, cols: int) -> tuple[int, int]:
+        """Strides in elements of a rows×cols matrix that lies like this."""
+        lead = self.leading_stride(rows, cols)
+        return (lead, 1) if self.layout is Layout.ROW else (1, lead)
+
+
+def _rows(stride: int) -> Operand:
+    return Operand(Layout.ROW, math.gcd(stride, 16))
+
+
+def _columns(stride: int) -> Operand:
+    return Operand(Layout.COL, math.gcd(stride, 16))
+
+
+def canonical_bias(bias: Bias, B: int, M: int, N: int) -> Bias:
+    """Of the forms that are the same with these sizes, the one with the fewest dimensions."""
+    if bias is Bias.MATRIX and B == 1 and 1 in (M, N):
+        bias = Bias.VECTOR if M == 1 else Bias.COLUMN
+    if (bias is Bias.VECTOR and N == 1) or (bias is Bias.COLUMN and M == 1):
+        return Bias.SCALAR
+    return bias

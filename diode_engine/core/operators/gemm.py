@@ -1,0 +1,52 @@
+"""The products of dense matrices: mm, addmm, bmm, baddbmm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diode_engine.core.operand import Bias
+from diode_engine.core.operators.specification import Fields, Matrix, Operator, SideInput, Sizes
+
+_A, _B = Matrix("a", ("M", "K")), Matrix("b", ("K", "N"))
+_A_BATCH, _B_BATCH = Matrix("a", ("B", "M", "K")), Matrix("b", ("B", "K", "N"))
+
+
+def _bias(*output: str) -> SideInput:
+    def shape(sizes: Sizes, fields: Fields) -> tuple[Any, ...]:
+        bias = fields["bias"]
+        if bias is Bias.VECTOR:
+            return (sizes["N"],)
+        if bias is Bias.MATRIX:
+            return tuple(sizes[dim] for dim in output)
+        return (1,) if bias is Bias.SCALAR else (sizes["M"], 1)
+
+    return SideInput("bias", shape)
+
+
+MM = Operator(
+    "mm",
+    inputs=(_A, _B),
+    output=("M", "N"),
+    drawn=5,
+)
+ADDMM = Operator(
+    "addmm",
+    inputs=(_bias("M", "N"), _A, _B),
+    output=("M", "N"),
+    biases=(Bias.VECTOR, Bias.SCALAR, Bias.COLUMN, Bias.MATRIX),  # a vector: nn.Linear's
+    drawn=3,
+    drawn_biases=((Bias.VECTOR, 4), (Bias.MATRIX, 1)),
+)
+BMM = Operator(
+    "bmm",
+    inputs=(_A_BATCH, _B_BATCH),
+    output=("B", "M", "N"),
+    drawn=1,
+)
+BADDBMM = Operator(
+    "baddbmm",
+    inputs=(_bias("B", "M", "N"), _A_BATCH, _B_BATCH),
+    output=("B", "M", "N"),
+    biases=(Bias.MATRIX, Bias.SCALAR, Bias.VECTOR, Bias.COLUMN),
+    drawn=1,
+)
