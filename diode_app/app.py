@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
@@ -20,12 +21,13 @@ from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
+from diode_app.keys import ASKING, Keys, Passed
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.modals import Problem, Twins
+from diode_app.widgets.modals import Confirm, Problem, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 
@@ -66,6 +68,16 @@ class DiodeApp(Actions, App[None]):
         self._warmed = False
         self._ticks = 0
         self._clashes: set[str] = set()
+        self.keys = Keys(self, super().on_event)
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.keys.put(event)
+        else:
+            await super().on_event(event)
+
+    def on_passed(self, event: Passed) -> None:
+        event.arrived.set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
         screen: Screen[Any] = place.load()(self.session)
@@ -125,12 +137,16 @@ class DiodeApp(Actions, App[None]):
 
         self._act(create)
 
-    def action_import_shipped(self) -> None:
-        async def bring() -> str:
+    def action_import_shipped(self, asked: bool = False) -> None:
+        async def bring() -> str | None:
             self.session.source.must_be_writable()
             files = [str(path) for path in shipped_timings()]
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
+            if not asked and not await self.push_screen_wait(
+                Confirm("Import the timings that come with Diode into this store?", yes="Import")
+            ):
+                return None
             self.notify("Importing the shipped timings ...")
             await self.session.source.command(
                 ["data", "import", *files, f"--store={self.session.path}"]
@@ -139,17 +155,18 @@ class DiodeApp(Actions, App[None]):
 
         self._act(bring)
 
-    def _act(self, doing: Callable[[], Awaitable[str]]) -> None:
+    def _act(self, doing: Callable[[], Awaitable[str | None]]) -> None:
         async def done() -> None:
             try:
                 says = await doing()
             except DiodeError as error:
                 await self.push_screen_wait(Problem(str(error)))
             else:
-                self.notify(says, markup=False)
+                if says:
+                    self.notify(says, markup=False)
             self.action_look()
 
-        self.run_worker(done(), group="acting", exit_on_error=False)
+        self.run_worker(done(), group=ASKING, exit_on_error=False)
 
     # Where one is
 

@@ -153,7 +153,7 @@ class TrainingsScreen(RunList):
                 return f"Run {run} is what others are compared with."
             return f"Run {run} is pinned no more."
 
-        self.act(pinned, f"pins run {run}")
+        self.act(pinned, f"pins run {run}", asks=False)
 
     def action_curves(self) -> None:
         kinds = self._compared.kinds

@@ -52,6 +52,10 @@ class LogPane(Actions, Vertical):
     def on_mount(self) -> None:
         self._tell()
 
+    def focus_lines(self) -> None:
+        """Takes the focus, and with it the keys of a log."""
+        self.query_one(Log).focus()
+
     def follow(self, path: Path | None) -> None:
         """Reads what has been written to the file since the last time."""
         if path != self._path:
@@ -126,4 +130,4 @@ class LogPane(Actions, Vertical):
         self._wanted = wanted
         self._fill()
         self._tell()
-        self.query_one(Log).focus()
+        self.focus_lines()
