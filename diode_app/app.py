@@ -115,9 +115,10 @@ class DiodeApp(Actions, App[None]):
             look = await self.session.source.look()
         finally:
             self._looking = False
-        for screen in self.screen_stack:  # those below a modal are seen beside it
-            if isinstance(screen, DiodeScreen):
-                screen.post_message(StoreLooked(look))
+        # One below is told when it is in front again: Textual paints the whole terminal anew
+        # whenever there is a message for a screen that another one covers.
+        if isinstance(self.screen, DiodeScreen):
+            self.screen.post_message(StoreLooked(look))
         if not self._warmed:
             self._warmed = True
             self.run_worker(self._warm(), group="warming", exit_on_error=False)
