@@ -15,6 +15,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
+from textual.widgets import Input
 
 from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
@@ -23,7 +24,7 @@ from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING, Keys, Passed
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
-from diode_app.screens.places import PLACES, Place, sections
+from diode_app.screens.places import ASIDE, PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
@@ -68,6 +69,7 @@ class DiodeApp(Actions, App[None]):
         self._warmed = False
         self._ticks = 0
         self._clashes: set[str] = set()
+        self._came_from = self.DEFAULT_MODE
         self.keys = Keys(self, super().on_event)
 
     async def on_event(self, event: events.Event) -> None:
@@ -169,6 +171,10 @@ class DiodeApp(Actions, App[None]):
 
         self.run_worker(done(), group=ASKING, exit_on_error=False)
 
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, Input):  # a line that blinks is sent again with each blink
+            event.widget.cursor_blink = False
+
     # Where one is
 
     def delay_update(self, delay: float = 0.0) -> None:
@@ -176,8 +182,19 @@ class DiodeApp(Actions, App[None]):
         made, and ours come as a frame first and the body whole."""
 
     def action_go(self, mode: str) -> None:
-        if not self.screen.is_modal:
-            self.switch_mode(mode)
+        """Goes to a place; a second time to one that is only looked into leads back."""
+        if self.screen.is_modal:
+            return
+        if mode == self.current_mode and mode in ASIDE:
+            mode = self._came_from
+        elif self.current_mode not in ASIDE:
+            self._came_from = self.current_mode
+        self.switch_mode(mode)
+
+    def action_leave_aside(self) -> None:
+        """From a place that is only looked into to where one was."""
+        if self.current_mode in ASIDE:
+            self.switch_mode(self._came_from)
 
     def action_tour(self) -> None:
         from diode_app.screens.tour import Tour

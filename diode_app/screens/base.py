@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Input, Select, Static
 
 from diode_app.actions import Actions
 from diode_app.data.source import Condition, Look
 from diode_app.keys import ASKING
-from diode_app.screens.places import PLACES
+from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.empty import EmptyState, Step
@@ -73,6 +74,8 @@ class DiodeScreen(Actions, Screen[None]):
     no store that can be read.
     """
 
+    # Of which a screen's own Escape takes the place.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
     MODE: ClassVar[str] = ""
     NEEDS_STORE: ClassVar[bool] = True
     HELP_TITLE: ClassVar[str] = ""
@@ -164,6 +167,20 @@ class DiodeScreen(Actions, Screen[None]):
             self.dismiss()
         else:
             self.app.switch_mode("ask")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "leave" or self.MODE in ASIDE or self._is_in_field()
+
+    def _is_in_field(self) -> bool:
+        return isinstance(self.focused, Input | Select)
+
+    def action_leave(self) -> None:
+        """Escape: out of a field, whose letters are the screen's then, and from a place that is
+        only looked into to where one was."""
+        if self._is_in_field():
+            self.set_focus(None)
+        else:
+            self.app.action_leave_aside()  # type: ignore[attr-defined]
 
     def twins(self) -> list[tuple[str, str]]:
         """(what it does, command) of the actions that have a headless twin."""

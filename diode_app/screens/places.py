@@ -47,6 +47,8 @@ PLACES = (
     Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
+# Looked into from elsewhere: Escape leads back there.
+ASIDE = ("settings", "help", "about")
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
     "diode_app.screens.run:RunScreen",

@@ -7,6 +7,7 @@ from textual.widgets import Input
 
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.filter_box import FilterBox
+from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.modals import Confirm, Notice, Prompt
 from diode_engine.runs.process import current
@@ -133,3 +134,65 @@ async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
         await burst(pilot, "R", ":", "reverse", "enter")
         assert not app.screen.is_modal
         assert not app.screen.table.query_now.descending
+
+
+# Escape always leaves, and the footer says how
+
+
+def _footer(app) -> str:
+    return str(app.screen.query_one(KeyBar).content)
+
+
+async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "S")
+        for selector in ("#field-rows Input", "#field-theme Select"):
+            app.screen.query_one(selector).focus()
+            await settled(pilot)
+            assert "esc Leave" in _footer(app)
+            await burst(pilot, "escape")
+            assert app.focused is None
+            assert app.current_mode == "settings"
+        assert "esc Leave" in _footer(app)
+        await burst(pilot, "escape")
+        assert app.current_mode == "runs"
+
+
+@pytest.mark.parametrize("leave", ["escape", "?"])
+async def test_the_help_is_left_to_where_one_was(make_app, ended, leave):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "enter", "?")
+        assert app.current_mode == "help"
+        assert "esc Leave" in _footer(app)
+        await burst(pilot, leave)
+        assert app.current_mode == "runs"
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_escape_leaves_what_is_searched_or_filtered(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "tag:x")
+        assert "esc All rows" in _footer(app)
+        await burst(pilot, "escape")
+        assert app.screen.table.grid.has_focus
+        await burst(pilot, "enter", "f", "/", "x")
+        assert "esc All lines" in _footer(app)
+        await burst(pilot, "escape", "escape")
+        assert app.screen.MODE == "runs"
+        assert not isinstance(app.screen, RunScreen)
+
+
+async def test_a_field_of_a_form_is_left(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "T", "down", "name")
+        assert "esc Leave the field" in _footer(app)
+        await burst(pilot, "escape")
+        assert "esc" not in _footer(app)
