@@ -44,10 +44,9 @@ class TopBar(VerticalGroup):
     def _navigation(self) -> Content:
         parts: list[Content] = []
         for mode, key, label in self._places:
-            style = "bold reverse" if mode == self._here else "none"
-            link = f"{style} @click=app.go('{mode}')" if mode != self._here else style
+            style = "bold reverse" if mode == self._here else f"@click=app.go('{mode}')"
             name = f" {label} " if label.startswith(key) else f" {format_key(key)} {label} "
-            parts.append(Content.styled(name, link))
+            parts.append(Content(name).stylize(style))
         return Content("").join(parts)
 
     def show(self, look: Look) -> None:
