@@ -53,7 +53,7 @@ def _taken(here: Hardware | None, gpus: int) -> str:
     if here is None:
         return "Looking at this machine's hardware ..."
     if not gpus:
-        return "There is no GPU here: no model is taken, and all can be asked and judged."
+        return "There is no GPU here, so none is in use; ● marks the one that each GPU would take."
     match = registry.best_for(here)
     if match is None:
         return f"No model serves the {here.name} here: train one, or import one."

@@ -29,6 +29,12 @@ def seconds_left(status: Status) -> float | None:
     return status.seconds * (1 - part) / part if part else None
 
 
+def remarks(status: Status) -> str:
+    """The person's note, and what the run itself has said, in one line."""
+    said = filter(None, (status.run.note, status.why or status.run.message))
+    return " · ".join(said).replace("\n", " ")
+
+
 def as_number(value: object) -> float | None:
     """What a run has told, None where that is no number."""
     return float(value) if isinstance(value, int | float) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import as_number, fraction, seconds_left
+from diode_app.data.progress import as_number, fraction, remarks, seconds_left
 from diode_app.data.training_result import TrainingResult, training_result
 from diode_app.data.trainings import baseline_of
 
@@ -164,7 +164,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
     facts = {
         "why": status.why,
         "message": run.message,
-        "started": f"{text.moment(run.started)} UTC",
+        "started": text.moment(run.started),
         "worked for": text.seconds(status.seconds),
         "last heard of": None
         if run.finished is not None
@@ -212,9 +212,9 @@ def cells(status: Status) -> Mapping[str, str]:
         "rate": "" if not shown.rate else f"{shown.rate:.3g}/s",
         "left": "" if shown.left_seconds is None else text.seconds(shown.left_seconds),
         "gpu": " ".join(gpu.number for gpu in shown.gpus),
-        "started": f"{run.started:%m-%d %H:%M}",
+        "started": f"{text.local(run.started):%m-%d %H:%M}",
         "tags": " ".join(run.tags),
-        "note": (run.note or status.why or run.message or "").replace("\n", " "),
+        "note": remarks(status),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from diode_app.actions import Action
 from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 
 SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst")
@@ -34,7 +35,7 @@ class FileActions(DiodeScreen):
         async def bring() -> str | None:
             self.session.source.must_be_writable()
             given = await self.app.push_screen_wait(
-                Prompt("Import the timings of which file?", f"{Path.cwd()}/", check=_check_file)
+                Prompt("Import the timings of which file?", f"{Path.cwd()}/", check=existing_file)
             )
             if given is None:
                 return None
@@ -75,11 +76,6 @@ class FileActions(DiodeScreen):
             return f"{json.loads(told)['timings']:,} timings are in {target}."
 
         self.act(write, "exports the timings")
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if path.is_file() else f"There is no file {path}."
 
 
 def _check_target(given: str) -> str | None:

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Static
 from textual.widgets.data_table import CellDoesNotExist
 
+from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json
 from diode_app.data.threads import in_thread
@@ -201,7 +202,7 @@ class PagedTable(Actions, Vertical):
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{page.total:,} {self._what}{matching}"
+            f"{shown}{text.counted(page.total, self._what)}{matching}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -363,7 +364,7 @@ class PagedTable(Actions, Vertical):
             return
         given = await self.app.push_screen_wait(
             Prompt(
-                f"Write these {self.page.total:,} {self._what} to (.csv or .json)",
+                f"Write {text.counted(self.page.total, self._what)} to (.csv or .json)",
                 str(Path.cwd() / f"{self._what.replace(' ', '-')}.csv"),
                 check=_check_target,
             )
@@ -380,7 +381,8 @@ class PagedTable(Actions, Vertical):
         except (DiodeError, OSError) as error:
             await self.app.push_screen_wait(Problem(f"{target} was not written: {error}"))
             return
-        self.notify(f"{count:,} {self._what} are in {target}.", markup=False)
+        are = "is" if count == 1 else "are"
+        self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
 
     async def _write(self, target: Path) -> int:
         query = replace(self.query_now, page=0, rows=MOST_ROWS)

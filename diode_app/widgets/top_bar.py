@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.keys import format_key
 from textual.widgets import Static
 
+from diode_app import text
 from diode_app.data.source import Condition, Look
 from diode_app.session import Session
 
@@ -59,7 +60,7 @@ class TopBar(VerticalGroup):
             (f"{sign} {look.condition}", colour),
         ]
         if look.ready:
-            runs = f" · {look.runs:,} run{'s' if look.runs != 1 else ''}"
+            runs = f" · {text.counted(look.runs, 'runs')}"
             live = f", {len(look.live)} live" if look.live else ""
             words.append(runs + live)
         if self._session.read_only:

@@ -368,7 +368,7 @@ async def test_curves_of_several_runs_over_each_other(make_app, store):
         assert drawn(app) == [f"{second} one", f"{second} two"]
         await pilot.press("down", "p")
         await settled(pilot)
-        assert store.run(first).tags == ("baseline",)
+        assert store.run(first).tags == ("diode/baseline",)
         await pilot.press("up")
         await settled(pilot)
         assert drawn(app) == [f"{first} (pinned) trees", f"{second} one", f"{second} two"]
@@ -384,7 +384,7 @@ async def test_curves_of_several_runs_over_each_other(make_app, store):
         await pilot.press("p")  # another one is pinned: there is one
         await settled(pilot)
         assert store.run(first).tags == ()
-        assert store.run(second).tags == ("baseline",)
+        assert store.run(second).tags == ("diode/baseline",)
         await pilot.press("p")
         await settled(pilot)
         assert store.run(second).tags == ()
@@ -420,7 +420,7 @@ async def test_marked_runs_stay_and_the_table_is_sorted_and_exported(make_app, s
 async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):
     first = make_training(store, "trees", 0.9, trees=0.3)
     second = make_training(store, "network", 0.95, one=0.2)
-    store.tag(first, "baseline")
+    store.tag(first, "diode/baseline")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
