@@ -83,7 +83,9 @@ def _says(status: Status) -> str:
         if stages := progress.get("stages"):
             words.append(f"fit {progress.get('stage')} of {stages}")
         return " · ".join(words)
-    words: list[str] = []
+    words = []
+    if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
+        words.append(str(doing))
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
         for name, label in (

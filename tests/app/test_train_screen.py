@@ -21,7 +21,7 @@ from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
 from diode_engine.table import TimingTable
 from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
-from tests.app.waiting import looked, say_yes, settled, started, text_of, toasts
+from tests.app.waiting import imported, looked, say_yes, settled, started, text_of, toasts
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -315,8 +315,7 @@ async def test_without_data_it_says_what_is_missing(make_app, store, tmp_path, m
         assert "There are no timings in the store yet" in text_of(app)
         await pilot.press("i")
         await say_yes(pilot)
-        await settled(pilot)
-        await looked(pilot)
+        await imported(pilot)
         assert "30 problems" in text_of(app)
 
 
