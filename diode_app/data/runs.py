@@ -165,6 +165,10 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
     )
 
 
+# What the meter says already.
+_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing"})
+
+
 def _facts(status: Status) -> list[tuple[str, str]]:
     run = status.run
     process = run.process
@@ -181,7 +185,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "in": run.directory,
         "log": run.log,
         "asked for": text.pairs(run.spec),
-        "tells": text.pairs(run.progress or {}),
+        "tells": text.pairs({k: v for k, v in (run.progress or {}).items() if k not in _SHOWN}),
         "tags": " ".join(run.tags),
         "note": run.note,
     }
