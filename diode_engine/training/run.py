@@ -26,7 +26,7 @@ from diode_engine.training.fit import (
     one_environment,
 )
 from diode_engine.training.search import Trial, search
-from diode_engine.training.stages import Stage, WholeRun, stages_of
+from diode_engine.training.stages import Stage, WholeRun, rest_of, stages_of
 from diode_engine.training.train import Origin, Trained, train
 from diode_engine.validation import splits
 
@@ -102,14 +102,16 @@ def train_from_store(
         checkpoints = Checkpoints(store.path.with_name(f"{store.path.name}-checkpoints"))
         settings = r.settings
         learned, _ = splits.split(learnable(one_environment(table, r.hardware)))
+        family = r.family if r.family in FAMILIES else TEACHER  # of which `train` tells
         run.consists_of(
             stages_of(
-                r.family if r.family in FAMILIES else TEACHER,
+                family,
                 tuned=r.base is not None,
                 everything=r.everything,
                 trials=r.trials,
                 confidence=len(set(learned.problem.tolist())) >= LEAST_CASES,
-            )
+            ),
+            rest_of(family, settings),
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told)
@@ -196,9 +198,9 @@ class _Run:
         else:
             self._store.finish_run(self.id, "failed", str(error))
 
-    def consists_of(self, stages: list[Stage]) -> None:
-        """What is done from now on, of which the store is told how far it is."""
-        self._whole = WholeRun(stages)
+    def consists_of(self, stages: list[Stage], rest: float) -> None:
+        """What is done from now on, of which the store is told how far it is (see `WholeRun`)."""
+        self._whole = WholeRun(stages, rest)
 
     def reporting(self, report: Report, *, curves: bool = True) -> Report:
         """Tells `report` and, now and then, the store; raises KeyboardInterrupt where somebody
