@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.commands import CommandError
 from diode_app.data.pages import Row
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
-from diode_engine.hardware import Hardware
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_app.data.source import Source
@@ -211,7 +211,7 @@ class Verdict:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Verdict:
-        """From what the gate wrote (validation.gate.Verdict.to_dict)."""
+        """From what the gate wrote (validation.gate.GateVerdict.to_dict)."""
         return cls(
             str(given["model"]),
             str(given["against"]),

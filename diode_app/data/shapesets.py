@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diode_app.data.pages import Row
 from diode_app.data.problems import dtype
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 _SEED = 0  # draws what the file does not say of a problem
 
@@ -23,7 +23,7 @@ class Captured:
 
 def captured(path: Path) -> Captured:
     """Raises DatasetError where the file is no shapeset."""
-    from diode_engine.collect.sources import read_shapeset
+    from diode_engine.problems.sources import read_shapeset
 
     shapeset = read_shapeset(path)
     problems = tuple(shapeset.problems(_SEED))

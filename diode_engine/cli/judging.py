@@ -13,8 +13,8 @@ from diode_engine.cli.options import F, store_option
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
+    from diode_engine.core.table import TimingTable
     from diode_engine.registry import ModelVersion
-    from diode_engine.table import TimingTable
 
 
 def judged_options(command: F) -> F:
@@ -61,7 +61,7 @@ def to_judge(
     """The model, the timings to judge it on, and, where these are held out, those that it may
     have learned from. Raises RegistryError and TrainingError where there is none."""
     from diode_engine import registry
-    from diode_engine.validation.splits import split
+    from diode_engine.problems.splits import split
 
     model = _only_model(table) if reference is None else registry.resolve(reference)
     table, seen = _comparable(table, model), None

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 import diode_engine
+from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import kernels
+from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower, pretend
 from diode_engine.models.artifact import load_manifest
-from diode_engine.problem import Problem
 
 
 def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -39,7 +39,7 @@ def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
             raise IntegrationError(f"Inductor did not ask for a kernel for {problem}.")
         seen = lowered.seen[0]  # the problem's own; the parts of decompose_k come after it
         with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-            default = kernels.offered(problem.op, operands, space="DEFAULT", persistent_tma=False)
+            default = kernels.offered(problem.op, operands, space="DEFAULT", optional=False)
         yield {
             "chosen": seen.candidates[0].to_dict(),
             "predicted_us": seen.predicted_us[0],

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.encoding import Family, encode
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, DType, Layout, Problem
+from diode_engine.core.encoding import encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, DType, Layout, Problem
 
 # Its names of GPUs, by torch's.
 _GPUS = {"NVIDIA H200": "H200_SXM", "NVIDIA H100 80GB HBM3": "H100_SXM"}
@@ -91,7 +91,7 @@ def ranking(
     candidates that are `usable` ([n]) stand for a suggestion."""
     columns = encode(candidates)
     rank = np.full(len(candidates), np.nan)
-    places = np.flatnonzero((columns.family == Family.TRITON) & usable)
+    places = np.flatnonzero(columns.tiled & ~columns.tma & usable)
     if not len(places):
         return rank
     there = np.log2(

@@ -18,10 +18,10 @@ from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.text import microseconds
 from diode_app.widgets.heat_map import HeatMap
 from diode_engine import paths
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.default_space import default_space
 from diode_engine.store import Store
-from diode_engine.validation import default_space
 from tests.app.registered import register_model
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts
 from tests.training.conftest import ENVIRONMENT, make_timings

@@ -16,11 +16,11 @@ from diode_app.screens.trainings import TrainingsScreen
 from diode_app.widgets.modals import Confirm, Problem
 from diode_app.widgets.plot import Plot
 from diode_engine.cli.train import train as command
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.table import TimingTable
+from diode_engine.models.families import trainable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.table import TimingTable
-from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
 from tests.app.waiting import imported, looked, say_yes, settled, started, text_of, toasts
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
@@ -53,7 +53,7 @@ def test_the_fields_offer_what_the_command_takes():
     options = {parameter.opts[0].removeprefix("--").replace("-", "_"): parameter
                for parameter in command.params}  # fmt: skip
     assert set(USUAL) <= set(options)
-    assert set(FAMILIES) == set(ENGINE_FAMILIES) == set(options["family"].type.choices)
+    assert set(FAMILIES) == set(trainable()) == set(options["family"].type.choices)
     assert set(RANKINGS) == set(options["ranking"].type.choices)
 
 

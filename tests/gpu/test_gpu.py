@@ -63,11 +63,11 @@ def compiled(function, *args):
 
 def predicted_us(op, args):
     """By candidate that fits the time that the shipped model predicts."""
-    from diode_engine.hardware import detect
-    from diode_engine.inductor import kernels
-    from diode_engine.problem import Bias, Operand, Problem
+    from diode_engine.core.hardware import detect
+    from diode_engine.core.problem import Bias, Operand, Problem
+    from diode_engine.core.resources import fits
+    from diode_engine.inductor.lowering import kernels
     from diode_engine.registry import load_predictor
-    from diode_engine.resources import fits
 
     a, b = args[-2:]
     bias = Bias.NONE
@@ -81,7 +81,7 @@ def predicted_us(op, args):
         False, bias,
     )  # fmt: skip
     with kernels.graph_for(problem, a.device) as operands:
-        offered = list(kernels.offered(problem.op, operands, persistent_tma=False))
+        offered = list(kernels.offered(problem.op, operands, optional=False))
     fit = fits(problem, offered, detect())
     us = load_predictor(detect()).predict_us(problem, offered)
     return {c: t for c, t, ok in zip(offered, us, fit, strict=True) if ok and t == t}
@@ -155,8 +155,8 @@ def test_top_k_is_benchmarked_and_right(diode):
 def test_a_collection_times_real_kernels(tmp_path):
     from diode_engine.collect.plan import Plan
     from diode_engine.collect.run import collect
-    from diode_engine.hardware import detect
-    from diode_engine.problem import Problem
+    from diode_engine.core.hardware import detect
+    from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
     problems = [

@@ -20,21 +20,21 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from diode_engine import features
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.resources import many_loads
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
-from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.members import prediction_of
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
 from diode_engine.models.ubjson import loads
-from diode_engine.problem import Candidate, Failure, Problem, Timing
-from diode_engine.resources import many_loads
-from diode_engine.table import TimingTable
 
 Save = Callable[..., Artifact]
 MakeNetwork = Callable[..., Network]
@@ -76,7 +76,7 @@ def test_a_round_trip_predicts_the_same_bits(
     assert loaded.manifest.metrics == {"rmse": 0.1}
     x = Examples.of(table, H200).x
     want = sum(member.predict(x) for member in members) / np.float32(3)
-    np.testing.assert_array_equal(Ensemble(loaded.members).predict(x), want)
+    np.testing.assert_array_equal(prediction_of(loaded.members, x), want)
     assert not list(tmp_path.glob(".unfinished*"))
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from diode_engine import paths
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem
-from diode_engine.table import FAILURES, TimingTable
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 CANDIDATES = (
@@ -72,5 +72,5 @@ def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _small_space(monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher is asked about the few candidates that there are timings of."""
     monkeypatch.setattr(
-        "diode_engine.training.distil.exhaustive_space", lambda problem, torch: CANDIDATES
+        "diode_engine.training.lessons.exhaustive_space", lambda problem, torch: CANDIDATES
     )

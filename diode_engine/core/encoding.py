@@ -1,0 +1,225 @@
+"""Candidates as columns: what features and resource rules compute with.
+
+A candidate is *known* where its template is in the table (core/templates) and its kwargs give
+what the template requires. Kwargs that the template has no column for are ignored; GROUP_M,
+num_stages and num_warps take Inductor's and Triton's defaults where they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.core.problem import Candidate
+from diode_engine.core.templates import TEMPLATES, template_of
+from diode_engine.core.templates.template import COLUMNS
+
+_TILE = tuple(COLUMNS)[:6]
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateColumns:
+    """n candidates. All columns are float32 [n] and hold whole numbers, but for `known` and
+    `template`, each candidate's place among the distinct names of `templates`. What is true of a
+    template is a mask [n], false where the candidate is not known."""
+
+    templates: tuple[str, ...]
+    template: npt.NDArray[np.intp]
+    known: npt.NDArray[np.bool_]
+    block_m: npt.NDArray[np.float32]
+    block_n: npt.NDArray[np.float32]
+    block_k: npt.NDArray[np.float32]
+    stages: npt.NDArray[np.float32]
+    warps: npt.NDArray[np.float32]
+    group_m: npt.NDArray[np.float32]
+    k_split: npt.NDArray[np.float32]
+
+    @cached_property
+    def extern(self) -> npt.NDArray[np.bool_]:
+        """Whether a library computes it."""
+        return self._where([template_of(name).extern for name in self.templates])
+
+    @cached_property
+    def bias_vector(self) -> npt.NDArray[np.bool_]:
+        """Whether it is a library's call that takes a bias vector as it is."""
+        return self._where([template_of(name).bias_vector for name in self.templates])
+
+    @cached_property
+    def tiled(self) -> npt.NDArray[np.bool_]:
+        """Whether the tile is the kernel's own."""
+        return self._where([template_of(name).tiled for name in self.templates])
+
+    @cached_property
+    def tma(self) -> npt.NDArray[np.bool_]:
+        """Whether it loads through TMA descriptors."""
+        return self._where([template_of(name).tma for name in self.templates])
+
+    @cached_property
+    def persistent(self) -> npt.NDArray[np.bool_]:
+        """Whether it launches one thread block a multiprocessor at most."""
+        return self._where([template_of(name).persistent for name in self.templates])
+
+    @cached_property
+    def splits_k(self) -> npt.NDArray[np.bool_]:
+        """Whether it has a number of parts of K."""
+        return self._where(["k_split" in template_of(name).names for name in self.templates])
+
+    def _where(self, of_templates: Sequence[bool]) -> npt.NDArray[np.bool_]:
+        """[n] the answer of each candidate's template."""
+        return np.array(of_templates, np.bool_)[self.template] & self.known
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def take(self, which: npt.NDArray[np.bool_]) -> CandidateColumns:
+        """Those where `which` [n] is true."""
+        columns = {field.name: getattr(self, field.name)[which] for field in fields(self)[1:]}
+        return CandidateColumns(self.templates, **columns)
+
+
+class CandidateTable(Sequence[Candidate]):
+    """Candidates that are held as columns. `make` makes the one at a place, which is done when it
+    is asked for: of the hundreds that are ranked a few are taken. Immutable."""
+
+    def __init__(self, columns: CandidateColumns, make: Callable[[int], Candidate]) -> None:
+        self.columns = columns
+        self._make = make
+        self._taken: dict[bytes, CandidateTable] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Candidate, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Candidate | tuple[Candidate, ...]:
+        places = range(len(self))[place]
+        if isinstance(places, int):
+            return self._make(places)
+        return tuple(map(self._make, places))
+
+    def take(self, which: npt.NDArray[np.bool_]) -> CandidateTable:
+        """Those where `which` [n] is true; the same table again for the same ones."""
+        if which.all():
+            return self
+        key = which.tobytes()
+        taken = self._taken.get(key)
+        if taken is None:
+            places = np.flatnonzero(which).tolist()
+            taken = CandidateTable(self.columns.take(which), lambda place: self[places[place]])
+            if len(self._taken) >= _KEPT:
+                self._taken.clear()
+            self._taken[key] = taken
+        return taken
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> CandidateTable:
+        """Candidates that are there already."""
+        if isinstance(candidates, cls):
+            return candidates
+        return cls(encode(candidates), tuple(candidates).__getitem__)
+
+    @classmethod
+    def tiled(cls, template: str, tiles: npt.NDArray[np.integer]) -> CandidateTable:
+        """Those of a tiled template of the table: `tiles` is [6, n], the rows BLOCK_M, BLOCK_N,
+        BLOCK_K, num_stages, num_warps and GROUP_M."""
+
+        names = TEMPLATES[template].names
+        parameters = [names[column] for column in _TILE]
+
+        def make(place: int) -> Candidate:
+            values = tiles[:, place].tolist()
+            return Candidate.make(template, **dict(zip(parameters, values, strict=True)))
+
+        n = tiles.shape[1]
+        columns = np.concatenate([tiles, np.ones((1, n))], dtype=np.float32)  # k_split
+        columns.flags.writeable = False
+        every = np.ones(n, np.bool_)
+        return cls(CandidateColumns((template,), np.zeros(n, np.intp), every, *columns), make)
+
+    @classmethod
+    def joined(cls, tables: Sequence[CandidateTable]) -> CandidateTable:
+        """All of the tables, in their order."""
+        if len(tables) <= 1:
+            return tables[0] if tables else cls.of(())
+        starts = np.cumsum([0, *map(len, tables)])
+
+        def make(place: int) -> Candidate:
+            table = int(np.searchsorted(starts, place, "right")) - 1
+            return tables[table][place - int(starts[table])]
+
+        parts = [table.columns for table in tables]
+        templates = tuple(dict.fromkeys(name for part in parts for name in part.templates))
+        number = {name: place for place, name in enumerate(templates)}
+        template = np.concatenate(
+            [
+                np.array([number[name] for name in part.templates], np.intp)[part.template]
+                for part in parts
+            ]
+        )
+        rest = (
+            np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(CandidateColumns)[2:]
+        )
+        return cls(CandidateColumns(templates, template, *rest), make)
+
+
+def _row(candidate: Candidate, unknown: tuple[float, ...]) -> tuple[float, ...]:
+    """Whether it is known, and its values of COLUMNS."""
+    template = TEMPLATES.get(candidate.template)
+    if template is None:
+        return unknown
+    row = [1.0, *unknown[1:]]
+    places, required = template.places, template.required
+    missing = len(required)
+    for name, value in candidate.kwargs:
+        place = places.get(name)
+        if place is None:
+            continue
+        if type(value) is not int or not 1 <= value <= _LARGEST:
+            return unknown
+        row[place + 1] = value
+        missing -= name in required
+    return tuple(row) if missing == 0 else unknown
+
+
+def _encode(candidates: tuple[Candidate, ...]) -> CandidateColumns:
+    unknown = (0.0, *map(float, COLUMNS.values()))
+    rows: npt.NDArray[np.float32] = np.array(
+        [_row(candidate, unknown) for candidate in candidates], dtype=np.float32
+    ).reshape(len(candidates), len(unknown))
+    columns = np.ascontiguousarray(rows.T)
+    columns.flags.writeable = False
+    templates = tuple(dict.fromkeys(candidate.template for candidate in candidates))
+    places = {name: place for place, name in enumerate(templates)}
+    template = np.array([places[candidate.template] for candidate in candidates], np.intp)
+    return CandidateColumns(templates, template, columns[0] > 0, *columns[1:])
+
+
+_recent: tuple[tuple[tuple[Candidate, ...], CandidateColumns], ...] = ()
+_KEPT = 16
+
+
+def encode(candidates: Sequence[Candidate]) -> CandidateColumns:
+    """The columns of these candidates; those of recently seen sequences are kept, since the
+    same few spaces are asked about again and again."""
+    global _recent
+    if isinstance(candidates, CandidateTable):
+        return candidates.columns
+    asked = tuple(candidates)
+    for seen, columns in _recent:
+        if seen == asked:
+            return columns
+    columns = _encode(asked)
+    # One assignment: another thread sees the old tuple or the new one, either of them whole.
+    _recent = ((asked, columns), *_recent[: _KEPT - 1])
+    return columns

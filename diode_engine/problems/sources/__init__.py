@@ -1,0 +1,27 @@
+"""Where problems come from: models' layers, sizes drawn or on a grid, files."""
+
+from diode_engine.problems.sources.mix import (
+    DEFAULT_SHARES,
+    SOURCES,
+    mixed,
+    moderate,
+    parse_source,
+    problems_in,
+)
+from diode_engine.problems.sources.shapeset import read_shapeset, write_shapeset
+from diode_engine.problems.sources.wanted import LAYOUTS, OPS, TYPES, Wanted
+
+__all__ = [
+    "DEFAULT_SHARES",
+    "LAYOUTS",
+    "OPS",
+    "SOURCES",
+    "TYPES",
+    "Wanted",
+    "mixed",
+    "moderate",
+    "parse_source",
+    "problems_in",
+    "read_shapeset",
+    "write_shapeset",
+]

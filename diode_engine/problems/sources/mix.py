@@ -1,0 +1,146 @@
+"""Sources by name, and a mix of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, get_type_hints
+
+from diode_engine.core.problem import DType, Problem
+from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.harvest import Harvested
+from diode_engine.problems.sources.layers import Attention, Transformers, Zoo
+from diode_engine.problems.sources.shapeset import is_shapeset, read_shapeset
+from diode_engine.problems.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
+from diode_engine.problems.sources.wanted import Wanted
+
+# Above these a bad kernel takes a second, and cuBLAS is the answer anyway.
+MOST_FLOPS = {DType.FLOAT32: 4e11}
+MOST_FLOPS_16_BIT = 4.5e12
+MOST_BYTES = 2**31
+# A source that has given nothing new for so many draws is taken to be at its end.
+MOST_STALE_DRAWS = 20_000
+
+
+class Source(Protocol):
+    """Where problems come from. Its fields are its parameters."""
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        """Problems in an order by the seed; some sources never end, and repeat themselves."""
+
+
+SOURCES: Mapping[str, type[Any]] = {
+    "transformers": Transformers,
+    "zoo": Zoo,
+    "log-normal": LogNormal,
+    "attention": Attention,
+    "skinny": Skinny,
+    "widths": Widths,
+    "odd": Odd,
+    "grid": Grid,
+    "powers": Powers,
+    "harvest": Harvested,
+}
+# What is drawn where nobody names a source, and each one's share.
+DEFAULT_SHARES = {"transformers": 0.38, "zoo": 0.28, "log-normal": 0.24, "attention": 0.10}
+
+
+def parse_source(text: str) -> Source:
+    """The source that "name" or "name:parameter=value,…" describes; a list's items are
+    separated by slashes, as in "grid:m=1/16/64,n=4096,k=4096".
+
+    Raises CollectionError where there is no such source or parameter, or no such value.
+    """
+    name, _, rest = text.partition(":")
+    kind = SOURCES.get(name)
+    if kind is None:
+        raise CollectionError(f"There is no source {name!r}; there are {', '.join(SOURCES)}.")
+    hints = get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]
+    given: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        parameter, _, value = part.partition("=")
+        if parameter not in known:
+            raise CollectionError(
+                f"The source {name} has no parameter {parameter!r}; it has "
+                f"{', '.join(known) or 'none'}."
+            )
+        try:
+            given[parameter] = _value(value, hints[parameter])
+        except ValueError:
+            raise CollectionError(
+                f"The source {name} cannot have {parameter}={value}; it must be "
+                f"{_EXPECTED[hints[parameter]]}."
+            ) from None
+    source: Source = kind(**given)
+    return source
+
+
+_EXPECTED: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a name",
+    tuple[int, ...]: "whole numbers separated by slashes",
+    tuple[str, ...]: "names separated by slashes",
+}
+
+
+def _value(text: str, kind: Any) -> Any:
+    if kind == tuple[int, ...]:
+        return tuple(int(item) for item in text.split("/"))
+    if kind == tuple[str, ...]:
+        return tuple(text.split("/"))
+    return kind(text)
+
+
+def mixed(
+    count: int, seed: int, sources: Sequence[str] = (), wanted: Wanted | None = None
+) -> list[Problem]:
+    """`count` distinct problems of moderate size from these sources (as `parse_source` takes
+    them), well mixed: in equal shares, or in DEFAULT_SHARES of the usual ones where none is
+    named; `wanted` ones only. Fewer where the sources have no more. Raises as `parse_source`
+    does."""
+    wanted = wanted or Wanted()
+    shares = dict.fromkeys(sources, 1.0) or dict(DEFAULT_SHARES)
+    streams = {name: parse_source(name).problems(seed) for name in shares}
+    stale = dict.fromkeys(streams, 0)
+    rng = random.Random(f"mixed/{seed}")
+    taken: dict[Problem, None] = {}
+    while len(taken) < count and streams:
+        name = rng.choices(list(streams), [shares[n] for n in streams])[0]
+        problem = next(streams[name], None)
+        if (
+            problem is not None
+            and moderate(problem)
+            and wanted.holds(problem)
+            and problem not in taken
+        ):
+            taken[problem] = None
+            stale[name] = 0
+            continue
+        stale[name] += 1
+        if problem is None or stale[name] > MOST_STALE_DRAWS:
+            del streams[name]
+    return list(taken)
+
+
+def problems_in(path: Path, seed: int) -> list[Problem]:
+    """The problems of a file, a shapeset or a dataset. Raises DatasetError where it is
+    neither, or is malformed."""
+    if is_shapeset(path):
+        return read_shapeset(path).problems(seed)
+    from diode_engine.store.transfer import read_dataset
+
+    return list(read_dataset(path, times_required=False).problems)
+
+
+def moderate(problem: Problem) -> bool:
+    """Whether even a bad kernel is timed within a second and the operands fit a GPU."""
+    p = problem
+    limit = MOST_FLOPS.get(p.dtype, MOST_FLOPS_16_BIT)
+    if p.allow_tf32:
+        limit *= 2
+    elements = p.B * (p.M * p.K + p.K * p.N + 3 * p.M * p.N)
+    return p.flops <= limit and elements * p.dtype.itemsize <= MOST_BYTES

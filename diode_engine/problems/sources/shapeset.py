@@ -1,0 +1,174 @@
+"""Shapesets: problems in a JSON file, without timings.
+
+Two forms are read. Diode's own, which `write_shapeset` writes, has columns and a row a problem:
+
+    {"source": "where from", "columns": ["op", "B", "M", "N", "K"], "shapes": [["mm", 1, …], …]}
+
+The columns are fields of a problem (see Problem.to_dict). Those of torch-diode have
+
+    {"operations": {"mm": {"shapes": [{"B": 1, "M": …, "N": …, "K": …, "M_dtype": "float16",
+        "K_dtype": "float16", "out_dtype": "float16", "out_size": […], "out_stride": […]}]}}}
+
+or only one such {"shapes": […]}, of which those with a batch are bmm and the others mm.
+
+What neither says of a problem (its type, its operands' layouts) is drawn by a seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from diode_engine.atomic import write_whole
+from diode_engine.core.problem import Problem
+from diode_engine.documents import (
+    Limits,
+    Malformed,
+    check_json_counts,
+    parse_json,
+    read_bytes,
+    shortened,
+    show,
+)
+from diode_engine.errors import DatasetError, RecordError
+from diode_engine.problems.sources.drawing import completed
+from diode_engine.store.parsing import items
+from diode_engine.store.torch_diode import problem_fields
+
+# The largest that torch-diode publishes has some ten thousand shapes, of three lists and objects
+# each; a capture has hundreds.
+LIMITS = Limits(bytes=64 << 20, containers=1 << 20, values=1 << 24)
+_KINDS = {"operations", "columns", "shapes"}
+COLUMNS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
+
+
+@dataclass(frozen=True)
+class Shapeset:
+    """The rows of a file, each some of a problem's fields; `left_out` counts torch-diode's that
+    are no problem of Diode's (see `torch_diode.problem_fields`)."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    left_out: int = 0
+
+    def problems(self, seed: int) -> list[Problem]:
+        """One problem a row, equal ones once; what a row does not say is drawn."""
+        rng = random.Random(f"shapeset/{seed}")
+        return list(dict.fromkeys(completed(rng, dict(row)) for row in self.rows))
+
+
+def is_shapeset(path: Path) -> bool:
+    """Whether the file is meant to be a shapeset, be it a good one or not; False where it
+    cannot be read."""
+    if path.suffix != ".json":
+        return False
+    try:
+        data = read_bytes(path, LIMITS)
+        check_json_counts(data, LIMITS)
+        document = json.loads(data)
+    except (OSError, ValueError, RecursionError, Malformed):
+        return False
+    return isinstance(document, dict) and not _KINDS.isdisjoint(document)
+
+
+def read_shapeset(path: str | PathLike[str]) -> Shapeset:
+    """Raises DatasetError, with the place, where the file is missing, malformed or holds what
+    cannot be a problem."""
+    where = Path(path)
+    try:
+        return parse_shapeset(read_bytes(where, LIMITS), str(where))
+    except OSError as error:
+        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
+    except Malformed as error:
+        raise DatasetError(f"{where}: {error}") from None
+
+
+def parse_shapeset(data: bytes, name: str) -> Shapeset:
+    """The shapeset in a JSON text; `name` is what errors call it. Raises DatasetError."""
+    try:
+        document = parse_json(data, LIMITS)
+        if isinstance(document, dict) and "operations" in document:
+            return _operations(document["operations"])
+        if isinstance(document, dict) and "columns" in document:
+            return _columns(document)
+        if isinstance(document, dict) and "shapes" in document:
+            return _torch_diode(_shapes(document, None, "shapes"))
+    except Malformed as error:
+        raise DatasetError(f"{name}: {error}") from None
+    raise DatasetError(
+        f"{name} is no shapeset: it must be an object with columns and shapes, with operations, or "
+        "with shapes."
+    )
+
+
+def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], source: str) -> None:
+    """Writes the problems in full, replacing the file at once and only when complete. Raises
+    DatasetError where it cannot be written."""
+    where = Path(path)
+    rows = [json.dumps([p.to_dict()[name] for name in COLUMNS]) for p in problems]
+    head = json.dumps({"source": source, "columns": COLUMNS})
+    text = f'{head[:-1]}, "shapes": [\n' + ",\n".join(rows) + "\n]}\n"
+    try:
+        write_whole(where, text)
+    except OSError as error:
+        raise DatasetError(f"{where} cannot be written: {error.strerror or error}.") from error
+
+
+def _columns(document: Mapping[str, Any]) -> Shapeset:
+    columns = items(document["columns"], "columns")
+    if not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
+        raise Malformed("columns must be names, none of them twice.")
+    rows = []
+    for i, shape in enumerate(items(document.get("shapes"), "shapes")):
+        if len(items(shape, f"shapes[{i}]")) != len(columns):
+            raise Malformed(f"shapes[{i}] has {len(shape)} values for {len(columns)} columns.")
+        rows.append(_checked(dict(zip(columns, shape, strict=True)), f"shapes[{i}]"))
+    return Shapeset(tuple(rows))
+
+
+def _operations(operations: Any) -> Shapeset:
+    return _torch_diode(
+        row
+        for op, entry in _mapping(operations, "operations").items()
+        for row in _shapes(_mapping(entry, f"operations.{op}"), op, f"operations.{op}.shapes")
+    )
+
+
+def _torch_diode(rows: Iterable[Mapping[str, Any] | None]) -> Shapeset:
+    given = list(rows)
+    kept = tuple(row for row in given if row is not None)
+    return Shapeset(kept, left_out=len(given) - len(kept))
+
+
+def _shapes(
+    entry: Mapping[str, Any], op: str | None, place: str
+) -> Iterator[Mapping[str, Any] | None]:
+    """A row for each shape, None where it is no problem of Diode's."""
+    for i, shape in enumerate(items(entry.get("shapes"), place)):
+        where = f"{place}[{i}]"
+        fields = problem_fields(op or _op(shape), shape, where)
+        yield None if fields is None else _checked(fields, where)
+
+
+def _op(shape: Any) -> str:
+    """What multiplies a shape that does not say it."""
+    return "mm" if isinstance(shape, dict) and shape.get("B") == 1 else "bmm"
+
+
+def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """The row, which must be of a possible problem however the rest is drawn."""
+    try:
+        completed(random.Random(0), dict(row))
+    except (RecordError, TypeError) as error:
+        raise Malformed(f"{place}: {shortened(str(error))}") from None
+    return row
+
+
+def _mapping(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Malformed(f"{place} is {show(value)}; it must be an object.")
+    return value

@@ -1,0 +1,58 @@
+"""Which problems of those that sources draw are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diode_engine.core.problem import DType, Layout, Op, Problem
+from diode_engine.errors import CollectionError
+
+OPS = tuple(map(str, Op))
+# fp32 is without TF32, which makes other kernels of it.
+TYPES = ("bf16", "fp16", "fp32", "tf32")
+LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
+_SHORT = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Problems of these ops (of OPS), types (of TYPES) and operands' layouts (of LAYOUTS); of
+    all, where none is named; with M, N and K from `least` to `most`. Raises CollectionError for a
+    name that there is not, and where no size could be wanted."""
+
+    ops: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("op", self.ops, OPS)
+        _check("type", self.types, TYPES)
+        _check("layout", self.layouts, LAYOUTS)
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise CollectionError(
+                f"No size is from {self.least} to {self.most}; the smallest comes first."
+            )
+
+    def holds(self, problem: Problem) -> bool:
+        p = problem
+        return (
+            (not self.ops or str(p.op) in self.ops)
+            and (not self.types or _type(p) in self.types)
+            and (not self.layouts or f"{p.a.layout}/{p.b.layout}" in self.layouts)
+            and (self.least is None or min(p.M, p.N, p.K) >= self.least)
+            and (self.most is None or max(p.M, p.N, p.K) <= self.most)
+        )
+
+
+def _type(problem: Problem) -> str | None:
+    return "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype)
+
+
+def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise CollectionError(
+            f"There is no {what} {unknown[0]!r} to collect; there are {', '.join(known)}."
+        )

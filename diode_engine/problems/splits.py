@@ -1,0 +1,117 @@
+"""Which problems a model is fitted to and which it is judged on.
+
+A problem's side is decided by a hash of its sizes and a seed, and by nothing else: it stays
+the same as timings are added, and problems that differ only in op, dtype, layout or bias, of
+which one would give away the other, are on the same side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from diode_engine.core.harvested import held_out_family
+from diode_engine.core.named_layers import TRANSFORMERS, models_of
+from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
+
+HELD_OUT = 0.2  # of all problems: what a model is judged on
+LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
+VALIDATION = 0.15  # of the rest: what early stopping watches
+_VALIDATION_SEED = "validation"
+
+
+def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> bool:
+    """Whether the problem is one of those, `share` of all, that a model never sees."""
+    return _place(problem, f"held out {seed}") < share
+
+
+def fold(problem: Problem, k: int, *, seed: int = 0) -> int:
+    """Which of k folds, from 0, the problem is in."""
+    return int(_place(problem, f"fold {seed}") * k)
+
+
+class SplitPart(NamedTuple):
+    """One of the ways that a cross-validation parts a table."""
+
+    name: str
+    learned: TimingTable
+    judged: TimingTable
+
+
+def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[SplitPart]:
+    """Each of k folds judged by what is learned from the others."""
+    places = np.array([fold(problem, k, seed=seed) for problem in table.problems], np.intp)
+    rows = places[table.problem]
+    return [
+        SplitPart(f"fold {i + 1} of {k}", table.take(rows != i), table.take(rows == i))
+        for i in range(k)
+    ]
+
+
+def named(table: TimingTable) -> list[SplitPart]:
+    """Leave one out: each named transformer of which the table has a problem, judged by what is
+    learned without its layers. A layer's sizes that several transformers share are judged with
+    each of them."""
+    there = {model for problem in table.problems for model in models_of(problem)}
+    parts = [
+        SplitPart(model, *split_named(table, (model,))) for model in TRANSFORMERS if model in there
+    ]
+    return [part for part in parts if len(part.judged)]
+
+
+def largest(table: TimingTable, *, share: float = LARGEST) -> list[SplitPart]:
+    """Extrapolation: the `share` of the problems with the most work (flops), judged by what is
+    learned from smaller ones. One part, none of an empty table."""
+    if not len(table):
+        return []
+    work = np.array([table.problems[i].flops for i in np.unique(table.problem)])
+    least = float(np.quantile(work, 1 - share))
+    learned, judged = _parted(table, lambda problem: problem.flops > least)
+    return [SplitPart(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
+
+
+def split(
+    table: TimingTable, *, share: float = HELD_OUT, seed: int = 0
+) -> tuple[TimingTable, TimingTable]:
+    """(the rows of problems to learn from, those of held-out problems)."""
+    return _parted(table, lambda problem: held_out(problem, share=share, seed=seed))
+
+
+def split_named(
+    table: TimingTable, models: Collection[str] = tuple(TRANSFORMERS)
+) -> tuple[TimingTable, TimingTable]:
+    """(the rows to learn from, those of problems that belong to a linear layer of one of these
+    named transformers): all of them are a split of their own, one of them is held out alone."""
+    return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
+
+
+def split_families(table: TimingTable) -> tuple[TimingTable, TimingTable]:
+    """(the rows to learn from, those of problems that programs of a held-out family have): see
+    `harvested`."""
+    return _parted(table, held_out_family)
+
+
+def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:
+    """(the rows to fit to, those that early stopping watches) of the rows to learn from."""
+    return _parted(
+        table, lambda problem: _place(problem, f"{_VALIDATION_SEED} {seed}") < VALIDATION
+    )
+
+
+def _parted(
+    table: TimingTable, second: Callable[[Problem], bool]
+) -> tuple[TimingTable, TimingTable]:
+    side = np.array([second(problem) for problem in table.problems], np.bool_)
+    rows = side[table.problem]
+    return table.take(~rows), table.take(rows)
+
+
+def _place(problem: Problem, salt: str) -> float:
+    """Uniform in [0, 1) over sizes."""
+    sizes = f"{salt}: {problem.B} {problem.M} {problem.N} {problem.K}"
+    digest = hashlib.sha256(sizes.encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64

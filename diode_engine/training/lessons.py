@@ -1,0 +1,129 @@
+"""Lessons: a large model's answers, as examples that a small network learns.
+
+They are on problems that nobody needs to have timed: the teacher says what each candidate takes,
+on the problems with timings and on many drawn ones. So the small network learns the teacher's
+surface between what was measured, and beside it what was measured itself.
+
+Fine-tuning is the same with a user's timings: these are learned as they were measured, and
+everywhere else the model is held to what it said before (after Li and Hoiem, "Learning without
+Forgetting", ECCV 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits, many_loads
+from diode_engine.models.artifact import Coverage, kernel, type_of
+from diode_engine.models.fitting import Examples
+from diode_engine.models.members import answers_of
+from diode_engine.models.neighbours import distances, places
+from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import mixed
+
+_ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
+_BEST = 64  # of these that become lessons: the teacher's best
+_OTHERS = 192  # and drawn ones
+_WATCHED = 20  # every so manieth problem is what early stopping watches
+_LIKE = 2.0  # so near to a timed problem its time tells of another: two factors of two in size
+
+
+def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
+    """`count` problems of the types and ops that a model covers, as collections draw them."""
+    ops = {name.partition(" ")[0] for name in coverage.kernels}
+    known = (
+        p
+        for p in mixed(4 * max(count, 0), seed)
+        if str(p.op) in ops and type_of(p) in coverage.types
+    )
+    return list(islice(known, max(count, 0)))
+
+
+def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
+    """Those of the problems that are not like a timed one (see models.neighbours): of these the
+    timings tell more than a model that has not seen them."""
+    there = places(timed)
+    return [p for p in problems if distances(p, there).min() >= _LIKE]
+
+
+def lessons(
+    teacher: Sequence[TimingModel],
+    coverage: Coverage,
+    hardware: Hardware,
+    problems: Iterable[Problem],
+    *,
+    torch: str = "",
+    seed: int = 0,
+) -> Examples:
+    """What the teacher says of the candidates that this version of torch has for these problems,
+    as far as it covers them: of its best and of others."""
+    rng = np.random.default_rng(seed)
+    kernels = frozenset(coverage.kernels)
+    x: list[Matrix] = []
+    heads: list[Matrix] = []
+    for problem in problems:
+        space = exhaustive_space(problem, torch)
+        each = np.arange(len(space))
+        many = many_loads((problem,), space, np.zeros_like(each), each)
+        known = [
+            kernel(problem.op, c.template, many=bool(m)) in kernels
+            for c, m in zip(space, many, strict=True)
+        ]
+        places = np.flatnonzero(fits(problem, space, hardware) & known)
+        if len(places) > _ASKED:
+            libraries = [i for i in places if space[i].is_extern]
+            drawn = rng.choice(places, _ASKED, replace=False)
+            places = np.union1d(np.array(libraries, np.intp), drawn)
+        if not len(places):
+            continue
+        rows = _rows(problem, [space[i] for i in places], hardware)
+        answers = answers_of(teacher, rows)
+        best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
+        others = rng.choice(len(rows), min(len(rows), _OTHERS), replace=False)
+        externs = np.flatnonzero(rows[:, features.NAMES.index("aten")] > 0)
+        kept = np.unique(np.concatenate([best, others, externs]))
+        x.append(rows[kept])
+        heads.append(answers[:, kept])
+    return _lessons(x, heads)
+
+
+def _rows(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Matrix:
+    n = len(candidates)
+    return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
+
+
+def _lessons(x: list[Matrix], heads: list[Matrix]) -> Examples:
+    together = np.concatenate(heads, axis=1)
+    problem = np.repeat(np.arange(len(x)), [len(rows) for rows in x])
+    return Examples(np.concatenate(x), mean_answer(together), problem, together)
+
+
+def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Examples) -> Examples:
+    """The lessons and what was measured, repeated so that about half of the problems are
+    measured ones. There the heads differ as the teacher's members do, around the measured time."""
+    times = max(1, round(len(taught.starts) / len(timed.starts)))
+    first = int(taught.problem.max()) + 1
+    _, place = np.unique(timed.problem, return_inverse=True)
+    problems = int(place.max()) + 1
+    answers = answers_of(teacher, timed.x)
+    heads = answers - answers.mean(axis=0) + timed.log_us
+    assert taught.heads is not None
+    return Examples(
+        np.concatenate([taught.x, *[timed.x] * times]),
+        np.concatenate([taught.log_us, *[timed.log_us] * times]),
+        np.concatenate([taught.problem, *(first + problems * i + place for i in range(times))]),
+        np.concatenate([taught.heads, np.tile(heads, times)], axis=1),
+    )
+
+
+def part(taught: Examples) -> tuple[Examples, Examples]:
+    """(the lessons to learn, those that early stopping watches), by problem."""
+    watched = taught.problem % _WATCHED == 0
+    return taught.take(~watched), taught.take(watched)
