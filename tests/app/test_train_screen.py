@@ -444,7 +444,15 @@ def test_a_training_that_is_at_work_tells_what_it_is_at(store):
                                     "efficiency": 0.9512})  # fmt: skip
     seen = run_view(store, run, CurveReader())
     assert seen.says == "network-1: 3 of 40, efficiency 0.951"
-    assert seen.fraction == pytest.approx(3 / 40)
+    assert seen.fraction is None  # these are the steps of one fit, and not of the run
+    store.update_run(run, progress={
+        "member": "network-1", "step": 3, "steps": 40, "efficiency": 0.9512, "rate": 2.5,
+        "fraction": 0.31, "seconds_left": 90.0, "stage": 3, "stages": 16,
+    })  # fmt: skip
+    seen = run_view(store, run, CurveReader())
+    assert seen.says == "network-1: 3 of 40, efficiency 0.951 · 2.5 steps/s · fit 3 of 16"
+    assert seen.fraction == pytest.approx(0.31)
+    assert seen.left_seconds == 90.0
 
 
 def start_quietly(store: Store) -> int:
