@@ -117,3 +117,37 @@ def test_the_search_for_imports_sees_every_way_to_write_one() -> None:
         "torch._inductor.config",
         "torch._inductor.ir.Buffer",
     ]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_reaches_into_another_or_uses_mocks(source: Path) -> None:
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    found = list(imports(tree))
+    assert [name for name in found if name.startswith("unittest")] == []
+    ours = [name for name in found if name.startswith("diode_engine.")]
+    assert [name for name in ours if name.rsplit(".", 1)[1].startswith("_")
+            and not name.endswith("__")] == []  # fmt: skip
+    modules_here = {name.rsplit(".", 1)[1] for name in ours}
+    assert [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in modules_here
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [path for path in SOURCES if path.name != "torch_versions.py"],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_only_one_module_asks_for_the_version_of_torch(source: Path) -> None:
+    asked = [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and "torch.__version__" in ast.unparse(node)
+    ]
+    assert asked == []

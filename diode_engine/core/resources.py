@@ -25,6 +25,9 @@ from diode_engine.core.templates import template_of
 
 MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once
+# An asynchronous copy moves at most 16 bytes and at least 4: below, the loads of a tile go
+# through registers and the loop is not pipelined, whatever num_stages says.
+LEAST_COPY = 4
 _WARPGROUP = 4  # warps that issue one wgmma together
 # The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
 # itself drops the candidates above.

@@ -11,8 +11,8 @@ import re
 from functools import lru_cache
 
 from diode_engine.core.problem import Bias, Candidate, Problem
-from diode_engine.core.templates import Template, template_of, templates_for
-from diode_engine.core.templates.template import Configs, Version
+from diode_engine.core.templates import template_of, templates_for
+from diode_engine.core.templates.template import Configs, Template, Version
 
 _NEWEST = (999, 0)
 _FROM_2_13 = (2, 13)

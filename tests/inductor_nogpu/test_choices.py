@@ -31,7 +31,7 @@ from torch._inductor.utils import get_k_splits
 import diode_engine
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.choosing import chooser, memory
-from diode_engine.inductor.choosing.decision import final_choice
+from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.models.ranking import Ranking

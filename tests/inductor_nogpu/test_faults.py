@@ -24,16 +24,23 @@ from torch._inductor.virtualized import V
 import diode_engine
 from diode_engine import registry
 from diode_engine.core.problem import Candidate
-from diode_engine.inductor.choosing import chooser, decision, search
-from diode_engine.inductor.choosing.options import Options
+from diode_engine.inductor.choosing import (
+    chooser,
+    decider,
+    final_choice,
+    search,
+    template_choices,
+    times,
+)
+from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.choosing.stats import Stats
 from diode_engine.inductor.fusion import epilogue as fusion
-from diode_engine.inductor.hook import choices as choices_module
 from diode_engine.inductor.hook import fast, slot
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.listening import feedback
-from diode_engine.inductor.lowering import layouts, space
+from diode_engine.inductor.lowering import layouts, preprocessing, space
 from diode_engine.inductor.padding import shape_padding as padding
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.models import preference
@@ -63,6 +70,13 @@ def program(build: Build, **how: Any) -> str:
     return re.sub(r"AOT ID: .*|/tmp\w+/", "", source)
 
 
+def forget() -> None:
+    """What was chosen before."""
+    choices = slot.in_place().choices
+    assert choices is not None
+    choices.diode_chooser._memory.clear()
+
+
 def said_once(caplog: pytest.LogCaptureFixture, what: str) -> None:
     (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("diode_engine")]
     assert what in line
@@ -81,7 +95,7 @@ FAULTS = (RuntimeError("broken"), MemoryError("full"), RecursionError("deep"), K
 STEPS: dict[str, tuple[Any, str]] = {
     "the device is looked at": (chooser, "detect"),
     "the search is looked at": (search, "altered"),
-    "options are read": (Options, "current"),
+    "options are read": (CompileOptions, "current"),
     "a key is made": (chooser, "key_of"),
     "what follows is read": (fusion, "current_epilogue"),
     "the problem is read": (chooser, "problem_of"),
@@ -91,21 +105,21 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the list is cut": (space._Configs, "_cut_to"),
     "the parts are joined": (space, "_joined"),
     "parameters are made": (space._Configs, "params"),
-    "candidates are encoded": (chooser.CandidateTable, "of"),
-    "what fits is asked": (chooser, "fits"),
-    "the model is asked": (chooser.Chooser, "_ranking"),
-    "the best are taken": (chooser, "chosen"),
+    "candidates are encoded": (times.CandidateTable, "of"),
+    "what fits is asked": (times, "fits"),
+    "the model is asked": (times.Times, "ranking"),
+    "the best are taken": (decider, "chosen"),
     "its worth is judged": (preference, "margin"),
     "the operands are looked at": (layouts, "will_move"),
-    "it is decided": (chooser.Chooser, "_decide"),
-    "the choice is made": (chooser, "_made"),
-    "it is annotated": (chooser, "_annotated"),
-    "it is rebuilt": (chooser, "_rebuilt"),
+    "it is decided": (decider.Decider, "decide"),
+    "the choice is made": (chooser, "made"),
+    "it is annotated": (template_choices, "annotated"),
+    "it is rebuilt": (template_choices, "_rebuilt"),
     "the choice is asked for": (chooser.Chooser, "choose"),
     "the op is looked at": (chooser.Chooser, "asked"),
     "it is counted": (Stats, "count"),
     "a call is counted": (Stats, "called"),
-    "the last function is added": (choices_module, "add_final_choice"),
+    "the last function is added": (preprocessing, "add"),
 }
 
 
@@ -139,7 +153,7 @@ def test_a_step_that_fails_leaves_the_product_to_stock(
 DYNAMIC_STEPS: dict[str, tuple[Any, str]] = {
     "sizes without a hint are looked for": (chooser, "free_unbacked_symbols"),
     "other sizes are drawn": (chooser, "problems_over"),
-    "they are judged": (chooser.Chooser, "_times"),
+    "they are judged": (times.Times, "over"),
 }
 
 
@@ -284,10 +298,10 @@ def test_inductors_generators_fail_for_diode_alone(
 
 
 LAST = {
-    "the best are taken": (decision, "chosen"),
+    "the best are taken": (final_choice, "chosen"),
     "it is told": (Stats, "selected"),
-    "it is traced": (decision.trace, "tell"),
-    "what is known is looked at": (decision, "_best_of"),
+    "it is traced": (final_choice.trace, "tell"),
+    "what is known is looked at": (final_choice, "_best_of"),
 }
 
 
@@ -313,7 +327,7 @@ def test_a_last_choice_that_fails_leaves_the_list_to_inductor(
 @pytest.mark.parametrize("lost", [None, {}, {"diode": "theirs"}, "no dictionary", 7])
 def test_annotations_that_are_lost_or_replaced(lost: Any) -> None:
     choices = [SimpleNamespace(annotations=lost), SimpleNamespace()]
-    assert decision.final_choice(choices) == choices
+    assert final_choice.final_choice(choices) == choices
 
 
 def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: Any) -> None:
@@ -341,10 +355,10 @@ def test_the_model_s_files_may_go_once_it_is_installed(tmp_path: Path, stock: An
     for path in folder.rglob("*"):
         if path.is_file():
             path.write_bytes(b"something else")
-    slot.held.choices._diode._memory.clear()
+    forget()
     assert program(mm) == expected
     shutil.rmtree(folder)
-    slot.held.choices._diode._memory.clear()
+    forget()
     assert program(mm) == expected
     assert diode_engine.get_stats()["fallbacks"] == 0
 
@@ -354,8 +368,8 @@ def test_a_model_that_cannot_be_loaded_when_something_is_compiled(
     error: Exception, stock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ModelPointer, "load", raising(error))
-    with slot.held.lock:
-        slot.held.settled = False
+    with slot._here.lock:
+        slot._here.settled = False
         slot._take_slot()
     for _ in range(2):
         assert program(mm) == stock[mm]
@@ -391,7 +405,7 @@ class Bare:
 
 def test_choices_of_another_kind_on_top(predictor: Any) -> None:
     with V.set_choices_handler(Bare()):
-        assert chooser.current() is None
+        assert current_chooser() is None
 
 
 @pytest.mark.parametrize("place", ["_predicted", "_answer"])
@@ -421,7 +435,7 @@ def test_fast_autotune_leaves_what_fails_to_the_default_mode(
     expected = program(addmm, mode="default")
     diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
     assert program(addmm, **FAST) != expected
-    slot.held.choices._diode._memory.clear()
+    forget()
     monkeypatch.setattr(*STEPS[step], raising(RuntimeError("broken")))
     assert program(addmm, **FAST) == expected
 

@@ -24,7 +24,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import IntegrationError, ModelError, RegistryError
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.choosing.decision import final_choice
+from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
 
@@ -349,7 +349,7 @@ def test_pretending_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
     with pytest.raises(IntegrationError, match="already"):
         without_gpu.pretend(other)
-    monkeypatch.setattr(without_gpu, "_pretended", None)
+    monkeypatch.setattr(without_gpu.device, "_pretended", None)
     with pytest.raises(IntegrationError, match="There is a GPU"):  # is_available says so here
         without_gpu.pretend(H200)
     with pytest.raises(IntegrationError, match="pretend"):

@@ -18,7 +18,8 @@ from torch._inductor.lowering import lowerings
 import diode_engine
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.inductor.choosing import options
+from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.hook import config_keys as options
 from diode_engine.inductor.without_gpu import Lowered, lower
 from diode_engine.models.ranking import Ranking
 
@@ -73,7 +74,7 @@ def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> Non
 PRINT = """
 import diode_engine, torch, logging
 from torch._inductor import config
-print([getattr(config, o.name) for o in diode_engine.inductor.choosing.options.OPTIONS])
+print([getattr(config, o.name) for o in diode_engine.inductor.hook.config_keys.OPTIONS])
 """
 
 
@@ -346,5 +347,5 @@ def test_an_altered_search_is_left_the_padding_too(
 def test_values_beyond_an_options_bounds_count_as_the_nearest() -> None:
 
     with config.patch(diode_top_k=-3, diode_confidence_threshold=7.0):
-        now = options.Options.current()
+        now = CompileOptions.current()
     assert (now.top_k, now.confidence) == (0, 1.0)

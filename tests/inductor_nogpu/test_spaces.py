@@ -15,7 +15,7 @@ from torch._inductor.template_heuristics.registry import get_template_heuristic
 import diode_engine
 from diode_engine.core.problem import Op, Problem
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.space import Spaces, Unlike, listed, search_space
+from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed, search_space
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.sources import mixed
 
@@ -139,7 +139,7 @@ def test_what_inductor_does_not_offer_is_unlike(monkeypatch: pytest.MonkeyPatch)
             )  # fmt: skip
             for place, candidate in enumerate(found.candidates):
                 if place % 37 == 0 and candidate.config.get("BLOCK_N") == 256:
-                    with pytest.raises(Unlike):
+                    with pytest.raises(NotOffered):
                         found.params(place)
                     unlike += 1
             return []

@@ -56,7 +56,8 @@ def _reach(size: int) -> int:
 
 def tiles(m: int, n: int, config: Mapping[str, Any]) -> int:
     """Tiles that cover an M×N matrix."""
-    return -(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"])
+    block_m, block_n = int(config["BLOCK_M"]), int(config["BLOCK_N"])
+    return -(-m // block_m) * -(-n // block_n)
 
 
 def _default(m: int, n: int, k: int, torch: Version) -> Configs:

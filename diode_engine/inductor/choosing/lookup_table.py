@@ -21,7 +21,7 @@ from torch._inductor.lookup_table.choices import LookupTableChoices
 from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor.choosing.chooser import Predictor
+from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import candidate_of
 
@@ -51,7 +51,7 @@ class _Recorder(kernels.Noting):
 
 
 def lookup_entries(
-    problem: Problem, predictor: Predictor, *, top: int = 1
+    problem: Problem, predictor: TimePredictor, *, top: int = 1
 ) -> dict[str, list[Entry]]:
     """By the key that Inductor asks the problem under on the GPU at hand, the `top` kernels with
     the least predicted time, of those that can be launched; empty where the model knows none.
@@ -71,7 +71,9 @@ def lookup_entries(
     return {key: entries for key, entries in table.items() if entries}
 
 
-def _best(problem: Problem, offered: Sequence[Any], predictor: Predictor, top: int) -> list[Any]:
+def _best(
+    problem: Problem, offered: Sequence[Any], predictor: TimePredictor, top: int
+) -> list[Any]:
     choices: dict[Candidate, Any] = {candidate_of(choice): choice for choice in offered}
     candidates = list(choices)
     us = predictor.predict_us(problem, candidates)

@@ -7,7 +7,6 @@ somebody's (add_preprocessing_fn) is called all the same, with Diode's choice.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from torch._inductor import config, select_algorithm
@@ -15,6 +14,7 @@ from torch._inductor.kernel import bmm, mm
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from diode_engine.inductor.listening import feedback
+from diode_engine.inductor.torch_versions import part
 
 # Of torch._inductor.config.test_configs: each narrows, forces or distorts what is chosen, if it is
 # set.
@@ -45,15 +45,15 @@ def altered() -> str | None:
     if (ways := _other_ways()) is not None:
         return ways
     for name in _NARROWING:
-        if getattr(config.test_configs, name, None) not in (None, False, ""):
+        if part(config.test_configs, name) not in (None, False, ""):
             return f"torch._inductor.config.test_configs.{name} is set"
-    if getattr(select_algorithm, "VERIFY", None):
+    if part(select_algorithm, "VERIFY"):
         return "torch._inductor.select_algorithm.VERIFY has every candidate's result checked"
     savers = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
     if any(saver is not feedback.save for saver in savers):
         return "a feedback saver of Inductor's waits for the candidates' timings"
     for owner, name in _FUNCTIONS:
-        function = getattr(owner, name, None)
+        function = part(owner, name)
         if function is not None and not _inductors(function):
             return f"{owner.__name__}.{name} of Inductor's search was replaced"
     return None
@@ -61,9 +61,9 @@ def altered() -> str | None:
 
 def _other_ways() -> str | None:
     """Ways of searching that count on all of what Inductor offers; None where it takes none."""
-    if getattr(config, "multi_kernel_hints", None):
+    if part(config, "multi_kernel_hints"):
         return "torch._inductor.config.multi_kernel_hints asks for kernels for several sizes"
-    if getattr(config, "distributed_max_autotune_gemm", False):
+    if part(config, "distributed_max_autotune_gemm"):
         return "torch._inductor.config.distributed_max_autotune_gemm spreads the search over ranks"
     if config.run_autoheuristic("mm"):
         return "Inductor's AutoHeuristic is used or trained for products"
@@ -71,7 +71,7 @@ def _other_ways() -> str | None:
 
 
 def _inductors(function: Any) -> bool:
-    if isinstance(function, functools._lru_cache_wrapper):
-        function = function.__wrapped__
+    if hasattr(function, "cache_info"):  # behind functools.cache
+        function = getattr(function, "__wrapped__", None)
     names = getattr(function, "__globals__", {})
     return str(names.get("__name__", "")).startswith("torch._inductor.")

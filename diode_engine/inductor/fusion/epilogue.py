@@ -40,6 +40,7 @@ from torch._inductor.virtualized import V
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.torch_versions import fuses_behind_split_dimensions
 
 aten = torch.ops.aten
 
@@ -51,7 +52,6 @@ _INSTRUCTIONS = {
 _LANES = 128  # instructions a multiprocessor begins in a clock
 # A kernel more in a stream that is busy: the gap before it and its ramp.
 LAUNCH_US = 1.0
-_REGROUPS = torch.__version__ >= "2.13"
 _FURTHEST = 64  # nodes around a product that are looked at
 
 _PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default,
@@ -200,6 +200,4 @@ def _size(node: torch.fx.Node) -> Any:
     if not isinstance(value, torch.Tensor):
         return node
     shape = [s if isinstance(s, int) else s.node.expr for s in value.shape]
-    if not _REGROUPS and config.loop_ordering_after_fusion:
-        return tuple(shape)
-    return prod(shape)
+    return prod(shape) if fuses_behind_split_dimensions(config) else tuple(shape)

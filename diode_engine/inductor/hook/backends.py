@@ -10,15 +10,23 @@ import functools
 import sys
 from typing import Any
 
+from diode_engine.inductor.torch_versions import part
+
 TOKEN = "DIODE"
 _STANDS_FOR = ("ATEN", "TRITON")
 _FUNCTION = "_use_autotune_backend"
 
 
+def in_use(backend: str) -> bool:
+    """Whether Inductor takes kernels of this backend in the compile under way."""
+    utils: Any = sys.modules["torch._inductor.utils"]
+    return bool(getattr(utils, _FUNCTION)(backend))
+
+
 def attach() -> None:
     """Has Inductor understand the word, once; after torch._inductor.utils was imported."""
     utils: Any = sys.modules["torch._inductor.utils"]
-    original = getattr(utils, _FUNCTION, None)
+    original = part(utils, _FUNCTION)
     if original is None or hasattr(original, "_diode"):
         return
 

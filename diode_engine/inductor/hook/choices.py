@@ -19,19 +19,22 @@ from typing import Any
 import torch
 from torch._inductor import choices as inductor_choices
 from torch._inductor.choices import InductorChoices
-from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.chooser import Chooser, Predictor, Request
-from diode_engine.inductor.choosing.decision import final_choice
+from diode_engine.inductor.choosing.choice_options import ChoiceOptions
+from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.predictor import TimePredictor
+from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
+from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.space import search_space
+from diode_engine.inductor.torch_versions import hook_of, uuid_of
 
 log = logging.getLogger(__name__)
 
-HOOK = "_finalize_template_configs"
 # Of the call of `get_template_configs` under way: whether Diode chose something, and whether it
 # is to keep out of it.
 _chosen = ContextVar("diode_chosen", default=False)
@@ -64,39 +67,14 @@ class DiodeInductorChoices(InductorChoices):
         enable_fallback: bool = True,
         performance_threshold: float = 1.1,
         *,
-        predictor: Predictor | None = None,
+        predictor: TimePredictor | None = None,
     ) -> None:
-        if not isinstance(top_k_configs, int) or top_k_configs < 1:
-            raise ValueError(f"top_k_configs is {top_k_configs!r}; it must be 1 or more.")
-        if not performance_threshold >= 1:
-            raise ValueError(
-                f"performance_threshold is {performance_threshold!r}; it must be 1.0 or more."
-            )
-        if not hasattr(InductorChoices, HOOK):
-            raise IntegrationError(
-                f"torch {torch.__version__} does not ask for choices of GEMM kernels; Diode "
-                "needs torch 2.10 or newer."
-            )
-        hardware = detect(device)
-        if hardware.backend != "cuda":
-            raise IntegrationError(
-                f"there is no NVIDIA GPU here ({hardware.backend} {hardware.name}), and Diode "
-                "chooses kernels for those only."
-            )
-        reference = None if model_path is None else os.fspath(model_path)
-        self._diode = Chooser(
-            predictor or ModelPointer(reference=reference).load(hardware),
-            hardware,
-            top_k=top_k_configs,
-            threshold=performance_threshold,
-            enable_fallback=enable_fallback,
-        )
-        if self._diode.likeness < 1:
-            log.warning(
-                "There is no model for %s; one of %s chooses, and counts as %.0f %% as sure as it "
-                "is there.",
-                hardware.name, self._diode.trained_on, 100 * self._diode.likeness,
-            )  # fmt: skip
+        options = ChoiceOptions(
+            model_path, device, top_k_configs, enable_fallback, performance_threshold,
+            predictor=predictor,
+        )  # fmt: skip
+        # Also an attribute of what `over` makes, where another library's choices have their own.
+        self.diode_chooser = _chooser(options)
 
     def over(self, other: InductorChoices) -> InductorChoices:
         """These choices on top of another library's: GEMM kernels are chosen among what
@@ -104,19 +82,19 @@ class DiodeInductorChoices(InductorChoices):
         if type(other) is InductorChoices:
             return self
         bases = (DiodeInductorChoices, type(other))
-        kind = type(type(self).__name__, bases, {"_diode": self._diode})
+        kind = type(type(self).__name__, bases, {"diode_chooser": self.diode_chooser})
         both: Any = object.__new__(kind)
         both.__dict__ = other.__dict__  # what it remembers is its own, and nobody writes here
         return both  # type: ignore[no-any-return]
 
     def get_stats(self) -> dict[str, int | float]:
         """What these choices did; see diode_engine.get_stats."""
-        return self._diode.stats.snapshot()
+        return self.diode_chooser.outcomes.stats.snapshot()
 
     def uuid(self) -> str:
         """All that these choices depend on, for Inductor's cache keys."""
-        below = getattr(super(), "uuid", None)
-        return self._diode.identity if below is None else f"{self._diode.identity}, over {below()}"
+        own, below = self.diode_chooser.identity, uuid_of(super())
+        return own if below is None else f"{own}, over {below}"
 
     def get_template_configs(
         self,
@@ -130,7 +108,7 @@ class DiodeInductorChoices(InductorChoices):
         ask = functools.partial(
             super().get_template_configs, kernel_inputs, templates, op_name, kwarg_overrides
         )
-        if not self._diode.enable_fallback:
+        if not self.diode_chooser.outcomes.enable_fallback:
             return ask()
         chosen = _chosen.set(False)
         try:
@@ -155,7 +133,7 @@ class DiodeInductorChoices(InductorChoices):
     def _note(self, error: Exception) -> None:
         """Counts a failure; what fails may be the counting itself."""
         try:
-            self._diode.failed("a choice could not be rendered", error)
+            self.diode_chooser.outcomes.failed("a choice could not be rendered", error)
         except Exception:
             log.debug("A failure was not counted.", exc_info=True)
 
@@ -172,13 +150,13 @@ class DiodeInductorChoices(InductorChoices):
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )
         start = time.perf_counter()
-        diode = self._diode
+        chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
         request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
-        if rebuild and (known := diode.again(request)) is not None:
+        if rebuild and (known := chooser.again(request)) is not None:
             _chosen.set(bool(known))
-            add_final_choice()
-            diode.stats.called(time.perf_counter() - start)
+            preprocessing.add(final_choice)
+            stats.called(time.perf_counter() - start)
             return known
         stock = functools.partial(
             super()._finalize_template_configs,
@@ -187,7 +165,7 @@ class DiodeInductorChoices(InductorChoices):
             op_name=op_name,
             kwarg_overrides=kwarg_overrides,
         )
-        if not diode.asked(request):
+        if not chooser.asked(request):
             return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
@@ -196,12 +174,12 @@ class DiodeInductorChoices(InductorChoices):
                 return stock(template_choices) if uid is None else list(template_choices[uid])
 
         try:
-            chosen = diode.choose(request, offered, rebuild=rebuild)
+            chosen = chooser.choose(request, offered, rebuild=rebuild)
         finally:
-            diode.stats.called(time.perf_counter() - start)
+            stats.called(time.perf_counter() - start)
         if chosen is not None:
             _chosen.set(bool(chosen))
-            add_final_choice()
+            preprocessing.add(final_choice)
             return chosen
         fast.leave_to_default()
         overrides = kwarg_overrides or {}
@@ -213,20 +191,33 @@ class DiodeInductorChoices(InductorChoices):
         )
 
 
+def _chooser(options: ChoiceOptions) -> Chooser:
+    """What chooses so on this machine."""
+    options.check()
+    if hook_of(InductorChoices) is None:
+        raise IntegrationError(
+            f"torch {torch.__version__} does not ask for choices of GEMM kernels; Diode "
+            "needs torch 2.10 or newer."
+        )
+    hardware = detect(options.device)
+    if hardware.backend != "cuda":
+        raise IntegrationError(
+            f"there is no NVIDIA GPU here ({hardware.backend} {hardware.name}), and Diode "
+            "chooses kernels for those only."
+        )
+    model = options.model_path
+    reference = None if model is None else os.fspath(model)
+    predictor = options.predictor or ModelPointer(reference=reference).load(hardware)
+    chooser = Chooser(predictor, hardware, options)
+    if chooser.likeness < 1:
+        log.warning(
+            "There is no model for %s; one of %s chooses, and counts as %.0f %% as sure as it "
+            "is there.",
+            hardware.name, chooser.trained_on, 100 * chooser.likeness,
+        )  # fmt: skip
+    return chooser
+
+
 def _is_stock() -> bool:
     """Whether nobody has replaced the hook below, who would want to see what is offered."""
-    hook: Any = getattr(InductorChoices, HOOK)
-    return getattr(hook, "__globals__", None) is vars(inductor_choices)
-
-
-def add_final_choice() -> None:
-    """Has Inductor call `final_choice`; others may have cleared all such functions."""
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    if final_choice not in functions:
-        functions.append(final_choice)
-
-
-def remove_final_choice() -> None:
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    if final_choice in functions:
-        functions.remove(final_choice)
+    return getattr(hook_of(InductorChoices), "__globals__", None) is vars(inductor_choices)

@@ -13,9 +13,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._inductor import config, lowering, utils
+from torch._inductor import config, lowering
 
 from diode_engine.core.problem import Op
+from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.hook import backends
 
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.chooser import Chooser
@@ -68,7 +70,7 @@ def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:  # noqa: BLE001
             # Inductor lowers some products in the default mode alone; what no mode lowers is
             # raised by that one.
-            chooser.failed("lowering for a choice failed", error)
+            chooser.outcomes.failed("lowering for a choice failed", error)
         finally:
             _lowering.reset(token)
         return lower(*args, **kwargs)
@@ -78,13 +80,11 @@ def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
 
 def _chooses(args: tuple[Any, ...]) -> Chooser | None:
     """What is to choose here, and would not be asked anyway."""
-    from diode_engine.inductor.choosing.chooser import current  # not in the import of lowering
-
     if not config.fast_autotune:  # type: ignore[attr-defined]
         return None
     if config.max_autotune or config.max_autotune_gemm:
         return None
     device = args[0].get_device() if args and hasattr(args[0], "get_device") else None
-    if device is None or device.type != "cuda" or not utils._use_autotune_backend("TRITON"):
+    if device is None or device.type != "cuda" or not backends.in_use("TRITON"):
         return None
-    return current()
+    return current_chooser()

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing.choice_options import ChoiceOptions, taking
 from diode_engine.inductor.hook import slot
-from diode_engine.inductor.hook.create import create_diode_choices
-
-if TYPE_CHECKING:
-    from diode_engine.inductor.choosing.chooser import Predictor
+from diode_engine.inductor.hook.create import choices_by
 
 log = logging.getLogger(__name__)
 
 
-def install_diode_choices(
-    model_path: str | os.PathLike[str] | None = None,
-    device: int | None = None,
-    top_k_configs: int = 3,
-    enable_fallback: bool = True,
-    performance_threshold: float = 1.1,
-    *,
-    predictor: Predictor | None = None,
-) -> bool:
+@taking(ChoiceOptions)
+def install_diode_choices(options: ChoiceOptions) -> bool:
     """Has every thread's compiles choose by these options from now on (they are described at
     DiodeInductorChoices); True where it does. `import diode_engine` has done it already, with
     top_k_configs=1.
@@ -36,52 +25,35 @@ def install_diode_choices(
     line in the log says why, nothing changes, and the answer is False. Raises ModelError or
     RegistryError where `model_path` cannot be loaded.
     """
+    return _install(options)
+
+
+@taking(ChoiceOptions)
+@contextmanager
+def diode_choices(options: ChoiceOptions) -> Iterator[bool]:
+    """`install_diode_choices` for a while: yields what it returns, and at the end puts back
+    what was chosen by before. Compiled graphs are forgotten at both ends."""
+    was = slot.in_place()
+    installed = _install(options)
+    try:
+        yield installed
+    finally:
+        if installed:
+            slot.put_back(was)
+
+
+def _install(options: ChoiceOptions) -> bool:
     if slot.disabled():
         log.warning("Diode's choices are not installed: DIODE_DISABLE is set.")
         return False
     try:
-        choices = create_diode_choices(
-            model_path,
-            device,
-            top_k_configs,
-            enable_fallback,
-            performance_threshold,
-            predictor=predictor,
-        )
+        choices = choices_by(options)
     except IntegrationError as error:
         log.warning("Diode's choices are not installed: %s", error)
         slot.explain(str(error))
         return False
     slot.put_in_place(choices)
     return True
-
-
-@contextmanager
-def diode_choices(
-    model_path: str | os.PathLike[str] | None = None,
-    device: int | None = None,
-    top_k_configs: int = 3,
-    enable_fallback: bool = True,
-    performance_threshold: float = 1.1,
-    *,
-    predictor: Predictor | None = None,
-) -> Iterator[bool]:
-    """`install_diode_choices` for a while: yields what it returns, and at the end puts back
-    what was chosen by before. Compiled graphs are forgotten at both ends."""
-    was = slot.before()
-    installed = install_diode_choices(
-        model_path,
-        device,
-        top_k_configs,
-        enable_fallback,
-        performance_threshold,
-        predictor=predictor,
-    )
-    try:
-        yield installed
-    finally:
-        if installed:
-            slot.put_back(was)
 
 
 def uninstall_diode_choices() -> None:
@@ -102,15 +74,15 @@ def get_stats() -> dict[str, int | float | str | bool]:
     (GEMMs left to stock Inductor), passed_<op> (GEMMs of ops that there is no model for), seconds
     (spent choosing).
     """
-    choices = slot.held.choices
-    diode = choices._diode if choices is not None else None
+    now = slot.in_place()
+    chooser = now.choices.diode_chooser if now.choices is not None else None
     return {
-        "active": choices is not None,
-        "reason": slot.held.reason,
-        "model": diode.predictor.identity if diode else "",
-        "hardware": diode.hardware.name if diode else "",
-        "trained_on": diode.trained_on if diode else "",
-        **slot.held.stats.snapshot(),
+        "active": chooser is not None,
+        "reason": now.reason,
+        "model": chooser.predictor.identity if chooser else "",
+        "hardware": chooser.hardware.name if chooser else "",
+        "trained_on": chooser.trained_on if chooser else "",
+        **now.stats.snapshot(),
     }
 
 
@@ -119,4 +91,4 @@ def get_prediction_stats() -> dict[str, int | float | None]:
     mean probability that the choice is within 5 % of the best; None where the model cannot
     tell), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the mean time in the
     hook; None before its first call)."""
-    return slot.held.stats.predictions()
+    return slot.in_place().stats.predictions()

@@ -14,10 +14,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from diode_engine.errors import DiodeError, IntegrationError
+from diode_engine.inductor.hook.state import State
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "diode_engine.integrations"
-
-
-class State(StrEnum):
-    """How far an integration is."""
-
-    REGISTERED = "registered"  # nothing was tried yet
-    WAITING = "waiting"  # arranged; its model is loaded when something is compiled
-    ACTIVE = "active"
-    INACTIVE = "inactive"  # it could not be turned on, or was turned off: see the reason
 
 
 @dataclass(frozen=True)

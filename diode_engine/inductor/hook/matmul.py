@@ -9,14 +9,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, IntegrationError
+from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.hook import install, slot
-from diode_engine.inductor.hook.create import create_diode_choices
+from diode_engine.inductor.hook.create import choices_by
 from diode_engine.inductor.hook.integration import (
     BaseIntegration,
     IntegrationRegistry,
     ModelPointer,
-    State,
 )
+from diode_engine.inductor.hook.state import State
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
@@ -78,8 +79,12 @@ class MatmulIntegration(BaseIntegration):
             )
 
     def load(self) -> None:
-        self._choices = create_diode_choices(
-            self._model.reference, None, self._top_k, self.enable_fallback
+        self._choices = choices_by(
+            ChoiceOptions(
+                self._model.reference,
+                top_k_configs=self._top_k,
+                enable_fallback=self.enable_fallback,
+            )
         )
 
     def enable(self) -> None:

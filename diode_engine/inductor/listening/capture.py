@@ -24,9 +24,9 @@ from typing import Any
 from diode_engine.core.problem import Op
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.on_import import when_imported
+from diode_engine.inductor.torch_versions import HOOK, hook_of
 
 FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
-_HOOK = "_finalize_template_configs"
 
 
 def begin() -> None:
@@ -48,7 +48,7 @@ def _attach(note: Any) -> None:
     """Puts the hook into InductorChoices, under all that may be derived from it."""
     torch: Any = sys.modules["torch"]
     kind: Any = sys.modules["torch._inductor.choices"].InductorChoices
-    original = getattr(kind, _HOOK, None)
+    original = hook_of(kind)
     version = str(torch.__version__)
     if original is None:
         note(too_old=version)
@@ -70,7 +70,7 @@ def _attach(note: Any) -> None:
         # the others need not be rendered, which is what takes the time
         return [c for c in choices if template_of(c.template.uid).extern] or choices
 
-    setattr(kind, _HOOK, hook)
+    setattr(kind, HOOK, hook)
 
 
 def _record(note: Any, kernel_inputs: Any, op_name: str) -> None:
@@ -91,12 +91,9 @@ def _record(note: Any, kernel_inputs: Any, op_name: str) -> None:
 
 
 def _add_prefer_aten() -> None:
-    """Has Inductor call `prefer_aten`; others may have cleared all such functions."""
-    from torch._inductor.select_algorithm import get_algorithm_selector_cache
+    from diode_engine.inductor.lowering import preprocessing
 
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    if prefer_aten not in functions:
-        functions.append(prefer_aten)
+    preprocessing.add(prefer_aten)
 
 
 def prefer_aten(choices: list[Any]) -> list[Any]:

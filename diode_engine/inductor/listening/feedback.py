@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.on_import import when_imported
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,7 @@ def _records(
     problem: Problem | None = None
     records = []
     for choice, ms in timings.items():
-        # another backend's kernels do not come from a template choice
-        ktc = (getattr(choice, "annotations", None) or {}).get("ktc")
+        ktc = template_choice_of(choice)
         if ktc is None:
             continue
         if problem is None:

@@ -95,7 +95,7 @@ class KernelClass:
     @property
     def even_k(self) -> bool:
         """Whether BLOCK_K divides K, so that no block along K needs a mask (EVEN_K)."""
-        return self.K.value % _tile_of(self.candidate)["block_k"] == 0
+        return self.K.value % int(_tile_of(self.candidate)["block_k"]) == 0
 
     @property
     def fixed(self) -> frozenset[str]:

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch._inductor import choices as inductor_choices
 from torch._inductor import config
 from torch._inductor.utils import get_k_splits
 
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering.candidates import candidate_from, candidate_of
+from diode_engine.inductor.torch_versions import part, template_heuristic
 
 _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
 _LEAST_TILE = 16
@@ -48,15 +48,15 @@ def search_space(name: str) -> Iterator[None]:
             get_k_splits.cache_clear()
 
 
-class Unlike(Exception):
+class NotOffered(Exception):
     """Inductor would not offer what was ranked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
     """What templates are offered. `uid` is the name of the template of the candidate at a place,
-    and `params` makes what its KernelTemplateChoice is made from; it raises Unlike where Inductor
-    does not offer that candidate."""
+    and `params` makes what its KernelTemplateChoice is made from; it raises NotOffered where
+    Inductor does not offer that candidate."""
 
     candidates: CandidateTable
     uid: Callable[[int], str]
@@ -111,8 +111,7 @@ class Spaces:
         """Those of a template that is offered a list of configs and nothing else."""
         if not template_of(uid).cut_from_list or _limited():
             return None
-        find = getattr(inductor_choices, "get_template_heuristic", None)
-        heuristic = find and find(uid, device_type, op_name)
+        heuristic = template_heuristic(uid, device_type, op_name)
         known = self._lists.get((uid, op_name))
         if known is None or not known.are_of(heuristic):
             known = _Configs.read(uid, heuristic)
@@ -138,7 +137,7 @@ _joined = lru_cache(_KEPT)(CandidateTable.joined)
 def _limited() -> bool:
     """Whether options are set by which a config's being offered depends on the others."""
     return config.test_configs.max_mm_configs is not None or bool(
-        getattr(config, "multi_kernel_hints", ())
+        part(config, "multi_kernel_hints")
     )
 
 
@@ -214,5 +213,5 @@ class _Configs:
         with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
             made = list(alone.get_template_configs(kernel_inputs, op_name))
         if [candidate_from(self._uid, each) for each in made] != [table[place]]:
-            raise Unlike(f"it does not offer {table[place]}")
+            raise NotOffered(f"it does not offer {table[place]}")
         return made[0]

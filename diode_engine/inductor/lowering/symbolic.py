@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import sympy
 import torch
@@ -24,11 +23,13 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from diode_engine.core.problem import Bias, Layout, Op, Operand
-from diode_engine.core.templates import Template, template_of
+from diode_engine.core.templates import template_of
+from diode_engine.core.templates.template import Template
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, binary_of
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, TF32_SIZES, KernelClass
+from diode_engine.inductor.replaced import replaced
 
 # About what a size is in the examples that stand for symbols: large, so that nothing is
 # simplified for being small, and small enough for 32-bit indices.
@@ -182,7 +183,7 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
     with (
         kernels.graph(shapes, device, allow_tf32=cls.allow_tf32, shape_env=shape_env) as operands,
         # to decide whether TMA can be used sizes are made constants; examples do as well
-        mock.patch.object(V.graph.sizevars, "guard_int_seq", examples_of),
+        replaced(V.graph.sizevars, "guard_int_seq", examples_of),
     ):
         found = kernels.offered(cls.op, operands, space="DEFAULT")
         for candidate, choice in found.items():

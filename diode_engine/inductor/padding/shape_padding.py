@@ -26,11 +26,13 @@ from torch._inductor import config
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.chooser import Chooser, current
+from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.lowering.space import Spaces
+from diode_engine.inductor.torch_versions import part
 from diode_engine.models.preference import margin
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
@@ -42,7 +44,7 @@ _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, t
 def attach() -> None:
     """Puts itself before Inductor's benchmark, once."""
     module = importlib.import_module(_MODULE)
-    original = getattr(module, _FUNCTION, None)
+    original = part(module, _FUNCTION)
     if original is None or _replaced:
         return
 
@@ -66,13 +68,13 @@ def detach() -> None:
 def _answer_or_none(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
     """None where it is Inductor's to say: Diode does not choose here or cannot, or Inductor
     needs no benchmark for its answer."""
-    chooser = current()
+    chooser = current_chooser()
     if chooser is None:
         return None
     try:
         return _answer(chooser, match, mat1, mat2, op, bias)
     except Exception as error:  # noqa: BLE001
-        chooser.failed("padding was not decided", error)
+        chooser.outcomes.failed("padding was not decided", error)
         return None
 
 
@@ -85,7 +87,7 @@ def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: A
     answer = _predicted(chooser, match, mat1, mat2, op, bias)
     if answer is None:
         return None if tuning else False  # fast_autotune benchmarks nothing
-    chooser.stats.count("padding_decided")
+    chooser.outcomes.stats.count("padding_decided")
     return answer
 
 
@@ -145,7 +147,7 @@ def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float
         with kernels.graph_for(problem, device) as operands:
             kernels.ask(asked, problem.op, operands)
         offered = CandidateTable.joined(asked.tables)
-        known = chooser.padding_us[problem] = chooser.taken_us(problem, offered)
+        known = chooser.padding_us[problem] = chooser.decider.taken_us(problem, offered)
     return known
 
 

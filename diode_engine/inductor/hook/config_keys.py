@@ -9,14 +9,13 @@ with `torch.compile(options={…})`; `diode_state` is what Diode says of itself.
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
+
+from diode_engine.inductor import torch_versions
 
 log = logging.getLogger(__name__)
 
@@ -67,73 +66,16 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is set for the compile under way; numbers beyond an option's bounds count as the
-    nearest that it can have."""
-
-    fast: bool
-    top_k: int
-    confidence: float
-    fallback: bool
-    cache: bool
-    fusion: bool
-    deterministic: bool  # Inductor's own: nothing may be benchmarked
-    other_backends: bool  # whether others may add kernels to those that Diode chooses
-
-    @classmethod
-    def current(cls) -> Options:
-        config = _config()
-        return cls(
-            bool(config.fast_autotune),
-            max(0, int(config.diode_top_k)),
-            min(1.0, max(0.0, float(config.diode_confidence_threshold))),
-            bool(config.diode_fallback_to_autotune),
-            bool(config.diode_cache_predictions),
-            bool(config.diode_fusion_aware and config.epilogue_fusion),
-            bool(config.deterministic),
-            bool(config.external_matmul or _other_backends(config.max_autotune_gemm_backends)),
-        )
-
-
-@cache
-def _other_backends(backends: str) -> bool:
-    names = {name.strip() for name in backends.upper().split(",")}
-    return not names <= {"ATEN", "TRITON", "CPP", "DIODE", ""}
-
-
 def register(state: Callable[[], str]) -> None:
     """Adds the keys, once. The value of `diode_state` is what `state` says whenever it is asked
-    for, in every thread: values that are set in that module are visible in one thread only from
-    torch 2.13 on. The options' defaults are those of the environment as it is now."""
-    from torch.utils import _config_module
-
+    for, in every thread. The options' defaults are those of the environment as it is now."""
     config = _config()
-    if KEY in config._config:
+    if torch_versions.has_config_key(config, KEY):
         return
-
-    class StateEntry(_config_module._ConfigEntry):
-        @property
-        def default(self) -> str:
-            return state()
-
-        @default.setter
-        def default(self, _: Any) -> None:
-            """The constructor's; the state is elsewhere."""
-
-        # comes before what a saved config, loaded again, may have set
-        env_value_force = default
-
-    # from torch 2.13 on an entry wants its name too
-    named = len(inspect.signature(_config_module._ConfigEntry.__init__).parameters) > 2
-
-    def add(kind: Any, name: str, default: Any) -> None:
-        declared: Any = _config_module.Config(default=default, value_type=type(default))
-        config._config[name] = kind(declared, name) if named else kind(declared)
-
-    add(StateEntry, KEY, "")
+    torch_versions.add_config_property(config, KEY, state)
     for option in OPTIONS:
-        add(_config_module._ConfigEntry, option.name, _from_environment(option, os.environ))
+        default = _from_environment(option, os.environ)
+        torch_versions.add_config_key(config, option.name, default)
     invalidate()
 
 
@@ -153,15 +95,7 @@ def _from_environment(option: Option, environment: Mapping[str, str]) -> Value:
 
 def invalidate() -> None:
     """Makes every thread read the state again: torch keeps copies and hashes of its config."""
-    config = _config()
-    if hasattr(config, "_hash_dirty_var"):  # torch 2.13: one copy a context, in ContextVars
-        prefix = config.__name__
-        config._hash_dirty_var = ContextVar(f"{prefix}._hash_dirty", default=True)
-        config._hash_cache_var = ContextVar(f"{prefix}._hash_cache", default=None)
-        config._get_dict_dirty_keys_var = ContextVar(f"{prefix}._dirty_keys", default=None)
-        config._get_dict_cache_var = ContextVar(f"{prefix}._dict_cache", default=None)
-    else:
-        config._is_dirty = True
+    torch_versions.forget_config_copies(_config())
 
 
 def _config() -> Any:

@@ -1,0 +1,27 @@
+"""Columns that follow from problem, candidate and device together, a group a module. All arithmetic
+is float32, on whole numbers up to 2²⁴ exact."""
+
+from __future__ import annotations
+
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.resources import Array
+from diode_engine.features.version_2.candidate import Knobs
+from diode_engine.features.version_2.device import Device
+from diode_engine.features.version_2.loads import loads
+from diode_engine.features.version_2.occupancy import occupancy
+from diode_engine.features.version_2.problem import Facts
+from diode_engine.features.version_2.roofline import roofline
+from diode_engine.features.version_2.rows import NAMES, Rows
+from diode_engine.features.version_2.tiles import tiles
+
+__all__ = ["NAMES", "fill"]
+
+
+def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
+    """Fills `out` [NAMES, n] from [Facts, n] (or [Facts, 1]) and [Knobs, n]."""
+    p, c, device, rows = Facts(*facts), Knobs(*knobs), Device.of(hardware), Rows(out)
+    of_tiles = tiles(p, c, device, rows)
+    of_loads = loads(p, c, of_tiles, rows)
+    held = occupancy(p, c, of_tiles, of_loads, device, rows)
+    roofline(p, c, of_tiles, of_loads, held, device, rows)
+    rows.take_logs()

@@ -1,0 +1,36 @@
+"""What the cross columns need of a device, as float32."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from diode_engine.core.hardware import Hardware
+
+
+class Device(NamedTuple):
+    sms: np.float32
+    bandwidth: np.float32  # of DRAM, bytes a microsecond
+    l2_bandwidth: np.float32
+    l2_bytes: np.float32  # that operands can fill
+    shared_bytes: np.float32  # of a multiprocessor
+    registers: np.float32  # of a multiprocessor
+    clock_mhz: np.float32
+
+    @classmethod
+    def of(cls, hardware: Hardware) -> Device:
+        bandwidth = np.float32(max(hardware.memory_gb_s * 1e3, 1.0))
+        return cls(
+            sms=np.float32(max(hardware.multiprocessors, 1)),
+            bandwidth=bandwidth,
+            l2_bandwidth=bandwidth * np.float32(_L2_TIMES_DRAM),
+            l2_bytes=np.float32(_L2_OF_OPERANDS * hardware.l2_bytes),
+            shared_bytes=np.float32(hardware.shared_bytes_multiprocessor or 1 << 20),
+            registers=np.float32(hardware.registers_multiprocessor or 1 << 16),
+            clock_mhz=np.float32(max(hardware.clock_mhz, 1)),
+        )
+
+
+_L2_TIMES_DRAM = 1.4  # bandwidth
+_L2_OF_OPERANDS = 0.8  # the rest holds the output

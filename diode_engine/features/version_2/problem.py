@@ -1,0 +1,107 @@
+"""Columns that follow from the problem and the device, and what the cross columns need of them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Bias, DType, Layout, Op, Problem
+from diode_engine.core.resources import WIDEST_LOAD, Array, wgmma_type
+
+# The order is that of the columns.
+NAMES = (
+    "log2_B", "log2_M", "log2_N", "log2_K",
+    "log2_flops", "log2_bytes", "log2_intensity", "log2_ideal_us", "compute_bound",
+    "log2_l2_share", "itemsize", "bfloat16", "float16", "tf32",
+    "mm", "addmm", "bmm", "baddbmm",
+    "a_col", "b_col", "log2_align_a", "log2_align_b", "log2_align_out",
+    "log2_copy_a", "log2_copy_b",
+    "bias_vector", "bias_matrix", "bias_other",
+    "fill_128x128", "fill_256x128", "fill_64x64",
+)  # fmt: skip
+
+
+class Facts(NamedTuple):
+    """What the cross columns need of problems; each [n] or [1]."""
+
+    B: Array
+    M: Array
+    N: Array
+    K: Array
+    itemsize: Array
+    typed: Array  # wgmma has its type
+    copy_a: Array  # bytes that one load instruction moves
+    copy_b: Array
+    along_k_a: Array  # whether the operand is contiguous along K
+    along_k_b: Array
+    peak: Array  # flops a microsecond
+    operand_bytes: Array
+    unique_bytes: Array  # what has to be moved at least
+    small_m: Array  # the power of two from M on, 16 or more
+    small_n: Array
+
+
+def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
+    """The values of NAMES and of `Facts`."""
+    B, M, N, K = problem.B, problem.M, problem.N, problem.K
+    size, out_size = problem.dtype.itemsize, problem.out_dtype.itemsize
+    a_bytes, b_bytes, out_bytes = B * M * K * size, B * K * N * size, B * M * N * out_size
+    bias_bytes = {
+        Bias.NONE: 0, Bias.SCALAR: out_size, Bias.VECTOR: N * out_size,
+        Bias.COLUMN: M * out_size, Bias.MATRIX: out_bytes,
+    }[problem.bias]  # fmt: skip
+    operand_bytes = a_bytes + b_bytes
+    unique = operand_bytes + out_bytes + bias_bytes
+    peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32) / 1e6, 1.0)
+    bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
+    compute_us, dram_us = problem.flops / peak, unique / bandwidth
+    a, b = problem.a, problem.b
+    copy_a, copy_b = min(WIDEST_LOAD, size * a.align), min(WIDEST_LOAD, size * b.align)
+    sms = max(hardware.multiprocessors, 1)
+
+    def fill(block_m: int, block_n: int) -> float:
+        """How much of the multiprocessors' time such tiles are work."""
+        tiles = B * math.ceil(M / block_m) * math.ceil(N / block_n)
+        work = M * N * B / (tiles * block_m * block_n)
+        return work * tiles / (math.ceil(tiles / sms) * sms)
+
+    columns = {
+        "log2_B": math.log2(B),
+        "log2_M": math.log2(M),
+        "log2_N": math.log2(N),
+        "log2_K": math.log2(K),
+        "log2_flops": math.log2(problem.flops),
+        "log2_bytes": math.log2(unique),
+        "log2_intensity": math.log2(problem.flops / unique),
+        "log2_ideal_us": math.log2(max(compute_us, dram_us)),
+        "compute_bound": compute_us / (compute_us + dram_us),
+        "log2_l2_share": math.log2(operand_bytes / max(hardware.l2_bytes, 1)),
+        "itemsize": size,
+        "bfloat16": problem.dtype is DType.BFLOAT16,
+        "float16": problem.dtype is DType.FLOAT16,
+        "tf32": problem.allow_tf32,
+        "mm": problem.op is Op.MM,
+        "addmm": problem.op is Op.ADDMM,
+        "bmm": problem.op is Op.BMM,
+        "baddbmm": problem.op is Op.BADDBMM,
+        "a_col": a.layout is Layout.COL,
+        "b_col": b.layout is Layout.COL,
+        "log2_align_a": math.log2(a.align),
+        "log2_align_b": math.log2(b.align),
+        "log2_align_out": math.log2(math.gcd(N, 16)),
+        "log2_copy_a": math.log2(copy_a),
+        "log2_copy_b": math.log2(copy_b),
+        "bias_vector": problem.bias is Bias.VECTOR,
+        "bias_matrix": problem.bias is Bias.MATRIX,
+        "bias_other": problem.bias in (Bias.COLUMN, Bias.SCALAR),
+        "fill_128x128": fill(128, 128),
+        "fill_256x128": fill(256, 128),
+        "fill_64x64": fill(64, 64),
+    }
+    facts = (
+        B, M, N, K, size, wgmma_type(problem, hardware), copy_a, copy_b,
+        a.layout is Layout.ROW, b.layout is Layout.COL, peak, operand_bytes, unique,
+        max(16, 1 << (M - 1).bit_length()), max(16, 1 << (N - 1).bit_length()),
+    )  # fmt: skip
+    return [columns[name] for name in NAMES], facts

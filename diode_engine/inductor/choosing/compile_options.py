@@ -1,0 +1,45 @@
+"""What is set for the compile under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch._inductor import config
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Diode's and Inductor's options, as they are set in torch._inductor.config. What Diode's do
+    is told in docs/integration.md; a number beyond an option's bounds counts as the nearest one
+    that it can have."""
+
+    fast: bool  # fast_autotune
+    top_k: int  # diode_top_k; 0: as many as the choices were installed with
+    confidence: float  # diode_confidence_threshold
+    fallback: bool  # diode_fallback_to_autotune
+    cache: bool  # diode_cache_predictions
+    fusion: bool  # diode_fusion_aware, and that Inductor fuses at all
+    deterministic: bool  # Inductor's own: nothing may be benchmarked
+    other_backends: bool  # whether others may add kernels to those that Diode chooses
+
+    @classmethod
+    def current(cls) -> CompileOptions:
+        options: Any = config
+        return cls(
+            bool(options.fast_autotune),
+            max(0, int(options.diode_top_k)),
+            min(1.0, max(0.0, float(options.diode_confidence_threshold))),
+            bool(options.diode_fallback_to_autotune),
+            bool(options.diode_cache_predictions),
+            bool(options.diode_fusion_aware and options.epilogue_fusion),
+            bool(options.deterministic),
+            bool(options.external_matmul or _other_backends(options.max_autotune_gemm_backends)),
+        )
+
+
+@cache
+def _other_backends(backends: str) -> bool:
+    names = {name.strip() for name in backends.upper().split(",")}
+    return not names <= {"ATEN", "TRITON", "CPP", "DIODE", ""}

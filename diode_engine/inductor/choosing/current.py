@@ -1,0 +1,21 @@
+"""Which Chooser is behind Inductor's choices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diode_engine.inductor.choosing.chooser import Chooser
+
+
+def chooser_of(choices: Any) -> Chooser | None:
+    """The chooser of DiodeInductorChoices; None of other choices."""
+    return getattr(choices, "diode_chooser", None)
+
+
+def current_chooser() -> Chooser | None:
+    """That of this thread's choices; None where they are not Diode's."""
+    from torch._inductor.virtualized import V  # torch is not needed to ask for `chooser_of`
+
+    # `V.choices` itself only passes on what is asked of it
+    return chooser_of(getattr(getattr(V.choices, "get_ktc", None), "__self__", None))

@@ -1,0 +1,113 @@
+"""Decides which of the offered kernels of a product are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.problem import Problem
+from diode_engine.core.templates import template_of
+from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.choosing.decision import Decision, Pick
+from diode_engine.inductor.choosing.outcomes import LeftToStock
+from diode_engine.inductor.choosing.stats import Fallback
+from diode_engine.inductor.choosing.times import Times
+from diode_engine.inductor.fusion.epilogue import charged_us
+from diode_engine.inductor.lowering.space import Space
+from diode_engine.models.preference import Policy, Why, best_of_library, chosen, taken
+
+
+class Decider:
+    """The best `top_k` are kept, of those predicted to take up to `threshold` times the least
+    time; one of them alone has to be worth its risk (`models/preference.py`), several are
+    benchmarked by Inductor, and of a product with a dynamic size one is kept. A choice
+    that is less sure than the option diode_confidence_threshold keeps as many as it takes.
+
+    `likeness` is how much the GPU is like the one that the model was trained on: it scales the
+    model's confidence, which was measured there.
+    """
+
+    def __init__(self, times: Times, *, likeness: float, top_k: int, threshold: float) -> None:
+        self._times = times
+        self._likeness = likeness
+        self._top_k = top_k
+        self._threshold = threshold
+
+    def decide(
+        self,
+        problems: Sequence[Problem],
+        saved_us: Sequence[float],
+        broadcast: bool,
+        options: CompileOptions,
+        space: Space,
+    ) -> Decision:
+        """The kernels to keep for the first of the problems, which is the one by its hints, with
+        the others in mind; `saved_us` is what fusing the epilogue saves for each of them,
+        `broadcast` whether one matrix stands for all of a batch, of which no model knows. Raises
+        LeftToStock where none can be chosen."""
+        candidates, problem = space.candidates, problems[0]
+        if not len(candidates):
+            return Decision(
+                tuple(problems), (), None, self._top_k, self._threshold, Why.FASTEST, None, True,
+                (0.0,), False, 0,
+            )  # fmt: skip
+        ranking = self._times.ranking(problem, candidates)
+        if not len(ranking.order):
+            raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
+        confidence = ranking.confidence
+        policy = Policy.of(problem, candidates, confidence)
+        if broadcast:
+            policy = replace(policy, sure=False)
+        if confidence is not None:
+            confidence *= self._likeness
+        keep, threshold = options.top_k or self._top_k, self._threshold
+        if confidence is not None and not confidence >= options.confidence:
+            if options.fallback:
+                raise LeftToStock(
+                    Fallback.LOW_CONFIDENCE,
+                    f"the model is {confidence:.0%} sure of {problem}, which is less than the "
+                    f"{options.confidence:.0%} of diode_confidence_threshold",
+                )
+            enough = ranking.k(min(1.0, options.confidence / max(self._likeness, 1e-9)))
+            keep, threshold = max(keep, enough or 0), np.inf
+        # what is fastest for the hint, as a benchmark would find, may not be elsewhere
+        if options.deterministic or len(problems) > 1:
+            keep = 1
+        columns = candidates.columns
+        library = policy.library
+        fuses = [template_of(uid).fuses_epilogue for uid in columns.templates]
+        fused = np.array(fuses)[columns.template]
+        alone = self._times.over(problems, candidates, ranking, library)
+        choose = partial(chosen, policy=policy, keep=keep, threshold=threshold)
+        cost = alone + charged_us(saved_us, fused)
+        order, why = choose(cost)
+        if not order:
+            raise LeftToStock(
+                Fallback.NO_PREDICTION, f"the model knows no kernel for all sizes of {problem}"
+            )
+        fusing_decided = any(saved_us) and choose(alone)[0] != order
+
+        def pick(i: int) -> Pick:
+            return Pick(space.uid(i), space.params(i), candidates[i], tuple(cost[:, i].tolist()))
+
+        picks = [pick(i) for i in order]
+        best = next((p for p in picks if p.candidate.is_extern), None)
+        if best is None and library.any():
+            best = pick(best_of_library(cost[0], library))
+            if options.other_backends:  # with a kernel of theirs there are several
+                picks.append(best)
+        return Decision(
+            tuple(problems), tuple(picks), best, keep, threshold, why, confidence,
+            policy.sure, tuple(saved_us), fusing_decided, len(candidates),
+        )  # fmt: skip
+
+    def taken_us(self, problem: Problem, candidates: CandidateTable) -> float:
+        """The predicted time of the one that would be taken; NaN where the model knows none."""
+        ranking = self._times.ranking(problem, candidates)
+        if not len(ranking.order):
+            return np.nan
+        return float(ranking.predicted_us[taken(problem, candidates, ranking)[0]])

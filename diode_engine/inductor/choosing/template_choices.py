@@ -1,0 +1,53 @@
+"""Inductor's KernelTemplateChoices of the kernels that were picked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from inspect import isgenerator
+from typing import Any
+
+from torch._inductor.kernel_template_choice import KernelTemplateChoice
+
+from diode_engine.inductor.choosing.decision import ANNOTATION, Pick, Prediction
+from diode_engine.inductor.choosing.request import Request
+from diode_engine.inductor.lowering import layouts
+from diode_engine.inductor.torch_versions import template_heuristic
+
+
+def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
+    """The KernelTemplateChoices of what was picked, and of the library's kernel beside a template
+    whose operands will lie otherwise: `final_choice` takes that one then."""
+    found = dict(zip(request.offers, request.templates, strict=True))
+    if len(predictions) == 1 and not predictions[0].pick.candidate.is_extern:
+        only = predictions[0]
+        library = only.decision.library
+        if library is not None and layouts.will_move(request.kernel_inputs.nodes()):
+            predictions = [only, replace(only, pick=library)]
+    return annotated(
+        [_rebuilt(p.pick, found[p.pick.uid], request) for p in predictions], predictions
+    )
+
+
+def annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any]:
+    """The same, each with what was predicted of it."""
+    for choice, prediction in zip(choices, predictions, strict=True):
+        choice.annotations[ANNOTATION] = prediction
+    return choices
+
+
+def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
+    """What the template's generator, of InductorChoices.get_ktc, would yield for the pick, without
+    all the others. What it was made with took Inductor most of the time, and is taken over."""
+    op_name, kernel_inputs, offer = request.op_name, request.kernel_inputs, request.offers[pick.uid]
+    given = offer.gi_frame.f_locals if isgenerator(offer) and offer.gi_frame else {}
+    try:
+        made_with = given["extra_kwargs"], given["layout"], given["inputs"]
+    except KeyError:
+        heuristic = template_heuristic(template.uid, kernel_inputs.device_type, op_name)
+        made_with = (
+            heuristic.get_extra_kwargs(kernel_inputs, op_name),
+            kernel_inputs.output_layout(),
+            heuristic.adjust_kernel_inputs(kernel_inputs, op_name),
+        )
+    return KernelTemplateChoice(template, pick.params, *made_with)

@@ -1,0 +1,81 @@
+"""A model's times of what Inductor offers, of that which the GPU can launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
+from diode_engine.inductor.choosing.predictor import TimePredictor
+from diode_engine.inductor.choosing.stats import Stats
+from diode_engine.models.preference import Mask, Microseconds, known
+from diode_engine.models.ranking import Ranking
+
+_KEPT = 64  # products with a dynamic size whose times are remembered
+_SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
+
+
+class Times:
+    """A model's times on one GPU."""
+
+    def __init__(self, predictor: TimePredictor, hardware: Hardware, stats: Stats) -> None:
+        self._predictor = predictor
+        self._hardware = hardware
+        self._stats = stats
+        # by the problems that a dynamic size stands for
+        self._over: dict[tuple[tuple[Problem, ...], CandidateTable], Microseconds] = {}
+
+    def ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        """Of those that can be launched; what is unknown or impossible is NaN, and not in the
+        order."""
+        table = CandidateTable.of(candidates)
+        fit = fits(problem, table, self._hardware)
+        places = np.flatnonzero(fit)
+        self._stats.count("configs_considered", len(table))
+        self._stats.count("configs_filtered", len(table) - len(places))
+        asked = table.take(fit)
+        if not len(asked):
+            return Ranking(places, np.full(len(candidates), np.nan), None)
+        rank = getattr(self._predictor, "rank", None)
+        if rank is None:
+            us = self._predictor.predict_us(problem, asked)
+            ranking = Ranking(np.argsort(us, kind="stable"), us, None)
+        else:
+            ranking = rank(problem, asked)
+        us = np.full(len(candidates), np.nan)
+        us[places] = ranking.predicted_us
+        order = places[ranking.order]
+        return Ranking(order[known(us[order])], us, ranking.reaches)
+
+    def over(
+        self,
+        problems: Sequence[Problem],
+        candidates: CandidateTable,
+        ranking: Ranking,
+        library: Mask,
+    ) -> Microseconds:
+        """[problems, n] predicted times of the candidates, of one problem as it was ranked. Of
+        several problems only those are asked about that are among the fastest for the first,
+        the middle or the last one, and the library's; the others are NaN."""
+        if len(problems) == 1:
+            return ranking.predicted_us[None]
+        key = tuple(problems), candidates
+        if (remembered := self._over.get(key)) is not None:
+            return remembered
+        asked = library.copy()
+        asked[ranking.order[:_SHORTLIST]] = True
+        for problem in {problems[len(problems) // 2], problems[-1]}:
+            asked[self.ranking(problem, candidates).order[:_SHORTLIST]] = True
+        places, some = np.flatnonzero(asked), candidates.take(asked)
+        times = np.full((len(problems), len(candidates)), np.nan)
+        for row, problem in zip(times, problems, strict=True):
+            row[places] = self._predictor.predict_us(problem, some)
+            row[places[~fits(problem, some, self._hardware)]] = np.nan
+        if len(self._over) >= _KEPT:
+            self._over.clear()
+        self._over[key] = times
+        return times

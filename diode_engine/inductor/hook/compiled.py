@@ -1,0 +1,39 @@
+"""What torch.compile has compiled so far in this process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+def forget_compiled() -> None:
+    """Has everything compiled anew: graphs that were compiled under other choices must not
+    survive. While another thread is in one of them a warning says that they stay."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return
+    if _in_use_elsewhere(dynamo):
+        log.warning(
+            "Another thread compiles, or runs what torch.compile has compiled: functions that are "
+            "compiled already keep their kernels. Call torch._dynamo.reset() when no thread does."
+        )
+        return
+    dynamo.reset()
+
+
+def _in_use_elsewhere(dynamo: Any) -> bool:
+    """Whether another thread is in a function of torch.compile: torch's reset frees what that
+    thread goes on with, and the process ends with a segmentation fault."""
+    folder = str(Path(dynamo.__file__).parent)
+    return any(
+        frame.f_code.co_filename.startswith(folder)
+        for thread, top in sys._current_frames().items()
+        if thread != threading.get_ident()
+        for frame, _ in traceback.walk_stack(top)
+    )

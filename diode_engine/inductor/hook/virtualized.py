@@ -1,0 +1,50 @@
+"""The slot in Inductor that choices are in: its default, and the copy of each thread.
+
+It is a private part of torch._inductor.virtualized. A thread that has no copy under the slot's key
+asks the default for one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MODULE = "torch._inductor.virtualized"
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """What the slot holds."""
+
+    default: Callable[[], Any]  # makes the choices of a thread that has none
+    key: str  # the name of the attribute in which a thread keeps them
+
+
+def occupant() -> Occupant:
+    """What the slot holds now. Raises where this torch has no such slot."""
+    slot = _slot()
+    return Occupant(slot._default, slot._key)
+
+
+def occupy(by: Occupant) -> None:
+    """Replaces it."""
+    slot = _slot()
+    slot._default, slot._key = by.default, by.key
+
+
+def of_thread(key: str) -> Any:
+    """This thread's choices under a key; None where it has none."""
+    return getattr(sys.modules[MODULE].threadlocal, key, None)
+
+
+def set_of_thread(key: str, choices: Any) -> None:
+    """Gives them to this thread."""
+    setattr(sys.modules[MODULE].threadlocal, key, choices)
+
+
+def _slot() -> Any:
+    module: Any = importlib.import_module(MODULE)
+    return module._choices

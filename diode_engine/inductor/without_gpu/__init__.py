@@ -1,0 +1,13 @@
+"""Inductor's real lowering on a machine without a GPU.
+
+`pretend` makes this process believe that it has a given GPU; `lower` then drives the whole of
+torch.compile over tensors without data, up to the generated source. No kernel is compiled or
+launched, and nothing is timed: what is shown this way is which kernels would be chosen.
+
+Checked on torch 2.10 to 2.15 with the Triton that belongs to each.
+"""
+
+from diode_engine.inductor.without_gpu.device import pretend
+from diode_engine.inductor.without_gpu.program import Lowered, Seen, lower, lowering, without_data
+
+__all__ = ["Lowered", "Seen", "lower", "lowering", "pretend", "without_data"]

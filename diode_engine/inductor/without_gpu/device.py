@@ -1,0 +1,179 @@
+"""A GPU that torch and Triton believe to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch._dynamo.device_interface as device_interface
+
+from diode_engine.core.hardware import H200, Hardware, detect
+from diode_engine.errors import IntegrationError
+from diode_engine.inductor.without_gpu.untouched import avoid_the_device
+
+_BUS_BITS = 6144  # any width: detection multiplies it with the clock that is made to fit
+_pretended: Hardware | None = None
+
+
+def pretend(hardware: Hardware = H200) -> None:
+    """Makes torch believe, until the process ends, that its one device is this GPU.
+
+    Raises IntegrationError where there is a GPU (it would be hidden, and could be used by
+    accident), where another one is pretended already, or where `hardware` is not NVIDIA's.
+    """
+    global _pretended
+    if _pretended == hardware:
+        return
+    if _pretended is not None:
+        raise IntegrationError(f"This process pretends to have a {_pretended.name} already.")
+    if torch.cuda.is_available():
+        raise IntegrationError("There is a GPU here: compile for it instead of pretending.")
+    if hardware.backend != "cuda":
+        raise IntegrationError(f"{hardware.name} is not an NVIDIA GPU; only those are pretended.")
+    properties = _properties(hardware)
+    _replace_torch_cuda(properties)
+    _replace_device_interface(properties)
+    avoid_the_device()
+    _replace_triton_driver(hardware)
+    detect.cache_clear()
+    _pretended = hardware
+
+
+def is_pretended() -> bool:
+    """Whether `pretend` was called."""
+    return _pretended is not None
+
+
+def _properties(hardware: Hardware) -> SimpleNamespace:
+    """What torch.cuda.get_device_properties answers for it."""
+    major, minor = (int(part) for part in hardware.arch.split("."))
+    return SimpleNamespace(
+        name=hardware.name,
+        gcnArchName=hardware.name,
+        major=major,
+        minor=minor,
+        multi_processor_count=hardware.multiprocessors,
+        clock_rate=hardware.clock_mhz * 1000,
+        memory_bus_width=_BUS_BITS,
+        memory_clock_rate=round(hardware.memory_gb_s * 1e9 * 8 / _BUS_BITS / 2e3),
+        L2_cache_size=hardware.l2_bytes,
+        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block_optin=hardware.shared_bytes_block,
+        shared_memory_per_multiprocessor=hardware.shared_bytes_multiprocessor,
+        regs_per_multiprocessor=hardware.registers_multiprocessor,
+        total_memory=1 << 37,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        warp_size=32,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        uuid="pretended",
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
+    )
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _replace_torch_cuda(properties: SimpleNamespace) -> None:
+    capability = (properties.major, properties.minor)
+    for name, value in {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_properties": properties,
+        "get_device_capability": capability,
+        "get_device_name": properties.name,
+        "synchronize": None,
+        "set_device": None,
+        "_lazy_init": None,
+        "is_bf16_supported": True,
+        "set_rng_state": None,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
+        "is_current_stream_capturing": False,
+    }.items():
+        setattr(torch.cuda, name, _answer(value))
+    torch.cuda.get_rng_state = lambda *_, **__: torch.zeros(16, dtype=torch.uint8)
+    torch.accelerator.is_available = _answer(False)
+    for name, value in {
+        "_cuda_getDevice": 0,
+        "_cuda_exchangeDevice": 0,
+        "_cuda_maybeExchangeDevice": 0,
+        "_cuda_setDevice": None,
+        "_cuda_getDeviceCount": 1,
+        "_cuda_getCurrentRawStream": 0,
+    }.items():
+        setattr(torch._C, name, _answer(value))
+    if torch.version.cuda is None:
+        torch.version.cuda = "13.0"
+
+
+def _replace_device_interface(properties: SimpleNamespace) -> None:
+    cuda: Any = device_interface.CudaInterface
+    for name, value in {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_compute_capability": 10 * properties.major + properties.minor,
+        "get_device_properties": properties,
+        "is_bf16_supported": True,
+        "synchronize": None,
+        "exchange_device": 0,
+        "maybe_exchange_device": 0,
+        "set_device": None,
+    }.items():
+        setattr(cuda, name, staticmethod(_answer(value)))
+    for name, value in {
+        "get_device_properties": properties,
+        "current_device": 0,
+        "set_device": None,
+    }.items():
+        setattr(cuda.Worker, name, staticmethod(_answer(value)))
+    for device in ("cuda", "cuda:0"):
+        device_interface.register_interface_for_device(device, cuda)
+    device_interface._device_initialized = True
+
+
+def _replace_triton_driver(hardware: Hardware) -> None:
+    """A Triton driver that knows its target and can launch nothing."""
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.driver import CudaDriver
+    from triton.runtime.driver import driver
+
+    major, minor = (int(part) for part in hardware.arch.split("."))
+
+    class Driver(CudaDriver):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.get_current_stream = _answer(0)
+            self.get_current_device = _answer(0)
+            self.set_current_device = _answer(None)
+            self.get_device_capability = _answer((major, minor))
+            self.utils = SimpleNamespace(
+                get_device_properties=_answer(
+                    {
+                        "max_shared_mem": hardware.shared_bytes_block,
+                        "max_num_regs": hardware.registers_multiprocessor,
+                        "multiprocessor_count": hardware.multiprocessors,
+                        "warpSize": 32,
+                        "sm_clock_rate": hardware.clock_mhz * 1000,
+                    }
+                )
+            )
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", 10 * major + minor, 32)
+
+        @classmethod
+        def is_active(cls) -> bool:
+            return True
+
+    pretended = Driver()
+    driver.set_active(pretended)
+    driver._default = pretended

@@ -1,0 +1,42 @@
+"""Inputs without data, as Inductor of torch 2.10 wants them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch._guards import TracingContext
+from torch._inductor import compile_fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from diode_engine.inductor import torch_versions
+from diode_engine.inductor.replaced import replaced
+
+
+@contextlib.contextmanager
+def inputs_of_one_mode() -> Iterator[None]:
+    """Inductor of torch 2.10 wants its inputs without data to be of the mode that Dynamo has traced
+    in; later it converts them itself."""
+    if torch_versions.converts_inputs_without_data():
+        yield
+        return
+    compile_graph = compile_fx.compile_fx
+
+    def converted(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        context = TracingContext.try_get()
+        if context is not None and context.fake_mode is not None:
+            inputs = [_converted(each, context) for each in inputs]
+        return compile_graph(graph, inputs, *args, **kwargs)
+
+    with replaced(compile_fx, "compile_fx", converted):
+        yield
+
+
+def _converted(value: Any, context: TracingContext) -> Any:
+    mode = context.fake_mode
+    if mode is None or not isinstance(value, FakeTensor) or value.fake_mode is mode:
+        return value
+    symbolic = context.tensor_to_context.get(value)
+    source = getattr(symbolic, "tensor_source", None)
+    return mode.from_tensor(value, symbolic_context=symbolic, source=source)

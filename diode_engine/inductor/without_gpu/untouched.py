@@ -1,0 +1,46 @@
+"""What would touch the device while nothing is run on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.select_algorithm import TritonTemplate
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from diode_engine.inductor import torch_versions
+
+
+def avoid_the_device() -> None:
+    """Turns off what would touch the device while nothing is run on it."""
+    import torch._inductor.fx_passes.fuse_attention as fuse_attention
+    import torch._inductor.fx_passes.misc_patterns as misc_patterns
+    import torch._subclasses.fake_tensor as fake_tensor
+    import torch.utils._triton
+
+    # a tensor without data on the GPU initialises it
+    for name in torch_versions.context_initialisers(fake_tensor):
+        setattr(fake_tensor, name, _nothing)
+    torch._C._ensureCUDADeviceGuardSet()  # a guard that does nothing, on a torch with CUDA
+    # their patterns are traced with real tensors
+    setattr(fuse_attention, "_sfdp_init", _nothing)  # noqa: B010
+    setattr(misc_patterns, "_misc_patterns_init", _nothing)  # noqa: B010
+    config.compile_threads = 1  # nothing is compiled
+    if not torch_versions.renders_without_device():
+        generate = TritonTemplate.generate
+
+        def without_data(*args: Any, **kwargs: Any) -> Any:
+            with FakeTensorMode():
+                return generate(*args, **kwargs)
+
+        setattr(TritonTemplate, "generate", without_data)  # noqa: B010
+    # the launcher in C++ opens libcuda
+    for name in torch_versions.static_launchers(config):
+        setattr(config, name, False)
+    # they remember that there was no device
+    for name in ("has_triton", "has_triton_package"):
+        getattr(torch.utils._triton, name).cache_clear()
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """In the place of what would be done."""
