@@ -82,6 +82,7 @@ class Keys:
             while self._waiting:
                 while not self._screen_is_made():
                     await asyncio.sleep(_LOOK_SECONDS)
+                await self._until(lambda: not self._rows_are_old(), _ASK_SECONDS)
                 if isinstance(event := self._waiting[0], events.Key) and event.key == "enter":
                     await self._until(lambda: not self._works(_GATHERING), _ASK_SECONDS)
                 before = self._now()
@@ -94,7 +95,7 @@ class Keys:
 
     def _screen_is_made(self) -> bool:
         try:
-            return bool(getattr(self._app.screen, "has_body", True))
+            return bool(getattr(self._app.screen, "is_made", True))
         except ScreenError:
             return False
 
@@ -105,7 +106,6 @@ class Keys:
             await self._asked(_ASK_SECONDS)
         elif now.asking and now.screen is not before.screen:
             await self._asked(_NEXT_SECONDS)
-        await self._until(lambda: not self._rows_are_old(), _ASK_SECONDS)
 
     async def _asked(self, seconds: float) -> None:
         """Until the workers that ask have opened a dialog, or are done."""

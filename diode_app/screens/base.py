@@ -86,6 +86,7 @@ class DiodeScreen(Actions, Screen[None]):
         self.session = session
         self.reading: Reading[Any] = Reading(self, session.source, self.show, self.fail)
         self.has_body = False
+        self.is_made = False  # and reads, so that keys may come
         self._seen: Look | None = None
         self._shown_in = ""  # the theme
 
@@ -233,6 +234,7 @@ class DiodeScreen(Actions, Screen[None]):
                 self.focus_next()
             await asyncio.sleep(0)
             await self._resumed()
+        self.is_made = True
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Textual styles every widget again, after which each table's cells are made anew; what a

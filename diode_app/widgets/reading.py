@@ -33,6 +33,11 @@ class Latest(Generic[T]):
         self._busy = False
         self._next: Callable[[], Awaitable[T]] | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is under way."""
+        return self._busy
+
     def do(self, asking: Callable[[], Awaitable[T]]) -> None:
         self._next = asking
         if not self._busy:

@@ -110,7 +110,7 @@ class PagedTable(Actions, Vertical):
         self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
-        self._answered = self.query_now
+        self._answered: PageQuery | None = None
         self._widths: list[int] = []
         self._shown_page = 0
 
@@ -179,7 +179,7 @@ class PagedTable(Actions, Vertical):
     @property
     def is_behind(self) -> bool:
         """Whether the rows are not yet those that were asked for last; keys wait for these."""
-        return self._answered is not self.query_now
+        return self._reading.busy and self._answered is not self.query_now
 
     @property
     def pages(self) -> int:
