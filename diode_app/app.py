@@ -9,23 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
+from textual.widgets import Input
 
 from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
+from diode_app.keys import ASKING, Keys, Passed
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
-from diode_app.screens.places import PLACES, Place, sections
+from diode_app.screens.places import ASIDE, PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.modals import Problem, Twins
+from diode_app.widgets.modals import Confirm, Problem, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
@@ -67,6 +70,17 @@ class DiodeApp(Actions, App[None]):
         self._warmed = False
         self._ticks = 0
         self._clashes: set[str] = set()
+        self._came_from = self.DEFAULT_MODE
+        self.keys = Keys(self, super().on_event)
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.keys.put(event)
+        else:
+            await super().on_event(event)
+
+    def on_passed(self, event: Passed) -> None:
+        event.arrived.set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
         screen: Screen[Any] = place.load()(self.session)
@@ -104,9 +118,10 @@ class DiodeApp(Actions, App[None]):
             look = await self.session.source.look()
         finally:
             self._looking = False
-        for screen in self.screen_stack:  # those below a modal are seen beside it
-            if isinstance(screen, DiodeScreen):
-                screen.post_message(StoreLooked(look))
+        # One below is told when it is in front again: Textual paints the whole terminal anew
+        # whenever there is a message for a screen that another one covers.
+        if isinstance(self.screen, DiodeScreen):
+            self.screen.post_message(StoreLooked(look))
         if not self._warmed:
             self._warmed = True
             self.run_worker(self._warm(), group="warming", exit_on_error=False)
@@ -126,31 +141,40 @@ class DiodeApp(Actions, App[None]):
 
         self._act(create)
 
-    def action_import_shipped(self) -> None:
-        async def bring() -> str:
+    def action_import_shipped(self, asked: bool = False) -> None:
+        async def bring() -> str | None:
+            from diode_app.screens.run import RunScreen
+
             self.session.source.must_be_writable()
-            files = [str(path) for path in shipped_timings()]
+            files = shipped_timings()
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
-            self.notify("Importing the shipped timings ...")
-            await self.session.source.command(
-                ["data", "import", *files, f"--store={self.session.location}"]
-            )
-            return "The shipped timings are in the store."
+            if not asked and not await self.push_screen_wait(
+                Confirm("Import the timings that come with Diode into this store?", yes="Import")
+            ):
+                return None
+            run = await self.session.source.start_import(files)
+            self.push_screen(RunScreen(self.session, run))
+            return f"Run {run} imports the shipped timings; it goes on when you leave."
 
         self._act(bring)
 
-    def _act(self, doing: Callable[[], Awaitable[str]]) -> None:
+    def _act(self, doing: Callable[[], Awaitable[str | None]]) -> None:
         async def done() -> None:
             try:
                 says = await doing()
             except DiodeError as error:
                 await self.push_screen_wait(Problem(str(error)))
             else:
-                self.notify(says, markup=False)
+                if says:
+                    self.notify(says, markup=False)
             self.action_look()
 
-        self.run_worker(done(), group="acting", exit_on_error=False)
+        self.run_worker(done(), group=ASKING, exit_on_error=False)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, Input):  # a line that blinks is sent again with each blink
+            event.widget.cursor_blink = False
 
     # Where one is
 
@@ -159,8 +183,19 @@ class DiodeApp(Actions, App[None]):
         made, and ours come as a frame first and the body whole."""
 
     def action_go(self, mode: str) -> None:
-        if not self.screen.is_modal:
-            self.switch_mode(mode)
+        """Goes to a place; a second time to one that is only looked into leads back."""
+        if self.screen.is_modal:
+            return
+        if mode == self.current_mode and mode in ASIDE:
+            mode = self._came_from
+        elif self.current_mode not in ASIDE:
+            self._came_from = self.current_mode
+        self.switch_mode(mode)
+
+    def action_leave_aside(self) -> None:
+        """From a place that is only looked into to where one was."""
+        if self.current_mode in ASIDE:
+            self.switch_mode(self._came_from)
 
     def action_tour(self) -> None:
         from diode_app.screens.tour import Tour

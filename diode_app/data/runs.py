@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import as_number, fraction, seconds_left
+from diode_app.data.progress import as_number, fraction, remarks, seconds_left
 from diode_app.data.training_result import TrainingResult, training_result
 from diode_app.data.trainings import baseline_of
 
@@ -40,7 +40,7 @@ class RunView:
 
     status: Status
     fraction: float | None
-    rate: float | None  # timings a second
+    rate: float | None  # timings, of a training steps, a second
     left_seconds: float | None
     failures: Mapping[str, int]
     gpus: tuple[Gpu, ...]
@@ -74,11 +74,18 @@ def view(status: Status) -> RunView:
 def _says(status: Status) -> str:
     run, progress = status.run, status.run.progress or {}
     if run.kind == "train" and "member" in progress and not status.state.ended:
-        return (
+        words = [
             f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
             f"{text.number(as_number(progress.get('efficiency')), 3)}"
-        )
+        ]
+        if rate := as_number(progress.get("rate")):
+            words.append(f"{rate:.3g} steps/s")
+        if stages := progress.get("stages"):
+            words.append(f"fit {progress.get('stage')} of {stages}")
+        return " · ".join(words)
     words = []
+    if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
+        words.append(str(doing))
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
         for name, label in (
@@ -158,13 +165,17 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
     )
 
 
+# What the meter says already.
+_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing"})
+
+
 def _facts(status: Status) -> list[tuple[str, str]]:
     run = status.run
     process = run.process
     facts = {
         "why": status.why,
         "message": run.message,
-        "started": f"{text.moment(run.started)} UTC",
+        "started": text.moment(run.started),
         "worked for": text.seconds(status.seconds),
         "last heard of": None
         if run.finished is not None
@@ -174,7 +185,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "in": run.directory,
         "log": run.log,
         "asked for": text.pairs(run.spec),
-        "tells": text.pairs(run.progress or {}),
+        "tells": text.pairs({k: v for k, v in (run.progress or {}).items() if k not in _SHOWN}),
         "tags": " ".join(run.tags),
         "note": run.note,
     }
@@ -212,9 +223,9 @@ def cells(status: Status) -> Mapping[str, str]:
         "rate": "" if not shown.rate else f"{shown.rate:.3g}/s",
         "left": "" if shown.left_seconds is None else text.seconds(shown.left_seconds),
         "gpu": " ".join(gpu.number for gpu in shown.gpus),
-        "started": f"{run.started:%m-%d %H:%M}",
+        "started": f"{text.local(run.started):%m-%d %H:%M}",
         "tags": " ".join(run.tags),
-        "note": (run.note or status.why or run.message or "").replace("\n", " "),
+        "note": remarks(status),
     }
 
 

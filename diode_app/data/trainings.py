@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, kinds
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import fraction
+from diode_app.data.progress import fraction, remarks
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
 MOST_TRAININGS = 500  # the last ones that a filter matches
-BASELINE = "baseline"  # the tag of the run that others are compared with
+# The tag of the run that others are compared with; not a word that a person might use.
+BASELINE = "diode/baseline"
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def _row(t: Training, marked: bool) -> Row:
         "efficiency": shown if t.judged or not shown else f"({shown})",
         "model": t.model or "",
         "data": t.data,
-        "started": f"{run.started:%m-%d %H:%M}",
-        "note": (run.note or t.status.why or run.message or "").replace("\n", " "),
+        "started": f"{text.local(run.started):%m-%d %H:%M}",
+        "note": remarks(t.status),
     }
     record = {**t.status.to_dict(), "efficiency": t.efficiency, "model": t.model}
     return Row(str(run.id), cells, record)

@@ -21,6 +21,7 @@ from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.form import existing_file
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.problem_form import ProblemForm
@@ -259,7 +260,7 @@ class AskScreen(DiodeScreen):
     def action_shapeset(self) -> None:
         async def chosen() -> Problem | None:
             given = await self.app.push_screen_wait(
-                Prompt("Which shapeset?", f"{Path.cwd()}/", check=_check_file)
+                Prompt("Which shapeset?", f"{Path.cwd()}/", check=existing_file)
             )
             return None if given is None else await picking.of_shapeset(self, Path(given))
 
@@ -273,8 +274,3 @@ class AskScreen(DiodeScreen):
                 self.table.focus_rows()
 
         self.act(taken, "picks a problem")
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if path.is_file() else f"There is no file {path}."

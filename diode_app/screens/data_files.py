@@ -8,6 +8,8 @@ from pathlib import Path
 
 from diode_app.actions import Action
 from diode_app.screens.base import DiodeScreen
+from diode_app.screens.run import RunScreen
+from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 
 SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst")
@@ -34,20 +36,14 @@ class FileActions(DiodeScreen):
         async def bring() -> str | None:
             self.session.source.must_be_writable()
             given = await self.app.push_screen_wait(
-                Prompt("Import the timings of which file?", f"{Path.cwd()}/", check=_check_file)
+                Prompt("Import the timings of which file?", f"{Path.cwd()}/", check=existing_file)
             )
             if given is None:
                 return None
             file = Path(given).expanduser()
-            self.notify(f"Importing {file.name} ...", markup=False)
-            told = await self.session.source.command(
-                ["data", "import", str(file.absolute()), f"--store={self.session.location}"]
-            )
-            done = json.loads(told)
-            if not done["timings"]:
-                return f"All of {file.name} was in the store before."
-            there = f" {done['there']:,} more were there before." if done["there"] else ""
-            return f"{done['timings']:,} timings of {file.name} are in the store.{there}"
+            run = await self.session.source.start_import((file,))
+            self.app.push_screen(RunScreen(self.session, run))
+            return f"Run {run} imports {file.name}; it goes on when you leave."
 
         self.act(bring, "imports a file")
 
@@ -75,11 +71,6 @@ class FileActions(DiodeScreen):
             return f"{json.loads(told)['timings']:,} timings are in {target}."
 
         self.act(write, "exports the timings")
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if path.is_file() else f"There is no file {path}."
 
 
 def _check_target(given: str) -> str | None:

@@ -47,7 +47,7 @@ class RunScreen(RunActions):
         Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
         Action("run.pin", "p", "Pin", "Compare other trainings with this one, or not: it has the "
-               "tag baseline.", "diode-engine runs tag {run} baseline --store={store}"),
+               "tag diode/baseline.", "diode-engine runs tag {run} diode/baseline --store={store}"),
         # The footer has no room for notes here; the list has them.
         *(replace(a, footer=a.footer and a.name not in ("tag", "note")) for a in RUN_ACTIONS),
         Action("run.result", "u", "Result", "What came of it.", footer=False),
@@ -89,7 +89,7 @@ class RunScreen(RunActions):
             with TabPane("Result", id="tab-result"), VerticalScroll():
                 yield TrainingResultPage()
             with TabPane("Curves", id="tab-curves"):
-                yield Plot("This run has drawn no curves.")
+                yield Plot("Looking ...")
             with TabPane("Log", id="tab-log"):
                 yield LogPane()
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
@@ -183,6 +183,10 @@ class RunScreen(RunActions):
         if view is None:
             return
         found = kinds(view.curves)
+        if not found:
+            over = view.status.state.ended
+            nothing = "This run has drawn no curves." if over else "No curves yet: they grow here."
+            self.put("Plot Static", nothing)
         if self._kind not in found:
             self._kind = next(iter(found), None)
         own = [s for s in map(series_of, view.curves) if s.kind == self._kind and not s.of_fit]
@@ -232,6 +236,7 @@ class RunScreen(RunActions):
 
     def action_follow(self) -> None:
         self.query_one(TabbedContent).active = "tab-log"
+        self.query_one(LogPane).focus_lines()
 
     def action_show(self) -> None:
         self.query_one(TabbedContent).active = "tab-facts"
@@ -245,7 +250,7 @@ class RunScreen(RunActions):
                 return f"Run {self._run} is what others are compared with."
             return f"Run {self._run} is pinned no more."
 
-        self.act(pinned, f"pins run {self._run}")
+        self.act(pinned, f"pins run {self._run}", asks=False)
 
     def action_model(self) -> None:
         assert self._view is not None

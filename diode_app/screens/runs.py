@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from textual.app import ComposeResult
 
+from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.runs import SORTABLE, runs_page, suggestions
 from diode_app.screens.base import SettingsChanged
@@ -16,7 +17,7 @@ from diode_app.settings import RUN_COLUMNS
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.table import Column, PagedTable
 
-_LABELS = {"gpu": "GPU", "left": "time left", "started": "started (UTC)"}
+_LABELS = {"gpu": "GPU", "left": "time left", "started": f"started ({text.zone()})"}
 _RIGHT = frozenset({"run", "rate"})
 
 

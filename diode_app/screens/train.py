@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -34,7 +33,14 @@ from diode_app.screens.run import RunScreen
 from diode_app.screens.trainings import TrainingsScreen
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
-from diode_app.widgets.form import Check, ChoiceField, Field, optional, whole_number
+from diode_app.widgets.form import (
+    Check,
+    ChoiceField,
+    Field,
+    existing_file,
+    optional,
+    whole_number,
+)
 from diode_app.widgets.reading import Reading
 
 if TYPE_CHECKING:
@@ -90,7 +96,7 @@ class TrainScreen(DiodeScreen):
                       "such as dtype:bf16 op:mm,addmm m<=4096.", hint="all of the store",
                       suggest=suggestions(self._known)),
                 Field("dataset", "File", "Learn from a dataset file's timings instead.",
-                      hint="none: from the store", check=_check_file),
+                      hint="none: from the store", check=optional(existing_file)),
                 ChoiceField("hardware", "GPU", "A model is made for one.", ()),
                 "Model",
                 ChoiceField("family", "Family", "An ensemble is trees and three networks; "
@@ -140,7 +146,7 @@ class TrainScreen(DiodeScreen):
                     yield Button("Start (g)", action="screen.start", compact=True)
                 with VerticalScroll(id="train-runs", can_focus=False) as panel:
                     panel.border_title = "Trainings"
-                    yield Static("None yet.", id="train-list")
+                    yield Static("Looking ...", id="train-list")
 
     @property
     def form(self) -> FieldRows:
@@ -240,7 +246,11 @@ class TrainScreen(DiodeScreen):
 
             return start(store, "train", spec).id
 
-        async def go() -> str:
+        async def go() -> str | None:
+            self.session.source.must_be_writable()
+            counts = self.query_one("#train-counts", Static).content
+            if not await self.confirmed(f"Start this training?\n{counts}", "Start it"):
+                return None
             run = await self.session.source.write(begin)
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."
@@ -252,11 +262,6 @@ class TrainScreen(DiodeScreen):
 
     def action_defaults(self) -> None:
         self.form.reset()
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if not given or path.is_file() else f"There is no file {path}."
 
 
 def _number(*, positive: bool = False) -> Check:

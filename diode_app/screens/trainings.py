@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.widgets import Static
 
+from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, series_of, thinned
 from diode_app.data.pages import Page, PageQuery
@@ -22,7 +23,7 @@ from diode_app.widgets.table import Column, PagedTable
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_LABELS = {"shown": "", "what": "family", "started": "started (UTC)"}
+_LABELS = {"shown": "", "what": "family", "started": f"started ({text.zone()})"}
 _COLUMNS = [
     Column(key, _LABELS.get(key, key), sortable=key in SORTABLE, right=key == "run",
            state=key == "state")
@@ -42,8 +43,8 @@ class TrainingsScreen(RunList):
                "diode-engine runs show {run} --store={store}", footer=False),
         Action("trainings.mark", "space", "Show", "Draw this run's curves, or not."),
         Action("trainings.pin", "p", "Pin", "Make this run the one that others are compared with, "
-               "or not: it has the tag baseline.",
-               "diode-engine runs tag {run} baseline --store={store}"),
+               "or not: it has the tag diode/baseline.",
+               "diode-engine runs tag {run} diode/baseline --store={store}"),
         Action("trainings.curves", "v", "Next curves", "Another kind of curve."),
         Action("trainings.member", "m", "Member", "The curves of one member of the models."),
         Action("trainings.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
@@ -153,7 +154,7 @@ class TrainingsScreen(RunList):
                 return f"Run {run} is what others are compared with."
             return f"Run {run} is pinned no more."
 
-        self.act(pinned, f"pins run {run}")
+        self.act(pinned, f"pins run {run}", asks=False)
 
     def action_curves(self) -> None:
         kinds = self._compared.kinds

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.content import Content
@@ -12,8 +15,10 @@ from textual.validation import Function
 from textual.widgets import Button, Input, Label, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 
+from diode_app import text
 from diode_app.actions import Action, Actions
 
+_LEAVING = ("n", "escape")
 _BOX = """
     align: center middle;
     .box {
@@ -27,7 +32,9 @@ _BOX = """
 
 
 class Confirm(Actions, ModalScreen[bool]):
-    """A question before something that cannot be undone. The result is whether to do it."""
+    """A question before something starts, or cannot be undone. The result is whether to do it.
+
+    Of the keys that were pressed before the question was seen only those count that leave."""
 
     DEFAULT_CSS = f"Confirm {{ {_BOX} }}"
     ACTIONS = (
@@ -41,6 +48,18 @@ class Confirm(Actions, ModalScreen[bool]):
         self._question = question
         self._yes = yes
         self._no = no
+        self._seen = math.inf
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._is_seen)
+
+    def _is_seen(self) -> None:
+        self._seen = time.monotonic()  # as events are timed
+
+    def on_key(self, event: events.Key) -> None:
+        if event.time < self._seen and event.key not in _LEAVING:
+            event.stop()
+            event.prevent_default()
 
     def compose(self) -> ComposeResult:
         with Grid(classes="box"):
@@ -82,6 +101,36 @@ class Notice(Actions, ModalScreen[None]):
         self.dismiss()
 
     def action_close(self) -> None:
+        self.dismiss()
+
+
+class Working(Actions, ModalScreen[None]):
+    """Stands in front while something is at work for which the person waits, and says for how
+    long; when it is left the work goes on."""
+
+    DEFAULT_CSS = f"Working {{ {_BOX} }}"
+    ACTIONS = (Action("working.leave", "escape", "Leave", "Back to the screen; it goes on."),)
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+        self._began = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label(self._what, classes="title", markup=False)
+            yield Static(id="working-for", markup=False)
+            yield Static("Escape leaves it at work, and it is told when it is done.", markup=False)
+
+    def on_mount(self) -> None:
+        self._tell()
+        self.set_interval(1.0, self._tell)
+
+    def _tell(self) -> None:
+        seconds = time.monotonic() - self._began
+        self.query_one("#working-for", Static).update(f"▶ at work for {text.seconds(seconds)}")
+
+    def action_leave(self) -> None:
         self.dismiss()
 
 

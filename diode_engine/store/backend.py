@@ -50,6 +50,9 @@ class Backend(Protocol):
     def tell(self, connection: sa.Connection) -> None:
         """Has those who watch the store told of the transaction, when it is committed."""
 
+    def leave(self) -> None:
+        """Tidies up after a session that has written, before its connections are closed."""
+
     def size_bytes(self, connection: sa.Connection) -> int:
         """What the store takes on a disk."""
 

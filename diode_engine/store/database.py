@@ -36,6 +36,8 @@ from diode_engine.store.schema import APPLICATION_ID, HEAD
 if TYPE_CHECKING:  # Alembic is needed, and imported, only to migrate
     from alembic.config import Config
 
+LARGE_WAL = 8 * 2**20  # bytes of a write-ahead log that are not left behind
+_WAL_SECONDS = 1.0  # at most, for those who read meanwhile
 BUSY_SECONDS = 30.0
 _T = TypeVar("_T")
 _UNFORESEEN = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -458,6 +460,19 @@ class File:
 
     def tell(self, connection: sa.Connection) -> None:
         """Those who watch a file see when it changes."""
+
+    def leave(self) -> None:
+        """SQLite removes the write-ahead log with the last connection, and leaves it as large as it
+        ever was while others, such as a dashboard, have the store open."""
+        log = self.location.with_name(f"{self.location.name}-wal")
+        try:
+            if log.stat().st_size <= LARGE_WAL:
+                return
+            with closing(connect(self.location, read_only=False)) as connection:
+                connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WAL_SECONDS)}")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except (OSError, sqlite3.Error):
+            return  # the next who closes it tries again
 
     def size_bytes(self, connection: sa.Connection) -> int:
         return self.location.stat().st_size

@@ -256,6 +256,9 @@ class Server:
         finally:
             engine.dispose()
 
+    def leave(self) -> None:
+        """The server tidies up by itself."""
+
     def size_bytes(self, connection: sa.Connection) -> int:
         """What the tables take on the server's disk, with their indexes."""
         return int(connection.scalar(sa.text(_SIZE)) or 0)

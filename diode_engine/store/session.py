@@ -41,6 +41,8 @@ class Session:
         return cls(backend, backend.open_engine(read_only=read_only), read_only=read_only)
 
     def close(self) -> None:
+        if not self.read_only:
+            self._backend.leave()
         self._engine.dispose()
 
     def __enter__(self) -> Self:

@@ -3,7 +3,7 @@ making models does, rather than one model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
@@ -35,11 +35,12 @@ def cross_validate(
     seed: int = 0,
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
+    begins: Callable[[Sequence[str]], None] = lambda parts: None,
 ) -> CrossValidation:
     """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; a
     named transformer left out at a time; the tenth of the problems with the most work), to the
     GPU's timings in the table without the part's, and judges it on the part's. What differs only
-    in type or layout is on one side (problems.splits).
+    in type or layout is on one side (problems.splits). `begins` is told the parts' names.
 
     Raises TrainingError where there is no such part, or too little to fit to or to judge by.
     """
@@ -50,6 +51,7 @@ def cross_validate(
             "None of the problems with timings is a layer of a named transformer; collect some "
             "(--source transformers), or part them by --cross-validate folds."
         )
+    begins([part.name for part in parts])
     judged: dict[str, Report] = {}
     for part in parts:
 

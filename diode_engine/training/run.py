@@ -14,6 +14,7 @@ from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE
+from diode_engine.models.fit_confidence import LEAST_CASES
 from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
@@ -22,8 +23,9 @@ from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
-from diode_engine.training.training_split import TrainingSplit
+from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
+from diode_engine.training.whole_run import Stage, WholeRun, rest_of, stages_of
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -96,8 +98,19 @@ def train_from_store(
     with _Run(store, r) as run:
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
+        learned = TrainingSplit.of(table, r.hardware).learned
+        run.consists_of(
+            stages_of(
+                r.family,
+                tuned=r.base is not None,
+                everything=r.everything,
+                trials=r.trials,
+                confidence=count_problems(learned) >= LEAST_CASES,
+            ),
+            rest_of(r.family, settings),
+        )
         if r.trials:
-            settings = _searched(store, r, table, run, report, told)
+            settings = _searched(store, r, learned, run, report, told)
         trained = train(
             table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
             everything=r.everything, default=r.default, origin=origin, settings=settings,
@@ -131,13 +144,12 @@ def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
 def _searched(
     store: Store,
     r: TrainingRequest,
-    table: TimingTable,
+    learned: TimingTable,
     run: _Run,
     report: MemberProgressCallback,
     told: Callable[[Trial], None],
 ) -> TrainingSettings:
     """The best settings that a search among the problems to learn from finds."""
-    learned = TrainingSplit.of(table, r.hardware).learned
 
     def trial_ended(trial: Trial) -> None:
         if trial.efficiency is not None:
@@ -161,6 +173,7 @@ class _Run:
         self.id = begin(store, "train", request.spec())
         self._heartbeat = Heartbeat(store, self.id)
         self._written = time.monotonic()
+        self._whole: WholeRun | None = None
         self._points: dict[str, list[tuple[float, float]]] = {}
         self._done: str | None = None
 
@@ -183,6 +196,10 @@ class _Run:
         else:
             self._store.finish_run(self.id, "failed", str(error))
 
+    def consists_of(self, stages: list[Stage], rest: float) -> None:
+        """What is done from now on, of which the store is told how far it is (see `WholeRun`)."""
+        self._whole = WholeRun(stages, rest)
+
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True
     ) -> MemberProgressCallback:
@@ -196,9 +213,15 @@ class _Run:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
                     value = progress.rmse if name == "log_rmse" else getattr(progress, name)
                     self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
+            whole = self._whole
+            if whole is not None:
+                whole.told(member, progress.step, progress.steps)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
-                self._store.update_run(self.id, progress=_progress(member, progress))
+                together = {} if whole is None else whole.to_dict()
+                self._store.update_run(
+                    self.id, progress={**_progress(member, progress), **together}
+                )
                 self._write_points()
 
         return told

@@ -21,7 +21,7 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Notice, Problem, Prompt, Twins
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import imported, looked, settled, started, text_of, toasts
 from tests.training.conftest import make_timings
 
 pytestmark = pytest.mark.asyncio
@@ -129,6 +129,20 @@ async def test_every_place_has_its_key(make_app, store):
             await settled(pilot)
             assert app.current_mode == place.mode
             assert "Diode" in text_of(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_click_on_a_name_above_goes_there(make_app, store, size):
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        for place in (*PLACES[1:], PLACES[0]):
+            if place.label is not None:
+                names = app.screen.query_one("#bar-places", Static)
+                at = str(names.content).index(place.label)
+                await pilot.click(names, offset=(at + 1, 0))  # it has a column of padding
+                await settled(pilot)
+                assert app.current_mode == place.mode
 
 
 async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store, monkeypatch):
@@ -240,9 +254,10 @@ async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_pat
         await started(pilot)
         await pilot.press("i")
         await settled(pilot)
-        await looked(pilot)
+        assert not path.exists()  # it asks first
+        await pilot.press("y")
+        assert (await imported(pilot)).kind == "import"
         assert "● ready" in text_of(app)
-        assert "The shipped timings are in the store." in toasts(app)
     with Store.open(path) as store:
         assert store.stats().problems == 5
 

@@ -21,7 +21,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.models.families import trainable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import imported, looked, say_yes, settled, started, text_of, toasts
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -246,6 +246,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
             app.screen.form.field(name).value = value
             await settled(pilot)
         await pilot.press("g")
+        await say_yes(pilot)
         await settled(pilot)
         assert isinstance(app.screen, RunScreen)
         run = app.screen.run
@@ -279,6 +280,7 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
     async with app.run_test(size=(120, 40)) as pilot:
         await open_form(pilot)
         await pilot.press("g")
+        await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
         assert "▶ running" in text_of(app)
@@ -294,6 +296,7 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
         await looked(pilot)
         assert "■ cancelled" in text_of(app)
         await pilot.press("r")
+        await say_yes(pilot)
         again = int(job.hear().split()[1])
         await settled(pilot)
         assert filled.run(again).resumes == run
@@ -311,8 +314,8 @@ async def test_without_data_it_says_what_is_missing(make_app, store, tmp_path, m
         await open_form(pilot)
         assert "There are no timings in the store yet" in text_of(app)
         await pilot.press("i")
-        await settled(pilot)
-        await looked(pilot)
+        await say_yes(pilot)
+        await imported(pilot)
         assert "30 problems" in text_of(app)
 
 
@@ -364,7 +367,7 @@ async def test_curves_of_several_runs_over_each_other(make_app, store):
         assert drawn(app) == [f"{second} one", f"{second} two"]
         await pilot.press("down", "p")
         await settled(pilot)
-        assert store.run(first).tags == ("baseline",)
+        assert store.run(first).tags == ("diode/baseline",)
         await pilot.press("up")
         await settled(pilot)
         assert drawn(app) == [f"{first} (pinned) trees", f"{second} one", f"{second} two"]
@@ -380,7 +383,7 @@ async def test_curves_of_several_runs_over_each_other(make_app, store):
         await pilot.press("p")  # another one is pinned: there is one
         await settled(pilot)
         assert store.run(first).tags == ()
-        assert store.run(second).tags == ("baseline",)
+        assert store.run(second).tags == ("diode/baseline",)
         await pilot.press("p")
         await settled(pilot)
         assert store.run(second).tags == ()
@@ -399,9 +402,8 @@ async def test_marked_runs_stay_and_the_table_is_sorted_and_exported(make_app, s
         await settled(pilot)
         assert drawn(app) == [f"{run} trees" for run in runs]
         table = app.screen.table
-        while table.query_now.sort != "efficiency":
-            await pilot.press("s")
-            await settled(pilot)
+        table.sort_by("efficiency")
+        await settled(pilot)
         best = {row.key: row.cells["efficiency"] for row in table.page.rows}
         assert list(best.values()) in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
         await pilot.press("e")
@@ -417,7 +419,7 @@ async def test_marked_runs_stay_and_the_table_is_sorted_and_exported(make_app, s
 async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):
     first = make_training(store, "trees", 0.9, trees=0.3)
     second = make_training(store, "network", 0.95, one=0.2)
-    store.tag(first, "baseline")
+    store.tag(first, "diode/baseline")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
@@ -442,7 +444,15 @@ def test_a_training_that_is_at_work_tells_what_it_is_at(store):
                                     "efficiency": 0.9512})  # fmt: skip
     seen = run_view(store, run, CurveReader())
     assert seen.says == "network-1: 3 of 40, efficiency 0.951"
-    assert seen.fraction == pytest.approx(3 / 40)
+    assert seen.fraction is None  # these are the steps of one fit, and not of the run
+    store.update_run(run, progress={
+        "member": "network-1", "step": 3, "steps": 40, "efficiency": 0.9512, "rate": 2.5,
+        "fraction": 0.31, "seconds_left": 90.0, "stage": 3, "stages": 16,
+    })  # fmt: skip
+    seen = run_view(store, run, CurveReader())
+    assert seen.says == "network-1: 3 of 40, efficiency 0.951 · 2.5 steps/s · fit 3 of 16"
+    assert seen.fraction == pytest.approx(0.31)
+    assert seen.left_seconds == 90.0
 
 
 def start_quietly(store: Store) -> int:

@@ -8,7 +8,7 @@ from diode_app.screens.run import RunScreen
 from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, write_dataset
-from tests.app.waiting import looked, settled, started, text_of
+from tests.app.waiting import imported, looked, settled, started, text_of
 from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
 
@@ -39,7 +39,8 @@ async def test_import_train_validate_register_ask(make_app, path, tmp_path, monk
         assert "There is no store yet" in text_of(app)
         await pilot.press("i")
         await settled(pilot)
-        await looked(pilot)
+        await pilot.press("y")
+        await imported(pilot)
         assert "problems 60" in text_of(app)
 
         await pilot.press("T")
@@ -50,6 +51,8 @@ async def test_import_train_validate_register_ask(make_app, path, tmp_path, monk
             await settled(pilot)
         await pilot.press("ctrl+g")
         await settled(pilot)
+        await pilot.press("y")
+        await settled(pilot)
         assert isinstance(app.screen, RunScreen)
         await finished(pilot, path, "train")
         assert "mine@1 reaches 0." in text_of(app)
@@ -57,6 +60,8 @@ async def test_import_train_validate_register_ask(make_app, path, tmp_path, monk
         await pilot.press("w")
         await settled(pilot)
         await pilot.press("ctrl+g")
+        await settled(pilot)
+        await pilot.press("y")
         await settled(pilot)
         run = await finished(pilot, path, "validate")
         await pilot.press("escape", "V")
