@@ -14,14 +14,15 @@ from diode_engine.problem import Problem
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. Screens want of others:
-    `asked` is the problem that Ask is to show next, `narrowed` the filter of Data's list."""
+    `asked` is the problem that Ask is to show next, `narrowed` are filters by the mode of the
+    screen whose list is to have one."""
 
     source: Source
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: Here | None = None
     asked: Problem | None = None
-    narrowed: str | None = None
+    narrowed: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:

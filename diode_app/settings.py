@@ -13,7 +13,10 @@ from diode_engine.atomic import write_whole
 from diode_engine.documents import Malformed, read_toml, shortened
 from diode_engine.errors import DiodeError
 
-RUN_COLUMNS = ("run", "kind", "state", "progress", "rate", "left", "gpu", "started", "tags", "note")
+RUN_COLUMNS = (
+    "mark", "run", "kind", "state", "progress", "rate", "left", "duration", "family", "efficiency",
+    "against", "model", "data", "changed", "gpu", "started", "tags", "note",
+)  # fmt: skip
 PROBLEM_COLUMNS = (
     "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",
     "candidates", "failed", "gpu", "fastest", "bias", "align", "timings",

@@ -43,6 +43,11 @@ _LABELS = {
 _LEFT = frozenset({"op", "dtype", "layout", "align", "bias", "gpu", "fastest"})
 _UNSORTED = frozenset({"layout", "align", "bias", "fastest"})
 _BAR = 24
+# Where there is no room for all columns, the last of these are left out first.
+_RANKS = {key: rank for rank, key in enumerate(
+    ("aten", "b", "fastest", "layout", "candidates", "failed", "timings", "gpu", "bias", "align"),
+    start=1,
+)}  # fmt: skip
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 _NEXT = (
     Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
@@ -53,7 +58,13 @@ _NEXT = (
 
 def _columns(keys: tuple[str, ...]) -> list[Column]:
     return [
-        Column(key, _LABELS.get(key, key), sortable=key not in _UNSORTED, right=key not in _LEFT)
+        Column(
+            key,
+            _LABELS.get(key, key),
+            sortable=key not in _UNSORTED,
+            right=key not in _LEFT,
+            rank=_RANKS.get(key, 0),
+        )
         for key in keys
     ]
 
@@ -70,7 +81,7 @@ class DataScreen(FileActions):
                "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
         *FILE_ACTIONS,
-        Action("data.columns", "k", "Columns", "Choose the columns of the list.", footer=False),
+        Action("data.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
         Action("data.list", "l", "Everything", "Take the filter away.",
                "diode-engine data problems {filter} --store={store}", footer=False),
     )  # fmt: skip
@@ -115,8 +126,7 @@ class DataScreen(FileActions):
         self.table.focus_rows()
 
     def looked(self) -> None:
-        if (query := self.session.narrowed) is not None:
-            self.session.narrowed = None
+        if (query := self.session.narrowed.pop("data", None)) is not None:
             self._narrow(query)
 
     def look_changed(self, look: Look) -> None:

@@ -157,5 +157,5 @@ class ModelScreen(ModelActions):
             self.notify("This leads nowhere: what it names is not in the store.")
 
     def _go_to_data(self, query: str) -> None:
-        self.session.narrowed = query
+        self.session.narrowed["data"] = query
         self.app.switch_mode("data")

@@ -18,7 +18,7 @@ RUN_ACTIONS = (
            "diode-engine runs resume {run} --store={store}"),
     Action("runs.retry", "t", "Retry", "Start this run's command once more, as a new run.",
            "{command}"),
-    Action("runs.tag", "g", "Tags", "Write this run's tags.",
+    Action("runs.tag", "a", "Tags", "Write this run's tags.",
            "diode-engine runs tag {run} TAG --store={store}"),
     Action("runs.note", "n", "Note", "Write a note on this run.",
            "diode-engine runs note {run} NOTE --store={store}"),

@@ -31,7 +31,6 @@ from diode_app.data.training import (
 from diode_app.data.trainings import Training, last_trainings
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.run import RunScreen
-from diode_app.screens.trainings import TrainingsScreen
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
 from diode_app.widgets.form import Check, ChoiceField, Field, optional, whole_number
@@ -52,7 +51,7 @@ class TrainScreen(DiodeScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("train.start", "g,ctrl+g", "Start", "Start this training as a run.", "{command}"),
-        Action("train.curves", "v", "Curves", "Trainings beside each other, and their curves.",
+        Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
                "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "All fields as they come."),
         import_shipped("train"),
@@ -248,7 +247,8 @@ class TrainScreen(DiodeScreen):
         self.act(go, "starts a training")
 
     def action_curves(self) -> None:
-        self.app.push_screen(TrainingsScreen(self.session))
+        self.session.narrowed["runs"] = "kind:train"
+        self.app.switch_mode("runs")
 
     def action_defaults(self) -> None:
         self.form.reset()

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -35,13 +36,17 @@ Read = Callable[["Store", PageQuery], Page]
 @dataclass(frozen=True)
 class Column:
     """`key` is the cell's name in a row and, where `sortable`, what the reader sorts by. `state`
-    cells are a run's state as `text.state` writes it."""
+    cells are a run's state as `text.state` writes it, those with a `sign` are painted by it. Where
+    there is no room for all columns, those of the highest `rank` are left out first; one of rank 0
+    never is."""
 
     key: str
     label: str
     sortable: bool = True
     right: bool = False
     state: bool = False
+    sign: Callable[[str], Text] | None = None
+    rank: int = 0
 
 
 class PagedTable(Actions, Vertical):
@@ -103,6 +108,8 @@ class PagedTable(Actions, Vertical):
         super().__init__(id=id)
         self._session = session
         self._columns = tuple(columns)
+        self._shown = self._columns  # those that there is room for
+        self._widest: dict[str, int] = {}  # the widest cell or heading so far, by column
         self._read = read
         self._what = what
         self._filter_hint = filter_hint
@@ -132,8 +139,26 @@ class PagedTable(Actions, Vertical):
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         if tuple(columns) != self._columns:
-            self._columns = tuple(columns)
+            self._columns = self._shown = tuple(columns)
+            self._widest.clear()
             self._lay_out()
+
+    def on_resize(self) -> None:
+        self._widest.clear()
+        if self._narrow(self.page):
+            self._lay_out()
+
+    def _narrow(self, page: Page) -> bool:
+        """Whether there is room for other columns than before with this page."""
+        for column in self._columns:
+            cells = max((cell_len(row.cells.get(column.key, "")) for row in page.rows), default=0)
+            width = max(self._heading(column).cell_len, cells)
+            self._widest[column.key] = max(self._widest.get(column.key, 0), width)
+        widths = [self._widest[column.key] + 2 * self.grid.cell_padding for column in self._columns]
+        before = self._shown
+        room = self.size.width - self.grid.styles.scrollbar_size_vertical
+        self._shown = fitting(self._columns, widths, room)
+        return self._shown != before
 
     def _lay_out(self) -> None:
         at, scroll = self.pointed, self.grid.scroll_y
@@ -143,7 +168,7 @@ class PagedTable(Actions, Vertical):
 
     def _make_columns(self) -> None:
         self.grid.clear(columns=True)
-        for column in self._columns:
+        for column in self._shown:
             self.grid.add_column(self._heading(column), key=column.key)
 
     def _heading(self, column: Column) -> Text:
@@ -182,13 +207,15 @@ class PagedTable(Actions, Vertical):
         if not page.rows and query.page and page.total:  # rows have gone since
             self.ask(replace(query, page=0))
             return
-        for column in self._columns:
+        for column in self._shown:
             self.grid.columns[_key(column)].label = self._heading(column)
         self._fill(page)
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
+        hidden = len(self._columns) - len(self._shown)
+        more = f" · {hidden} more columns where it is wider" if hidden else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{page.total:,} {self._what}{matching}"
+            f"{shown}{page.total:,} {self._what}{matching}{more}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -199,11 +226,17 @@ class PagedTable(Actions, Vertical):
 
     def _fill(self, page: Page) -> None:
         grid = self.grid
+        if self._narrow(page):
+            at, scroll = self.pointed, grid.scroll_y
+            self._make_columns()
+            self._fill(page)
+            self._point_at(at, scroll)
+            return
         keys = [row.key for row in page.rows]
-        cells = [[self._cell(column, row.cells) for column in self._columns] for row in page.rows]
+        cells = [[self._cell(column, row.cells) for column in self._shown] for row in page.rows]
         if keys == [key.value for key in grid.rows]:  # only what changed is painted
             for was, row, shown in zip(self.page.rows, page.rows, cells, strict=True):
-                for column, cell in zip(self._columns, shown, strict=True):
+                for column, cell in zip(self._shown, shown, strict=True):
                     if was.cells.get(column.key) != row.cells.get(column.key):
                         grid.update_cell(row.key, column.key, cell, update_width=True)
         else:
@@ -222,6 +255,8 @@ class PagedTable(Actions, Vertical):
         value = cells.get(column.key, "")
         if column.state:
             return table_badge(self.app, value)
+        if column.sign is not None:
+            return column.sign(value)
         return Text(value, justify="right" if column.right else "left", no_wrap=True)
 
     # The cursor
@@ -335,6 +370,18 @@ class PagedTable(Actions, Vertical):
         text = as_json(records) if target.suffix == ".json" else as_csv(records)
         await in_thread(lambda: write_whole(target, text), "export")
         return len(records)
+
+
+def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> tuple[Column, ...]:
+    """The columns that there is room for, in their order; those of the highest rank go first, of
+    several of one rank the last."""
+    left = list(zip(columns, widths, strict=True))
+    while sum(width for _, width in left) > room:
+        rank = max(column.rank for column, _ in left)
+        if rank == 0:
+            break
+        del left[max(place for place, (column, _) in enumerate(left) if column.rank == rank)]
+    return tuple(column for column, _ in left)
 
 
 def _key(column: Column) -> Any:
