@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.command import Provider
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -20,6 +22,7 @@ from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
+from diode_app.links import Link, link_to, page_of
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import PLACES, Place, sections
 from diode_app.session import Session
@@ -37,11 +40,19 @@ APP_ACTIONS = (
     Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
            does="command_palette"),
     Action("app.twins", "y", "As command", "The commands that do the same without the dashboard."),
+    Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
+           "others."),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
     Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
     Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
     Action("app.quit", "q", "Quit", "Leave; runs go on."),
 )  # fmt: skip
+
+
+def _everything() -> type[Provider]:
+    from diode_app.search import Everything
+
+    return Everything
 
 
 class DiodeApp(Actions, App[None]):
@@ -50,11 +61,17 @@ class DiodeApp(Actions, App[None]):
     CSS_PATH = "app.tcss"
     TITLE = "Diode"
     DEFAULT_MODE = "home"
+    COMMANDS = App.COMMANDS | {_everything}
     ACTIONS = APP_ACTIONS
     HELP_TITLE: ClassVar[str] = "Everywhere"
 
     def __init__(
-        self, session: Session, *, problem: str | None = None, poll_seconds: float = POLL_SECONDS
+        self,
+        session: Session,
+        *,
+        problem: str | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        wanted: Link | None = None,
     ) -> None:
         super().__init__()
         self.session = session
@@ -62,6 +79,7 @@ class DiodeApp(Actions, App[None]):
             self.add_mode(place.mode, partial(self._screen_of, place))
         self._poll_seconds = poll_seconds
         self._problem = problem
+        self._wanted = wanted  # what to begin with
         self._looking = False
         self._warmed = False
         self._ticks = 0
@@ -109,6 +127,8 @@ class DiodeApp(Actions, App[None]):
         if not self._warmed:
             self._warmed = True
             self.run_worker(self._warm(), group="warming", exit_on_error=False)
+            if self._wanted is not None:
+                self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
 
@@ -161,11 +181,46 @@ class DiodeApp(Actions, App[None]):
         if not self.screen.is_modal:
             self.switch_mode(mode)
 
+    def action_help(self) -> None:
+        if not self.screen.is_modal:
+            self.show_help()
+
+    def show_help(self, words: str = "") -> None:
+        """In front of the screen; what has these words alone."""
+        from diode_app.screens.help import Help
+
+        self.push_screen(Help(self.session, self.screen, words))
+
     def action_tour(self) -> None:
         from diode_app.screens.tour import Tour
 
         if not self.screen.is_modal:
             self.push_screen(Tour())
+
+    def open_link(self, link: Link) -> None:
+        """Goes to the place, and shows the page of what the link names in front of it."""
+
+        async def opened() -> None:
+            try:
+                page = await page_of(self.session, link)
+            except DiodeError as error:
+                await self.push_screen_wait(Problem(str(error)))
+                return
+            if link.filter:
+                self.session.narrowed[link.place] = link.filter
+            await self.switch_mode(link.place)
+            place = self.screen_stack[0]
+            while isinstance(place, DiodeScreen) and not place.has_body:
+                await asyncio.sleep(0.01)  # a screen that is left before it is made is not made
+            if page is not None:
+                await self.push_screen(page)
+                return
+            while len(self.screen_stack) > 1:  # pages in front of the place
+                await self.pop_screen()
+            if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
+                self.screen.looked()
+
+        self.run_worker(opened(), group="acting", exit_on_error=False)
 
     def on_model_asked(self, event: ModelAsked) -> None:
         from diode_app.screens.model import ModelScreen
@@ -241,7 +296,13 @@ class DiodeApp(Actions, App[None]):
         screen = self.screen
         if not isinstance(screen, DiodeScreen):
             return
-        twins = screen.twins()
+        link = link_to(screen)
+        here = (
+            []
+            if link is None
+            else [("Open this", link.command(self.session.path, read_only=self.session.read_only))]
+        )
+        twins = [*here, *screen.twins()]
         if not twins:
             self.notify("Nothing on this screen has a command of its own.")
             return
@@ -261,8 +322,10 @@ def create_app(
     theme: str | None = None,
     settings_path: Path | None = None,
     poll_seconds: float = POLL_SECONDS,
+    wanted: Link | None = None,
 ) -> DiodeApp:
-    """The dashboard over the store at this path, which need not exist. Settings that cannot be
+    """The dashboard over the store at this path, which need not exist; it begins with what is
+    `wanted`. Settings that cannot be
     read are told on the screen, and those by default hold, and are not written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
@@ -273,4 +336,4 @@ def create_app(
     if theme is not None:
         settings = replace(settings, theme=theme)
     session = Session(Source(store, read_only=read_only), settings, path)
-    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds)
+    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted)

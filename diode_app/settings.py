@@ -21,6 +21,7 @@ PROBLEM_COLUMNS = (
     "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",
     "candidates", "failed", "gpu", "fastest", "bias", "align", "timings",
 )  # fmt: skip
+FILTERED = ("runs", "data")  # the places whose lists take a filter query
 COLUMNS = {"run_columns": RUN_COLUMNS, "problem_columns": PROBLEM_COLUMNS}
 
 
@@ -51,6 +52,12 @@ class Settings:
         default_factory=dict,
     )
 
+    filters: Mapping[str, str] = _told(
+        'Saved filters by name, each after the place whose list it is of, such as "tall" = "data '
+        'op:bmm m>4096"; : finds them.',
+        default_factory=dict,
+    )
+
     def __post_init__(self) -> None:
         if self.theme not in NAMES:
             raise SettingsError(f"There is no theme {self.theme!r}; there are {', '.join(NAMES)}.")
@@ -66,6 +73,12 @@ class Settings:
         for name, key in self.keys.items():
             if not isinstance(key, str) or not key:
                 raise SettingsError(f"The key of {name} is {key!r}; it must be a text.")
+        for name, query in self.filters.items():
+            if not isinstance(query, str) or query.partition(" ")[0] not in FILTERED:
+                raise SettingsError(
+                    f"The filter {name} is {query!r}; it must be a place, {' or '.join(FILTERED)}, "
+                    "and a query."
+                )
 
 
 def sentence(name: str) -> str:
@@ -92,8 +105,9 @@ def load(path: Path) -> Settings:
         )
     try:
         given.update((name, tuple(given[name])) for name in COLUMNS if name in given)
-        if not isinstance(given.get("keys", {}), dict):
-            raise SettingsError("keys must be a table of names and keys.")
+        for name, of in (("keys", "names and keys"), ("filters", "names and queries")):
+            if not isinstance(given.get(name, {}), dict):
+                raise SettingsError(f"{name} must be a table of {of}.")
         return replace(Settings(), **given)
     except (SettingsError, TypeError) as error:
         raise SettingsError(

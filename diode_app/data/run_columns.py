@@ -135,3 +135,8 @@ SORTS: Mapping[str, Callable[[Listed], Any]] = {
     "tags": lambda r: r.status.run.tags,
     "note": lambda r: r.status.run.note or "",
 }
+
+
+def cells(listed: Listed) -> dict[str, str]:
+    """A run's cell in each column."""
+    return {name: cell(listed) for name, cell in CELLS.items()}

@@ -38,7 +38,8 @@ def run_preview(
     """Raises StoreError where there is no such run."""
     pinned = baseline_of(store)
     drawn = [*([] if pinned is None else [pinned]), *marked]
-    view, facts = None, ()
+    view: RunView | None = None
+    facts: tuple[tuple[str, str], ...] = ()
     if run is not None:
         view = run_view(store, run, reader)
         facts = _facts(store, view)

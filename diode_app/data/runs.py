@@ -11,7 +11,7 @@ from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.progress import as_number, fraction, seconds_left
-from diode_app.data.run_columns import CELLS, SORTS, Listed
+from diode_app.data.run_columns import SORTS, Listed, cells
 from diode_app.data.training_result import TrainingResult, training_result
 from diode_app.data.trainings import Trainings, baseline_of
 
@@ -226,8 +226,7 @@ def _row(listed: Listed) -> Row:
     record = {**listed.status.to_dict(), "efficiency": listed.efficiency}
     if listed.training is not None:
         record["model"] = listed.training.model
-    cells = {name: cell(listed) for name, cell in CELLS.items()}
-    return Row(str(listed.status.run.id), cells, record)
+    return Row(str(listed.status.run.id), cells(listed), record)
 
 
 def suggestions() -> Callable[[str, int], list[str]]:

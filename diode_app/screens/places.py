@@ -44,7 +44,6 @@ PLACES = (
     Place("validate", "V", "Validate", "Validate", "diode_app.screens.validate:ValidateScreen"),
     Place("models", "M", "Models", "Models", "diode_app.screens.models:ModelsScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
-    Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
 # Pages that are opened from another screen, for the help and the settings.

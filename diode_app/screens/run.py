@@ -39,6 +39,7 @@ class RunScreen(RunActions):
 
     MODE = "runs"
     HELP_TITLE = "A run"
+    LINK = "run"
     ACTIONS = (
         Action("run.back", "escape", "Back", "To where this page was opened."),
         Action("run.model", "m", "Model", "The page of the model that came of it.",

@@ -131,6 +131,16 @@ class PagedTable(Actions, Vertical):
         self.app.theme_changed_signal.subscribe(self, lambda _: self._lay_out())
 
     @property
+    def what(self) -> str:
+        """What the rows are, in the plural."""
+        return self._what
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All of them, also those that there is no room for."""
+        return self._columns
+
+    @property
     def grid(self) -> DataTable[Text]:
         return self.query_one(DataTable)
 
