@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
@@ -27,10 +27,15 @@ from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, Sto
 from diode_app.screens.places import PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
+from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.modals import Problem, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
 
 POLL_SECONDS = 0.5
 BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
@@ -45,6 +50,12 @@ APP_ACTIONS = (
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
     Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
     Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
+    Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
+    Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
+    Action("move.first", "g", "First", "To the first row or line.", footer=False,
+           does="press('ctrl+home')"),
+    Action("move.last", "G", "Last", "To the last row or line.", footer=False,
+           does="press('ctrl+end')"),
     Action("app.quit", "q", "Quit", "Leave; runs go on."),
 )  # fmt: skip
 
@@ -84,6 +95,7 @@ class DiodeApp(Actions, App[None]):
         self._warmed = False
         self._ticks = 0
         self._clashes: set[str] = set()
+        self._telling = Telling(self.to_terminal)
 
     def _screen_of(self, place: Place) -> Screen[Any]:
         screen: Screen[Any] = place.load()(self.session)
@@ -98,8 +110,17 @@ class DiodeApp(Actions, App[None]):
         self.apply(self.session.settings)
         if self._problem is not None:
             self.notify(self._problem, severity="warning", timeout=15, markup=False)
+        self.to_terminal(KEEP_TITLE)
         self.set_interval(self._poll_seconds, self._poll)
         self.action_look()
+
+    def on_unmount(self) -> None:
+        self.to_terminal(BRING_TITLE_BACK)
+
+    def to_terminal(self, sequence: str) -> None:
+        """Writes it as it is."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
 
     # The store
 
@@ -121,6 +142,9 @@ class DiodeApp(Actions, App[None]):
             look = await self.session.source.look()
         finally:
             self._looking = False
+        self._telling.title(look, self.session.path.name)
+        for run in self._telling.ended(look):
+            self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
         for screen in self.screen_stack:  # those below a modal are seen beside it
             if isinstance(screen, DiodeScreen):
                 screen.post_message(StoreLooked(look))
@@ -131,6 +155,21 @@ class DiodeApp(Actions, App[None]):
                 self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
+
+    async def _tell_end(self, run: int) -> None:
+        def ended(store: Store) -> Status:
+            from diode_engine.runs import look
+
+            return look(store, run)
+
+        try:
+            status = await self.session.source.read(ended)
+        except DiodeError:
+            return  # the store is gone, and the screen says so
+        sentence = sentence_of(status)
+        bad = str(status.state) in ("failed", "dead")
+        self.notify(sentence, severity="error" if bad else "information", markup=False)
+        self._telling.tell(sentence, self.session.settings.tell)
 
     async def _warm(self) -> None:
         """Imports the screens' modules, so that the first key to each finds them there, and has
@@ -180,6 +219,12 @@ class DiodeApp(Actions, App[None]):
     def action_go(self, mode: str) -> None:
         if not self.screen.is_modal:
             self.switch_mode(mode)
+
+    def action_press(self, key: str) -> None:
+        """Does what another key does where the focus is; ctrl+home is home where it has no
+        meaning."""
+        known = self.screen.active_bindings
+        self.simulate_key(key if key in known else key.removeprefix("ctrl+"))
 
     def action_help(self) -> None:
         if not self.screen.is_modal:

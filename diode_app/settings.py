@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from diode_app.telling import BELL, WAYS
 from diode_app.themes import DEFAULT, NAMES
 from diode_engine.atomic import write_whole
 from diode_engine.documents import Malformed, read_toml, shortened
@@ -47,6 +48,11 @@ class Settings:
         f"The columns of the problems, in this order: some of {', '.join(PROBLEM_COLUMNS)}.",
         default=PROBLEM_COLUMNS,
     )
+    tell: str = _told(
+        f"How the end of a run is told beside a line on the screen: {', '.join(WAYS)} (the "
+        "terminal's own).",
+        default=BELL,
+    )
     keys: Mapping[str, str] = _told(
         'Other keys for actions, by the names that the help shows, such as "runs.cancel" = "x".',
         default_factory=dict,
@@ -61,6 +67,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.theme not in NAMES:
             raise SettingsError(f"There is no theme {self.theme!r}; there are {', '.join(NAMES)}.")
+        if self.tell not in WAYS:
+            raise SettingsError(f"tell is {self.tell!r}; it must be one of {', '.join(WAYS)}.")
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
         if not whole or not 10 <= self.rows <= 500:
             raise SettingsError(f"rows is {self.rows!r}; it must be a whole number from 10 to 500.")

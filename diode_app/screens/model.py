@@ -41,9 +41,9 @@ class ModelScreen(ModelActions):
     ACTIONS = (
         Action("model.back", "escape", "Back", "To where this page was opened."),
         Action("model.lineage", "l", "Lineage", "Where it came from; Enter follows a step."),
-        Action("model.card", "k", "Card", "What it is for, how good it is, and its limits.",
+        Action("model.card", "f", "Card", "What it is for, how good it is, and its limits.",
                "diode-engine models show {model} --hardware={hardware} --card", footer=False),
-        Action("model.gate", "j", "Gate", "What the gate found last.", footer=False),
+        Action("model.gate", "z", "Gate", "What the gate found last.", footer=False),
         Action("model.history", "h", "History", "What was done with it.",
                "diode-engine models show {model} --hardware={hardware}", footer=False),
         *MODEL_ACTIONS,

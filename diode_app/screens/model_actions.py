@@ -36,7 +36,7 @@ MODEL_ACTIONS = (
            "diode-engine models remove {model} --hardware={hardware}"),
     Action("models.alias", "a", "Aliases", "Write this model's aliases.",
            "diode-engine models alias ALIAS {model} --hardware={hardware}", footer=False),
-    Action("models.tag", "g", "Tags", "Write this model's tags.",
+    Action("models.tag", "t", "Tags", "Write this model's tags.",
            "diode-engine models tag {model} TAG --hardware={hardware}", footer=False),
     Action("models.note", "n", "Note", "Write a note on this model.",
            "diode-engine models note {model} NOTE --hardware={hardware}", footer=False),
