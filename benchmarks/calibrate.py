@@ -45,15 +45,15 @@ import zstandard
 
 from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.plan import Entry, Plan, Selection
-from diode_engine.inductor.kernel_class import (
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.resources import MOST_ODD_ALIGN
+from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     KernelClass,
     addresses_erratic,
     class_of,
     shared_class,
 )
-from diode_engine.problem import Candidate, Problem, Timing
-from diode_engine.resources import MOST_ODD_ALIGN
 
 Pair = tuple[Problem, Candidate]
 Times = dict[Pair, Timing]
@@ -100,9 +100,9 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
     """ATen and a sample of what Inductor offers and is plausible."""
     import torch
 
-    from diode_engine.hardware import detect
-    from diode_engine.inductor import kernels
-    from diode_engine.resources import fits
+    from diode_engine.core.hardware import detect
+    from diode_engine.core.resources import fits
+    from diode_engine.inductor.lowering import kernels
 
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))

@@ -44,14 +44,14 @@ from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import Direct, collect, cores
 from diode_engine.collect.sources import mixed
 from diode_engine.collect.sources.wanted import Wanted
-from diode_engine.hardware import environment
-from diode_engine.inductor import kernels
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import shared_class
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
+from diode_engine.core.hardware import environment
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
+from diode_engine.core.table import TimingTable
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.store import Store
-from diode_engine.table import TimingTable
 
 Chosen = list[tuple[Problem, list[Candidate]]]
 TARGET_RATE = 500

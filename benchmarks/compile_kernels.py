@@ -29,10 +29,10 @@ from measuring import done_in
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.farm import Farm
-from diode_engine.hardware import H200, Environment
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import ALL_FIXED, KernelClass, class_of
-from diode_engine.problem import Candidate, Layout, Problem
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Layout, Problem
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, KernelClass, class_of
 
 SIZE = 2048
 SPACE_LAYOUTS = 3

@@ -27,9 +27,9 @@ from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
 import diode_engine
-from diode_engine.inductor.lookup_table import lookup_entries
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.choosing.lookup_table import lookup_entries
 from diode_engine.models.preference import Microseconds
-from diode_engine.problem import Candidate, Problem
 
 WIDTHS = [512 + 64 * (5 * i % 17) for i in range(17)]
 

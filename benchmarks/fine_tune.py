@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from diode_engine import paths
+from diode_engine.core.named_layers import models_of
+from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.predictor import Predictor
-from diode_engine.named_layers import models_of
-from diode_engine.problem import Problem
 from diode_engine.store.transfer import read_dataset
-from diode_engine.table import TimingTable
 from diode_engine.training.fine_tune import covered, fine_tune
 from diode_engine.training.fit import fit, learnable, one_environment
 from diode_engine.validation import evaluate

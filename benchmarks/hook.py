@@ -4,10 +4,10 @@
 
 Milliseconds in the hook by the model that is taken for an H200, or the one named: of the first
 problem of the process, the first of another op, element type or size class (whose space is made
-then, see diode_engine/inductor/space.py), of another new problem, and of one that was met before:
-in another graph, in the same one, and asked for again and again, when all it needs is in the
-processor's caches. The reference in the same run is what stock max-autotune's DEFAULT space costs
-to render, which Diode saves.
+then, see diode_engine/inductor/lowering/space.py), of another new problem, and of one that was met
+before: in another graph, in the same one, and asked for again and again, when all it needs is in
+the processor's caches. The reference in the same run is what stock max-autotune's DEFAULT space
+costs to render, which Diode saves.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from torch._inductor import select_algorithm
 from torch._inductor.choices import InductorChoices
 
 import diode_engine
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.choices import DiodeInductorChoices
+from diode_engine.inductor.hook.choices import DiodeInductorChoices
 
 SIZES = [(128 * m, 128 * n, 256 * k) for m in (3, 5, 9) for n in (3, 7, 11) for k in (1, 3, 5)]
 

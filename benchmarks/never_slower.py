@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import chosen, taken, usual
-from diode_engine.problem import Problem
+from diode_engine.models.preference import taken, usual
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
-from diode_engine.table import TimingTable
 from diode_engine.validation.splits import split
 
 FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
@@ -56,15 +56,12 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         problem = table.problems[table.problem[rows[0]]]
         candidates = [table.candidates[i] for i in table.candidate[rows]]
         ranking, us = model.rank(problem, candidates), table.time_us[rows]
-        library = usual([c.template for c in candidates])
+        library = usual(candidates)
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue
         best, plain = us.min(), us[library].min()
         ours = us[taken(problem, candidates, ranking)[0]]
-        kept, _ = chosen(
-            ranking.predicted_us[None], library, keep=1, threshold=1.0, factor=1.0, sure=True
-        )
-        own = us[kept[0]]
+        own = us[ranking.order[0]]
         yield Case(problem, plain / ours, plain / own, best / ours, best / own)
 
 

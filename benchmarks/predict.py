@@ -30,8 +30,9 @@ if __name__ == "__main__":
 import numpy as np
 
 from diode_engine import features
-from diode_engine.encoding import _encode
-from diode_engine.hardware import H200
+from diode_engine.core.encoding import _encode
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
@@ -39,7 +40,6 @@ from diode_engine.models.fitting import Examples
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
-from diode_engine.problem import Candidate, Problem
 
 PROBLEMS = 200
 PROCESSES = 20

@@ -22,12 +22,12 @@ import triton
 from diode_engine import features
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.farm import Farm
-from diode_engine.hardware import H200, Environment
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass, shared_class
-from diode_engine.problem import Candidate, Problem
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 from diode_engine.store.transfer import read_dataset
-from diode_engine.table import TimingTable
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 ODD = 0.75  # of the sample

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from diode_engine import features
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST
-from diode_engine.resources import fits
 from diode_engine.store.transfer import read_dataset
 from diode_engine.validation.exhaustive_space import exhaustive_space
 from diode_engine.validation.splits import held_out

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from diode_engine.inductor.kernel_class import TEMPLATES, TMA, loads_a_thread
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import uses_wgmma, wgmma_operands
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import uses_wgmma, wgmma_operands
+from diode_engine.core.table import TimingTable
+from diode_engine.inductor.lowering.kernel_class import TEMPLATES, TMA, loads_a_thread
 from diode_engine.store.transfer import read_dataset
-from diode_engine.table import TimingTable
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 STATIC = "gemm-2026-11-21.msgpack.zst"

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from diode_engine import features
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, DType, Failure, Problem
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, DType, Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.store import Store, read_dataset, write_dataset
-from diode_engine.table import FAILURES, TimingTable
 
 CANDIDATES = 1000
 BATCH = 50  # problems a transaction

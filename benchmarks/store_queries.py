@@ -23,8 +23,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from diode_engine import paths, runs
+from diode_engine.core.table import TimingTable
 from diode_engine.store import Store, query, read_dataset, schema
-from diode_engine.table import TimingTable
 
 LIMIT_MS = 100.0
 

@@ -37,10 +37,11 @@ from zoo_models import Model
 from zoo_ways import DIODE, WAYS, Row
 
 import diode_engine
-from diode_engine.hardware import H200
-from diode_engine.inductor import capture, without_gpu
-from diode_engine.problem import Problem
-from diode_engine.resources import fits
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
+from diode_engine.core.resources import fits
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.listening import capture
 
 CUDA = torch.device("cuda", 0)
 # as for a user, several choices are left until what is fused with them is benchmarked

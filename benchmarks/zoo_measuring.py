@@ -25,8 +25,8 @@ from zoo_models import Model
 from zoo_ways import DIODE, WAYS, Row
 
 import diode_engine
-from diode_engine.inductor import kernels
-from diode_engine.problem import Candidate, Problem
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.lowering import kernels
 
 ROUNDS = 9
 WAY_SECONDS = 0.4  # of timing

@@ -8,7 +8,7 @@ from pathlib import Path
 from diode_app.data.hardware import Here
 from diode_app.data.source import Source
 from diode_app.settings import Settings
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 
 @dataclass

@@ -14,23 +14,29 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.inductor import slot as _slot
+from diode_engine.inductor.hook import slot as _slot
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Environment, Hardware
+    from diode_engine.core.problem import Candidate, Problem, Timing
     from diode_engine.errors import DiodeError
-    from diode_engine.hardware import Environment, Hardware
-    from diode_engine.inductor.choices import DiodeInductorChoices
-    from diode_engine.inductor.create import create_diode_choices
-    from diode_engine.inductor.install import (
+    from diode_engine.inductor.choosing.stats import profile_predictions
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
+    from diode_engine.inductor.hook.create import create_diode_choices
+    from diode_engine.inductor.hook.install import (
         diode_choices,
         get_prediction_stats,
         get_stats,
         install_diode_choices,
         uninstall_diode_choices,
     )
-    from diode_engine.inductor.integration import BaseIntegration, IntegrationRegistry, ModelPointer
-    from diode_engine.inductor.matmul import (
+    from diode_engine.inductor.hook.integration import (
+        BaseIntegration,
+        IntegrationRegistry,
+        ModelPointer,
+    )
+    from diode_engine.inductor.hook.matmul import (
         MatmulIntegration,
         create_matmul_integration,
         discover_and_register_integrations,
@@ -38,43 +44,41 @@ if TYPE_CHECKING:
         integrate_all,
         register_integration,
     )
-    from diode_engine.inductor.stats import profile_predictions
-    from diode_engine.inductor.surface import (
+    from diode_engine.inductor.hook.surface import (
         get_detected_hardware,
         list_available_models,
         register_model,
         set_log_level,
     )
-    from diode_engine.problem import Candidate, Problem, Timing
 
 _HOME = {
-    "BaseIntegration": "diode_engine.inductor.integration",
-    "Candidate": "diode_engine.problem",
+    "BaseIntegration": "diode_engine.inductor.hook.integration",
+    "Candidate": "diode_engine.core.problem",
     "DiodeError": "diode_engine.errors",
-    "DiodeInductorChoices": "diode_engine.inductor.choices",
-    "Environment": "diode_engine.hardware",
-    "Hardware": "diode_engine.hardware",
-    "IntegrationRegistry": "diode_engine.inductor.integration",
-    "MatmulIntegration": "diode_engine.inductor.matmul",
-    "ModelPointer": "diode_engine.inductor.integration",
-    "Problem": "diode_engine.problem",
-    "Timing": "diode_engine.problem",
-    "create_diode_choices": "diode_engine.inductor.create",
-    "create_matmul_integration": "diode_engine.inductor.matmul",
-    "diode_choices": "diode_engine.inductor.install",
-    "discover_and_register_integrations": "diode_engine.inductor.matmul",
-    "get_detected_hardware": "diode_engine.inductor.surface",
-    "get_integration_status": "diode_engine.inductor.matmul",
-    "get_prediction_stats": "diode_engine.inductor.install",
-    "get_stats": "diode_engine.inductor.install",
-    "install_diode_choices": "diode_engine.inductor.install",
-    "integrate_all": "diode_engine.inductor.matmul",
-    "list_available_models": "diode_engine.inductor.surface",
-    "profile_predictions": "diode_engine.inductor.stats",
-    "register_integration": "diode_engine.inductor.matmul",
-    "register_model": "diode_engine.inductor.surface",
-    "set_log_level": "diode_engine.inductor.surface",
-    "uninstall_diode_choices": "diode_engine.inductor.install",
+    "DiodeInductorChoices": "diode_engine.inductor.hook.choices",
+    "Environment": "diode_engine.core.hardware",
+    "Hardware": "diode_engine.core.hardware",
+    "IntegrationRegistry": "diode_engine.inductor.hook.integration",
+    "MatmulIntegration": "diode_engine.inductor.hook.matmul",
+    "ModelPointer": "diode_engine.inductor.hook.integration",
+    "Problem": "diode_engine.core.problem",
+    "Timing": "diode_engine.core.problem",
+    "create_diode_choices": "diode_engine.inductor.hook.create",
+    "create_matmul_integration": "diode_engine.inductor.hook.matmul",
+    "diode_choices": "diode_engine.inductor.hook.install",
+    "discover_and_register_integrations": "diode_engine.inductor.hook.matmul",
+    "get_detected_hardware": "diode_engine.inductor.hook.surface",
+    "get_integration_status": "diode_engine.inductor.hook.matmul",
+    "get_prediction_stats": "diode_engine.inductor.hook.install",
+    "get_stats": "diode_engine.inductor.hook.install",
+    "install_diode_choices": "diode_engine.inductor.hook.install",
+    "integrate_all": "diode_engine.inductor.hook.matmul",
+    "list_available_models": "diode_engine.inductor.hook.surface",
+    "profile_predictions": "diode_engine.inductor.choosing.stats",
+    "register_integration": "diode_engine.inductor.hook.matmul",
+    "register_model": "diode_engine.inductor.hook.surface",
+    "set_log_level": "diode_engine.inductor.hook.surface",
+    "uninstall_diode_choices": "diode_engine.inductor.hook.install",
 }
 
 __all__ = [

@@ -27,10 +27,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.encoding import CandidateColumns, Family, encode
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Bias, Candidate, DType, Layout, Op, Problem
-from diode_engine.resources import (
+from diode_engine.core.encoding import CandidateColumns, Family, encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op, Problem
+from diode_engine.core.resources import (
     WIDEST_LOAD,
     Array,
     accumulator_registers,

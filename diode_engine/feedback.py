@@ -16,9 +16,9 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import DiodeError
-from diode_engine.inductor import feedback
-from diode_engine.problem import Candidate, Problem
+from diode_engine.inductor.listening import feedback
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +75,10 @@ class Writer:
             thread.join(_LAST_SECONDS)
 
     def _write(self, benchmarks: queue.Queue[_Benchmark | None]) -> None:
-        from diode_engine.hardware import environment
-        from diode_engine.problem import Timing
+        from diode_engine.core.hardware import environment
+        from diode_engine.core.problem import Timing
+        from diode_engine.core.table import TimingTable
         from diode_engine.store import RunState, Store
-        from diode_engine.table import TimingTable
 
         run = None
         try:

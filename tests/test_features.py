@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diode_engine import features
-from diode_engine.hardware import H200, Hardware
-from diode_engine.problem import MAX_DIM, Candidate, DType, Problem
-from diode_engine.resources import fits, shared_bytes
+from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.problem import MAX_DIM, Candidate, DType, Problem
+from diode_engine.core.resources import fits, shared_bytes
 
 BLIND = Hardware("cpu", "x", "y", 0, 0, 0, 0, 0, 0, 0)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.core.hardware import H200, MOST, Environment, Hardware
+from diode_engine.core.problem import Candidate, Layout, Operand, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import RecordError
-from diode_engine.hardware import H200, MOST, Environment, Hardware
-from diode_engine.problem import Candidate, Layout, Operand, Problem, Timing
-from diode_engine.table import TimingTable
 
 
 @pytest.mark.parametrize(

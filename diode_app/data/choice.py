@@ -15,9 +15,9 @@ from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
-from diode_engine.hardware import Hardware
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, DType, Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
-from diode_engine.problem import Candidate, DType, Problem
 
 _TYPES = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
 SURE = 0.9  # how sure the k to time is to make it
@@ -61,13 +61,15 @@ class Question:
 
 @dataclass(frozen=True)
 class Pick:
-    """What one model takes, None where it can say nothing. Times are its predictions in
-    microseconds: of its choice, of ATen's best kernel and of the best in the DEFAULT space.
+    """What a compile takes by one model and why, None where it can say nothing. Times are its
+    predictions in microseconds: of its choice, of ATen's best kernel and of the best in the
+    DEFAULT space.
     `confidence` is the probability that the choice is within 5 % of the best, `to_time` how many
     must be timed to be SURE of that; None of a model that does not know how sure it is."""
 
     model: Model
     candidate: Candidate | None
+    why: str | None
     time_us: float | None
     aten_us: float | None
     default_us: float | None
@@ -142,6 +144,7 @@ def _pick(
     return Pick(
         model=model,
         candidate=None if taken is None else candidates[taken],
+        why=ranked.why,
         time_us=None if taken is None else float(us[taken]),
         aten_us=_least(us[extern]),
         default_us=_least(us[default]),

@@ -14,7 +14,7 @@ from diode_engine.errors import CollectionError, DatasetError
 
 if TYPE_CHECKING:
     from diode_engine.collect.sources import Wanted
-    from diode_engine.problem import Problem
+    from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
 OPS = ("mm", "addmm", "bmm", "baddbmm")

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError
-from diode_engine.hardware import Hardware
 
 _PROGRAM = """
 import importlib.metadata, json, sys
-from diode_engine.hardware import detect
+from diode_engine.core.hardware import detect
 count = 0
 import torch
 if torch.cuda.is_available():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.commands import CommandError
 from diode_app.data.pages import Row
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
-from diode_engine.hardware import Hardware
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_app.data.source import Source

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_engine import paths
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError
-from diode_engine.hardware import Hardware
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status

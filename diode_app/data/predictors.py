@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import ModelError
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, Problem
 
 if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked
     from diode_engine.models.predictor import Predictor
@@ -39,18 +39,15 @@ class Model:
 @dataclass(frozen=True, eq=False)
 class Ranked:
     """A model's answer. `ranking` is of those of the candidates at `places`, the ones that the
-    device can launch; `predicted_us` is [candidates], NaN where the model cannot say."""
+    device can launch; `predicted_us` is [candidates], NaN where the model cannot say. `taken` is
+    the place of the candidate that a compile takes and `why` the reason, both None where the
+    model can say nothing."""
 
     ranking: Ranking
     places: np.ndarray[tuple[int], np.dtype[np.intp]]
     predicted_us: np.ndarray[tuple[int], np.dtype[np.float64]]
-
-    @property
-    def taken(self) -> int | None:
-        """The place of the candidate that is taken, as at compile time: the first by predicted
-        time. None where the model can say nothing."""
-        order = self.ranking.order
-        return int(self.places[order[0]]) if len(order) else None
+    taken: int | None
+    why: str | None
 
 
 def models_for(hardware: Hardware) -> tuple[Model, ...]:
@@ -85,14 +82,19 @@ def rank(
 ) -> Ranked:
     """What the model says of candidates that are to run on this hardware. Raises ModelError where
     it cannot be loaded."""
-    from diode_engine.resources import fits
+    from diode_engine.core.resources import fits
+    from diode_engine.models.preference import taken_by_default
 
     predictor = loaded(model)
     places = np.flatnonzero(fits(problem, candidates, hardware))
-    ranking = predictor.rank(problem, [candidates[i] for i in places])
+    launchable = [candidates[i] for i in places]
+    ranking = predictor.rank(problem, launchable)
     predicted = np.full(len(candidates), np.nan)
     predicted[places] = ranking.predicted_us
-    return Ranked(ranking, places, predicted)
+    if not len(ranking.order):
+        return Ranked(ranking, places, predicted, None, None)
+    taken, why = taken_by_default(problem, launchable, ranking)
+    return Ranked(ranking, places, predicted, int(places[taken]), str(why))
 
 
 @lru_cache(maxsize=8)

@@ -15,9 +15,9 @@ from diode_app.data import predictors
 from diode_app.data.pages import MOST_ROWS, Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problems import rows_of, short
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import ModelError, NothingError
 from diode_engine.models.estimates import Roofline, roofline
-from diode_engine.problem import Candidate, Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

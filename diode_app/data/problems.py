@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_app import text
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_engine.problem import Candidate, Problem
+from diode_engine.core.problem import Candidate, Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.documents import shortened
 from diode_engine.errors import NothingError
-from diode_engine.hardware import Environment
-from diode_engine.problem import Candidate, Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diode_app.data.pages import Row
 from diode_app.data.problems import dtype
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 _SEED = 0  # draws what the file does not say of a problem
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from diode_engine.errors import DiodeError, QueryError
 
 if TYPE_CHECKING:
+    from diode_engine.core.table import TimingTable
     from diode_engine.store import Store
-    from diode_engine.table import TimingTable
 
 FAMILIES = ("ensemble", "trees", "network", "distilled")
 RANKINGS = ("listwise", "regret", "pairwise", "none")

@@ -26,7 +26,7 @@ from diode_app.widgets.modals import Prompt
 from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import Column, PagedTable
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
 _NONE = ""

@@ -56,6 +56,7 @@ def _pick(number: int, pick: Pick) -> Content:
         (short(pick.candidate), "bold $text-success"),
         f"  {text.microseconds(pick.time_us)} µs",
         sure,
+        (f"\n  {pick.why}", "dim"),
     )
 
 

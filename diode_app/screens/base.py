@@ -24,8 +24,8 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Problem
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
+from diode_engine.core.problem import Problem as GemmProblem
 from diode_engine.errors import DiodeError
-from diode_engine.problem import Problem as GemmProblem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -31,7 +31,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.table import Column, PagedTable
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

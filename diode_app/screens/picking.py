@@ -19,7 +19,7 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.pick_row import PickRow
 from diode_app.widgets.table import Column, PagedTable
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 Picking = Callable[[], Awaitable[Problem | None]]
 

@@ -7,8 +7,8 @@ from textual.containers import Horizontal, VerticalGroup
 from textual.message import Message
 from textual.widgets import Input, Label, Select
 
+from diode_engine.core.problem import Bias, DType, Layout, Op, Problem
 from diode_engine.errors import RecordError
-from diode_engine.problem import Bias, DType, Layout, Op, Problem
 
 _SIZES = ("B", "M", "N", "K")
 _TF32 = ("no", "yes")

@@ -14,11 +14,11 @@ from diode_engine import paths
 from diode_engine.cli import diagnostics
 
 if TYPE_CHECKING:
+    from diode_engine.core.problem import Problem
+    from diode_engine.core.table import TimingTable
     from diode_engine.models.predictor import Predictor
-    from diode_engine.problem import Problem
     from diode_engine.registry import ModelVersion
     from diode_engine.store import Store
-    from diode_engine.table import TimingTable
 
 FOLDER = Path(".demo")
 HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on

@@ -19,7 +19,7 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, store_option
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
+    from diode_engine.core.hardware import Hardware
 
 
 class State(StrEnum):
@@ -62,8 +62,8 @@ def doctor(store: Path, as_json: bool) -> int:
 
 
 def _checks(store: Path) -> Iterator[Check]:
-    from diode_engine.hardware import Hardware
-    from diode_engine.inductor.matmul import get_integration_status
+    from diode_engine.core.hardware import Hardware
+    from diode_engine.inductor.hook.matmul import get_integration_status
 
     status = get_integration_status()
     given = status["hardware"]
@@ -93,7 +93,7 @@ def _checks(store: Path) -> Iterator[Check]:
 
 def _torch(status: dict[str, Any]) -> Check:
     from diode_engine.errors import IntegrationError
-    from diode_engine.inductor.matmul import MatmulIntegration
+    from diode_engine.inductor.hook.matmul import MatmulIntegration
 
     if status["torch"] is None:
         return Check("torch", State.BROKEN, "not installed: nothing is compiled or timed")

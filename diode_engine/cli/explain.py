@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +18,8 @@ from diode_engine.cli.predict import named_hardware
 from diode_engine.errors import ModelError, NoSuchModelError, NothingError
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
-    from diode_engine.problem import Problem
+    from diode_engine.core.hardware import Hardware
+    from diode_engine.core.problem import Problem
     from diode_engine.registry import ModelVersion
 
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -91,7 +91,7 @@ def explain(
     kernels (or, if it is one, the best of Triton's): how much each group of features adds to the
     difference, what either needs of the device, and how sure the model is.
     """
-    from diode_engine.problem import Problem
+    from diode_engine.core.problem import Problem
 
     model, device = model_and_hardware(reference, hardware)
     a, b = layouts.split("/")
@@ -151,11 +151,11 @@ def _explained(
 ) -> dict[str, Any]:
     import numpy as np
 
+    from diode_engine.core.resources import fits
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
-    from diode_engine.models.preference import taken
-    from diode_engine.resources import fits
+    from diode_engine.models.preference import taken_by_default
     from diode_engine.validation.exhaustive_space import exhaustive_space
 
     predictor = Predictor.load(model.folder)
@@ -182,10 +182,7 @@ def _explained(
             "estimate_us": None if math.isnan(estimate) else estimate,
         }
 
-    # Inductor offers persistent TMA kernels only where it is told to.
-    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
-    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
-    place, reason = taken(problem, candidates, replace(ranking, predicted_us=offered_us))
+    place, reason = taken_by_default(problem, candidates, ranking)
     rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]
     compared = None
@@ -218,7 +215,7 @@ def _explained(
 
 
 def _text(found: Mapping[str, Any]) -> str:
-    from diode_engine.problem import Candidate, Problem
+    from diode_engine.core.problem import Candidate, Problem
     from diode_engine.validation.text import aligned
 
     def name(candidate: Mapping[str, Any]) -> str:

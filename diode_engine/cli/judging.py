@@ -13,8 +13,8 @@ from diode_engine.cli.options import F, store_option
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
+    from diode_engine.core.table import TimingTable
     from diode_engine.registry import ModelVersion
-    from diode_engine.table import TimingTable
 
 
 def judged_options(command: F) -> F:

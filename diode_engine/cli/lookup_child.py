@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
-from diode_engine.hardware import Hardware
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Problem
 
 
 def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -23,7 +23,7 @@ def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     from diode_engine.inductor import without_gpu  # brings torch
 
     without_gpu.pretend(Hardware.from_dict(question["hardware"]))
-    from diode_engine.inductor.lookup_table import lookup_entries
+    from diode_engine.inductor.choosing.lookup_table import lookup_entries
 
     predictor = Predictor.load(Path(question["model"]))
     for given in question["problems"]:

@@ -18,7 +18,7 @@ from diode_engine.cli.options import as_json_option, store_option
 from diode_engine.errors import IntegrationError, NothingError
 
 if TYPE_CHECKING:
-    from diode_engine.problem import Problem
+    from diode_engine.core.problem import Problem
 
 Table = dict[str, list[Mapping[str, Any]]]
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -16,10 +16,10 @@ from diode_engine.cli.options import json_anyway_option
 from diode_engine.errors import NoSuchModelError
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
+    from diode_engine.core.hardware import Hardware
+    from diode_engine.core.table import TimingTable
     from diode_engine.models.predictor import Predictor
     from diode_engine.store import Group
-    from diode_engine.table import TimingTable
 
 _ROWS = 1 << 15  # predicted at once, so that the first lines come while the rest is computed
 
@@ -103,8 +103,8 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     """The hardware of this name (or slug): one of the file, one that a model was trained on or
     one that Diode knows."""
     from diode_engine import registry
+    from diode_engine.core.hardware import KNOWN
     from diode_engine.errors import ModelError
-    from diode_engine.hardware import KNOWN
 
     known = [*there, *KNOWN.values()]
     for model in registry.list_models():

@@ -24,7 +24,7 @@ from diode_engine.cli.queries import (
 from diode_engine.errors import NothingError, StoreError
 
 if TYPE_CHECKING:
-    from diode_engine.problem import Problem
+    from diode_engine.core.problem import Problem
     from diode_engine.store.query import CandidateRow, ProblemRow, SpaceMap
 
 __all__ = ["data"]  # the group, with these commands

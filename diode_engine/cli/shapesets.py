@@ -17,7 +17,7 @@ from diode_engine.errors import CollectionError
 
 if TYPE_CHECKING:
     from diode_engine.collect.sources import Wanted
-    from diode_engine.problem import Problem
+    from diode_engine.core.problem import Problem
 
 _FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OF_DRAWING = ("files", "sources", "problems", "log_normal", "power_of_two")

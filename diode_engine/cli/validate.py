@@ -17,8 +17,8 @@ from diode_engine.cli.options import as_json_option
 from diode_engine.cli.recording import as_run
 
 if TYPE_CHECKING:
+    from diode_engine.core.table import TimingTable
     from diode_engine.models.fitting import Progress
-    from diode_engine.table import TimingTable
     from diode_engine.training.cross_validation import CrossValidation
     from diode_engine.validation import Report
 

@@ -167,7 +167,7 @@ def _step(given: Any, place: str, folder: Path) -> Step:
 
 def _key(step: Step, before: str) -> str:
     """What the step is done of."""
-    from diode_engine.problem import content_key
+    from diode_engine.core.problem import content_key
     from diode_engine.version import __version__
 
     for path in step.inputs:

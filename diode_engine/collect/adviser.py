@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
 from diode_engine.errors import ModelError
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
 
 log = logging.getLogger(__name__)
 

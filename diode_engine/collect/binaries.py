@@ -10,11 +10,11 @@ from typing import Any
 import msgpack
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Failure, content_key
 from diode_engine.documents import Limits, Malformed, read_bytes
-from diode_engine.hardware import Environment
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass
-from diode_engine.problem import Failure, content_key
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 FORMAT = 2
 _LIMITS = Limits(bytes=16 << 20)  # of a kernel; a cubin has some 100 KB

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from diode_engine.collect.adviser import Advice
 from diode_engine.collect.plan import Selection
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, Problem, Scalar
-from diode_engine.resources import fits
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem, Scalar
+from diode_engine.core.resources import fits
 
 # Neighbours are looked for around this many of the fastest candidates.
 ELITE = 6

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
-from diode_engine.inductor import capture
-from diode_engine.problem import Problem
+from diode_engine.inductor.listening import capture
 
 AT_START = Path(capture.__file__).parent / "at_start"
 PATIENCE_SECONDS = 20.0  # for a program that was interrupted to end by itself

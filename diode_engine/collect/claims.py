@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Problem, content_key
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import Environment
-from diode_engine.problem import Problem, content_key
 
 
 class Claims:

@@ -22,13 +22,13 @@ import torch
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.timer import failure_of
+from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.problem import Failure
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import Environment, Hardware
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass
-from diode_engine.inductor.symbolic import Family, family
-from diode_engine.problem import Failure
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass
+from diode_engine.inductor.lowering.symbolic import Family, family
 
 # After a compile these are its own fault; anything else that `failure_of` reads out of an
 # error of the compiler's is a coincidence of words.

@@ -17,7 +17,7 @@ import torch
 from diode_engine.collect.launch import Place
 from diode_engine.collect.launch_queue import Launching, LaunchQueue
 from diode_engine.collect.operands import Operands
-from diode_engine.problem import Timing
+from diode_engine.core.problem import Timing
 
 # Launches a candidate: as many as fill the time (microseconds), in three visits.
 VISITS = 3

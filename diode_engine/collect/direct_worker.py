@@ -29,11 +29,11 @@ from diode_engine.collect.launch_queue import Launching
 from diode_engine.collect.operands import Operands, Pools
 from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, most_error, within
 from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
-from diode_engine.hardware import environment
-from diode_engine.inductor import kernels
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass, shared_class
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.hardware import environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 
 MOST_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from diode_engine.core.problem import Failure
 from diode_engine.errors import CollectionError
-from diode_engine.inductor.binary import Binary
-from diode_engine.problem import Failure
+from diode_engine.inductor.lowering.binary import Binary
 
 # Numbers of cuda.h: CUfunction_attribute, CUdevice_attribute, CUfunc_cache.
 _SHARED_SIZE_BYTES = 1

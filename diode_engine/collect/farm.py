@@ -20,9 +20,9 @@ from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.children import end
 from diode_engine.collect.scratch import Scratch
+from diode_engine.core.problem import Failure
 from diode_engine.errors import CollectionError
-from diode_engine.inductor.kernel_class import KernelClass
-from diode_engine.problem import Failure
+from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from diode_engine.collect.driver import Driver, Loaded
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass, grid, serves
-from diode_engine.problem import Problem
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass, grid, serves
 
 _CTYPES = {
     "u64": ctypes.c_uint64, "s64": ctypes.c_int64, "b64": ctypes.c_uint64,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from diode_engine.collect.launch import Place
-from diode_engine.inductor.kernels import operand_shapes
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
+from diode_engine.inductor.lowering.kernels import operand_shapes
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
 MOST_POOL_BYTES = 1 << 30

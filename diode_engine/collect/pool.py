@@ -24,8 +24,8 @@ from diode_engine.collect import protocol
 from diode_engine.collect.children import end
 from diode_engine.collect.gpus import visible_to_a_child
 from diode_engine.collect.scratch import Scratch
+from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import Environment
 
 # From one message of a worker to the next: the slowest kernel's compile, and its launches.
 DEADLINE_SECONDS = 120.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.problem import Failure
+from diode_engine.core.problem import Failure
 
 RATE_SECONDS = 60.0  # over which the rate is taken
 MOST_SAMPLES = 128  # of a GPU's state that are kept over a run

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgpack
 
-from diode_engine.problem import Candidate, Failure, Timing
+from diode_engine.core.problem import Candidate, Failure, Timing
 
 Message = dict[str, Any]
 

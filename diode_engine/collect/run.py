@@ -32,12 +32,12 @@ from diode_engine.collect.pool import (
 )
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import timing, unpack_candidates
+from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import Environment, Hardware
-from diode_engine.inductor.kernel_class import KernelClass, SharedKeys, shared_class
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Heartbeat, begin
-from diode_engine.table import TimingTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

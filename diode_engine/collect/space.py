@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 from diode_engine.validation.default_space import default_space
 from diode_engine.validation.exhaustive_space import exhaustive_counts
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from diode_engine.collect.driver import DriverError
-from diode_engine.problem import Failure, Timing
+from diode_engine.core.problem import Failure, Timing
 
 WARMUP = 3
 LEAST_REPEATS = 5

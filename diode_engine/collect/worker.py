@@ -24,9 +24,9 @@ import torch
 from diode_engine.collect import protocol
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.timer import Timer, failure_of, is_right
-from diode_engine.hardware import environment
-from diode_engine.inductor import kernels
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.hardware import environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.inductor.lowering import kernels
 
 # After these the CUDA context is gone, and with it every later launch of this process.
 STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})

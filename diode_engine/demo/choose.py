@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 import diode_engine
+from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor import kernels
+from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower, pretend
 from diode_engine.models.artifact import load_manifest
-from diode_engine.problem import Problem
 
 
 def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:

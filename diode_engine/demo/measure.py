@@ -17,11 +17,11 @@ import torch
 
 import diode_engine
 from diode_engine.collect.timer import Timer, is_right
+from diode_engine.core.hardware import Hardware, detect
+from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import Hardware, detect
-from diode_engine.inductor import kernels
-from diode_engine.problem import Problem
+from diode_engine.inductor.lowering import kernels
 from diode_engine.registry import LEAST_LIKENESS
 
 MODE = "max-autotune-no-cudagraphs"

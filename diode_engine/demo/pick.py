@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from diode_engine.problem import Op, Problem
-from diode_engine.table import TimingTable
+from diode_engine.core.problem import Op, Problem
+from diode_engine.core.table import TimingTable
 
 
 def pick(held_out: TimingTable, count: int = 5) -> list[Problem]:

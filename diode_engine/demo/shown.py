@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Candidate, Problem, Timing
-from diode_engine.table import TimingTable
 
 
 @dataclass(frozen=True)

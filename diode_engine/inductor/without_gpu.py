@@ -25,11 +25,11 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, TritonTemplate
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from diode_engine.core.hardware import H200, Hardware, detect
+from diode_engine.core.problem import Candidate
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import H200, Hardware, detect
-from diode_engine.inductor.candidates import candidate_of
-from diode_engine.inductor.decision import Prediction, prediction_of
-from diode_engine.problem import Candidate
+from diode_engine.inductor.choosing.decision import Prediction, prediction_of
+from diode_engine.inductor.lowering.candidates import candidate_of
 
 _BUS_BITS = 6144  # any width: detection multiplies it with the clock that is made to fit
 _pretended: Hardware | None = None

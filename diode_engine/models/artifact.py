@@ -33,15 +33,15 @@ from typing import Any
 
 from diode_engine import features
 from diode_engine.atomic import UNFINISHED
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Op, Problem
+from diode_engine.core.resources import many_loads
+from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError
-from diode_engine.hardware import Hardware
 from diode_engine.models.confidence import Confidence
 from diode_engine.models.members import family_of, load_member
 from diode_engine.models.protocol import TimingModel
-from diode_engine.problem import Op, Problem
-from diode_engine.resources import many_loads
-from diode_engine.table import TimingTable
 from diode_engine.version import __version__
 
 FORMAT = "diode-model"

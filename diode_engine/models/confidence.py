@@ -17,9 +17,9 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.problem import Problem
 from diode_engine.models.neighbours import PLACE, Places, distances
 from diode_engine.models.tensors import Tensors
-from diode_engine.problem import Problem
 
 WITHIN = 0.05  # of the best time
 MOST = 10  # the largest k

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
 
 
 @dataclass(frozen=True)

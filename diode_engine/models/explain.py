@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from diode_engine import features
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Candidate, Problem
 
 # Every column that does not follow from the problem alone.
 GROUPS: Mapping[str, tuple[str, ...]] = {

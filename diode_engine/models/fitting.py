@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.table import TimingTable
 from diode_engine.documents import shortened
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import Hardware
 from diode_engine.models.protocol import Matrix
-from diode_engine.table import TimingTable
 
 _FACTS = "facts"
 

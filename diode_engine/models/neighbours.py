@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.problem import Layout, Problem
+from diode_engine.core.problem import Layout, Problem
 
 PLACE = 12  # coordinates
 _COPY_BYTES = 16  # the widest copy; a better alignment changes nothing

@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.encoding import Family, encode
-from diode_engine.hardware import Hardware
+from diode_engine.core.encoding import Family, encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import many_loads
+from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
 from diode_engine.models.blas import one_thread
 from diode_engine.models.distilled import DistilledNetwork
@@ -18,9 +21,6 @@ from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import many_loads
-from diode_engine.table import TimingTable
 
 Times = npt.NDArray[np.float64]
 _ROWS = 1 << 17  # of a table at once, so that a large one does not need its features whole

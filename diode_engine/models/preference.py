@@ -7,19 +7,22 @@ prediction of another's can cost many times what a right one gains.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.encoding import encode
+from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.resources import spills_erratically
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, DType, Problem
 
 Microseconds = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # Of the rules of this module, for the keys of Inductor's caches: another for each change of them.
-RULES = "2026-11-22"
+RULES = "2026-11-22 b"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
 # docs/integration.md tells how these were chosen. Predictions are least certain for float32.
@@ -38,28 +41,48 @@ class Why(StrEnum):
     SEVERAL = "Inductor times these"
     LIBRARY = "the library's: no other is predicted to be faster by enough"
     UNSURE = "the library's: the model is not sure of another"
+    UNPREDICTABLE = "the library's: how fast the others are cannot be predicted"
     SIZES = "the library's: another may be slower at other values of a dynamic size"
     LAYOUT = "the library's: an operand will have another layout"
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """By what a problem's kernels are taken. The masks are [n], over the candidates."""
+
+    library: Mask  # `usual`
+    predictable: Mask  # what may be taken without being timed
+    margin: float  # times as fast as the library's, by prediction, is worth its risk
+    sure: bool  # whether the model is, of this problem
+
+    @classmethod
+    def of(
+        cls, problem: Problem, candidates: Sequence[Candidate], confidence: float | None
+    ) -> Policy:
+        """A model that does not know how sure it is counts as sure."""
+        return cls(
+            usual(candidates),
+            ~spills_erratically(problem, candidates),
+            margin(problem),
+            confidence is None or confidence >= _LEAST_CONFIDENCE,
+        )
 
 
 def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:
     """Where among the candidates that one is which a compile takes, with nothing to fuse and sizes
     that are not dynamic, and why; the model must have judged one at least."""
-    kept, why = chosen(
-        ranking.predicted_us[None],
-        usual([candidate.template for candidate in candidates]),
-        keep=1,
-        threshold=1.0,
-        factor=margin(problem),
-        sure=sure_enough(ranking.confidence),
-    )
+    policy = Policy.of(problem, candidates, ranking.confidence)
+    kept, why = chosen(ranking.predicted_us[None], policy)
     return kept[0], why
 
 
-def sure_enough(confidence: float | None) -> bool:
-    """Whether a kernel that is not the library's may be taken; a model that does not know how sure
-    it is counts as sure."""
-    return confidence is None or confidence >= _LEAST_CONFIDENCE
+def taken_by_default(
+    problem: Problem, candidates: Sequence[Candidate], ranking: Ranking
+) -> tuple[int, Why]:
+    """`taken` of what Inductor offers unless it is told otherwise: no persistent TMA kernels."""
+    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
+    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
+    return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
 
 
 def margin(problem: Problem) -> float:
@@ -69,53 +92,63 @@ def margin(problem: Problem) -> float:
     return _MARGIN_TF32 if problem.allow_tf32 else _MARGIN_FLOAT32
 
 
-def usual(templates: Sequence[str]) -> Mask:
+def usual(candidates: Sequence[Candidate]) -> Mask:
     """[n] which of the candidates is the library's that plain torch.compile calls: of the two of
     addmm with a bias vector the one that needs no copy of it."""
-    biased = np.array([template == "aten::bias_addmm" for template in templates], np.bool_)
-    if biased.any():
-        return biased
-    return np.array([template.startswith("aten::") for template in templates], np.bool_)
+    columns = encode(candidates)
+    if "aten::bias_addmm" in columns.templates:
+        plain = [name == "aten::bias_addmm" for name in columns.templates]
+    else:
+        plain = [name.startswith("aten::") for name in columns.templates]
+    return np.array(plain, np.bool_)[columns.template]
 
 
 def chosen(
-    costs_us: Microseconds,
-    library: Mask,
-    *,
-    keep: int,
-    threshold: float,
-    factor: float,
-    sure: bool,
+    costs_us: Microseconds, policy: Policy, *, keep: int = 1, threshold: float = 1.0
 ) -> tuple[list[int], Why]:
     """Where the kernels to keep are, best first, by their costs [problems, n], and why; one at
-    least must be known for all problems, else none is kept. `library` [n] is `usual`.
+    least must be known for all problems, else none is kept.
 
     The `keep` best by the geometric mean are kept, of those within `threshold` times the least.
-    One kernel alone has to be worth its risk: it is taken where it is predicted to be `factor`
-    times as fast as the library's in the mean, and not slower for any of the problems, and the
-    model is `sure`; else the library's is. Behind several, which Inductor will time, comes the
-    library's if none of them is: Inductor's scheduler falls back to a library's kernel, and asserts
-    that there is one, where a template's inputs got other layouts than it was timed with.
+    One kernel alone has to be worth its risk (`_alone`). Behind several, which Inductor will time,
+    comes the library's if none of them is: Inductor's scheduler falls back to a library's kernel,
+    and asserts that there is one, where a template's inputs got other layouts than it was timed
+    with.
     """
     score = mean_us(costs_us)
     order = np.argsort(score, kind="stable")[:keep]
     order = order[score[order] <= threshold * score[order[0]]]
     kept = [int(i) for i in order if score[i] < np.inf]
-    why = Why.FASTEST if len(kept) == 1 else Why.SEVERAL
-    if not library.any() or library[kept].any():
-        return kept, why
-    usual_one = best_of_library(score, library)
-    if why is Why.SEVERAL:
-        return [*kept, usual_one], why
-    if not score[usual_one] < np.inf:
-        return kept, why
-    if not sure:
+    if len(kept) < 2:
+        return _alone(costs_us, score, policy) if kept else ([], Why.FASTEST)
+    if policy.library.any() and not policy.library[kept].any():
+        kept.append(best_of_library(score, policy.library))
+    return kept, Why.SEVERAL
+
+
+def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple[list[int], Why]:
+    """The one kernel to take. Another than the library's has to be predictable, `margin` times as
+    fast in the mean, and not slower for any of the problems, and the model has to be sure."""
+    known_ones = score < np.inf
+    best = int(score.argmin())
+    usual_one = best_of_library(score, policy.library) if policy.library.any() else None
+    if usual_one is None or not known_ones[usual_one]:
+        told = known_ones & policy.predictable
+        return [int(np.where(told, score, np.inf).argmin()) if told.any() else best], Why.FASTEST
+    if policy.library[best]:
+        return [best], Why.FASTEST
+    if not policy.sure:
         return [usual_one], Why.UNSURE
-    if score[usual_one] < factor * score[kept[0]]:
+    worth = known_ones & (policy.margin * score <= score[usual_one])
+    if not worth.any():
         return [usual_one], Why.LIBRARY
-    if (costs_us[:, kept[0]] > costs_us[:, usual_one]).any():
+    worth &= policy.predictable
+    if not worth.any():
+        return [usual_one], Why.UNPREDICTABLE
+    worth &= (costs_us <= costs_us[:, [usual_one]]).all(axis=0)
+    if not worth.any():
         return [usual_one], Why.SIZES
-    return kept, why
+    return [int(np.where(worth, score, np.inf).argmin())], Why.FASTEST
 
 
 def best_of_library(us: Microseconds, library: Mask) -> int:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import facts

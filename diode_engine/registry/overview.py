@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Manifest
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in

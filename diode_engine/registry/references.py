@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from diode_engine.core.hardware import slug_of
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.hardware import slug_of
 from diode_engine.models.artifact import MANIFEST, load_manifest
 from diode_engine.registry.aliases import pointed
 from diode_engine.registry.sources import ModelVersion, list_models

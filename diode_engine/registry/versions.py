@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.atomic import scratch_beside
+from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import (
     MANIFEST,
     Artifact,

@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from diode_engine.named_layers import TRANSFORMERS
-from diode_engine.problem import Bias, DType, Layout, Op
+from diode_engine.core.named_layers import TRANSFORMERS
+from diode_engine.core.problem import Bias, DType, Layout, Op
 from diode_engine.store import schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
 from diode_engine.store.runs import RunState

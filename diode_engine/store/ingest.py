@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import StoreError
-from diode_engine.hardware import Environment
-from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.store import checksums, schema
 from diode_engine.store.records import columns_of, pairs_of
 from diode_engine.store.summaries import summarise, tally
-from diode_engine.table import FAILURES, TimingTable
 
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
 _Ids = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import RecordError
-from diode_engine.table import FAILURES, TimingTable
 
 FIELDS = {"rows", "failures", "columns"}
 _NS = 1000  # in a microsecond

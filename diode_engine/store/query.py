@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op, Problem
 from diode_engine.errors import QueryError
-from diode_engine.hardware import Environment
-from diode_engine.problem import Bias, Candidate, DType, Layout, Op, Problem
 from diode_engine.store import schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
 from diode_engine.store.ingest import failure_reasons

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import StoreError
-from diode_engine.hardware import Environment, Hardware
-from diode_engine.problem import Candidate, Problem
 
 _T = TypeVar("_T")
 _HARDWARE = tuple(field.name for field in fields(Hardware))

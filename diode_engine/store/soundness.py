@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.problem import MAX_DIM, MAX_US, Failure
 from diode_engine.errors import StoreError
-from diode_engine.problem import MAX_DIM, MAX_US, Failure
 from diode_engine.store import checksums, schema
 from diode_engine.store.database import doubts, reading, refuse_newer, revision_at
 from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of

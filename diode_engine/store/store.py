@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import StoreError
-from diode_engine.hardware import Environment
-from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.store import schema
 from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
@@ -26,7 +27,6 @@ from diode_engine.store.records import (
 )
 from diode_engine.store.run_table import RunTable
 from diode_engine.store.runs import Run, RunState
-from diode_engine.table import FAILURES, TimingTable
 
 _Ids = npt.NDArray[np.int64]
 _Record = TypeVar("_Record", Problem, Candidate, Environment)

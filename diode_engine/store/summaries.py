@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.table import TimingTable
 from diode_engine.store import schema
-from diode_engine.table import TimingTable
 
 _Ids = npt.NDArray[np.int64]
 _Times = npt.NDArray[np.float64]

@@ -17,9 +17,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from diode_engine.core.hardware import KNOWN, Environment, Hardware
+from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import RecordError
-from diode_engine.hardware import KNOWN, Environment, Hardware
-from diode_engine.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
 from diode_engine.store.parsing import (
     MAX_TEXT,
     Malformed,
@@ -29,7 +30,6 @@ from diode_engine.store.parsing import (
     shortened,
     show,
 )
-from diode_engine.table import TimingTable
 
 _SIZES = ("B", "M", "N", "K")
 _SHAPE = (*_SIZES, "M_dtype", "K_dtype", "out_dtype", "out_size", "out_stride")

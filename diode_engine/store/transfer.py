@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.hardware import KNOWN, Environment, Hardware
+from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, content_key
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.documents import check_json_counts, check_ratio
 from diode_engine.errors import DatasetError, RecordError
-from diode_engine.hardware import KNOWN, Environment, Hardware
-from diode_engine.problem import MAX_US, Candidate, Failure, Problem, content_key
 from diode_engine.store import parsing, torch_diode
 from diode_engine.store.packed import FIELDS as PACKED_FIELDS
 from diode_engine.store.packed import pack, unpack
@@ -38,7 +39,6 @@ from diode_engine.store.parsing import (
     show,
 )
 from diode_engine.store.store import Imported, Store
-from diode_engine.table import FAILURES, TimingTable
 
 FORMAT = "diode-dataset"
 VERSION = 1

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from diode_engine import features
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples, Progress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
-from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import Report, Settings, fit
 from diode_engine.validation.splits import folds

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
-from diode_engine.table import TimingTable
 from diode_engine.training.fit import Report as Told
 from diode_engine.training.fit import Settings, fit, learnable, one_environment
 from diode_engine.validation import ATEN, DEFAULT, Report, evaluate, splits

@@ -20,7 +20,9 @@ import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.collect.sources import mixed
-from diode_engine.hardware import Hardware
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits, many_loads
 from diode_engine.models.artifact import Coverage, kernel, type_of
 from diode_engine.models.distilled import DistilledNetwork, quantized
 from diode_engine.models.ensemble import Ensemble
@@ -29,8 +31,6 @@ from diode_engine.models.fitting import Checkpoint, Examples, Report
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits, many_loads
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn

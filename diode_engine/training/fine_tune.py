@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import Hardware
 from diode_engine.models.artifact import Artifact, Coverage
 from diode_engine.models.fitting import Checkpoint, Examples, Progress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
-from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.distil import (
     distil,

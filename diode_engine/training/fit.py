@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import Environment, Hardware
 from diode_engine.models.artifact import Coverage
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Checkpoint, Examples, Progress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
-from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.distil import distil, drawn_problems, lessons, part, with_timings
 from diode_engine.validation.splits import split_validation

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Progress
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
-from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import Report, Settings, learnable, one_environment
 from diode_engine.training.search import Trial, search

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_engine.core.table import TimingTable
 from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import answers_of
 from diode_engine.store.transfer import dataset_key
-from diode_engine.table import TimingTable
 from diode_engine.training.fit import DISTILLED, FAMILIES, TEACHER, Report, Settings, fit
 from diode_engine.validation.splits import folds
 

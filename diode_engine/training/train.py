@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from diode_engine import registry
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import (
     Artifact,
@@ -26,7 +27,6 @@ from diode_engine.models.confidence import Confidence
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
-from diode_engine.table import TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.fine_tune import check_base, covered, fine_tune

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from diode_engine import features
-from diode_engine.encoding import encode
+from diode_engine.core.encoding import encode
+from diode_engine.core.problem import Candidate
+from diode_engine.core.resources import fits
+from diode_engine.core.table import TimingTable
 from diode_engine.models.neighbours import distances, places
-from diode_engine.problem import Candidate
-from diode_engine.resources import fits
-from diode_engine.table import TimingTable
 from diode_engine.validation import nv_heuristics
 from diode_engine.validation.default_space import default_space
 from diode_engine.validation.metrics import Values

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
+from diode_engine.core.table import TimingTable
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import fits
-from diode_engine.table import TimingTable
 from diode_engine.validation.choosers import kernel_keys
 from diode_engine.validation.exhaustive_space import exhaustive_space
 from diode_engine.validation.metrics import Values

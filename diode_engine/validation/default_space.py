@@ -12,7 +12,7 @@ import math
 import re
 from functools import lru_cache
 
-from diode_engine.problem import Bias, Candidate, Op, Problem
+from diode_engine.core.problem import Bias, Candidate, Op, Problem
 
 # BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, before they are fitted to the problem.
 _TILES = (
@@ -38,7 +38,7 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     newest = version is None or (int(version[1]), int(version[2])) >= (2, 13)
     aten: tuple[Candidate, ...] = (Candidate(f"aten::{problem.op}"),)
     if problem.op is Op.ADDMM and problem.bias in (Bias.VECTOR, Bias.SCALAR):
-        # the call with the bias as it is (see inductor.candidates.candidate_of)
+        # the call with the bias as it is (see inductor.lowering.candidates.candidate_of)
         aten = (*(() if newest else aten), Candidate("aten::bias_addmm"))
     splits: tuple[Candidate, ...] = ()
     times = problem.K / max(problem.M, problem.N)

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.problem import Candidate
+from diode_engine.core.problem import Candidate
 
 if TYPE_CHECKING:
     from diode_engine.validation.report import Case, Report

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from functools import cache
 
-from diode_engine.problem import Candidate, Operand, Problem
+from diode_engine.core.problem import Candidate, Operand, Problem
 from diode_engine.validation.default_space import default_space, k_splits
 
 _BLOCKS = (16, 32, 64, 128, 256)

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from diode_engine import registry
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import Action, ModelVersion, Status
-from diode_engine.table import TimingTable
 from diode_engine.validation.choosers import ATEN
 from diode_engine.validation.report import Report, evaluate
 from diode_engine.validation.splits import split

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.named_layers import models_of
-from diode_engine.problem import Problem
+from diode_engine.core.named_layers import models_of
+from diode_engine.core.problem import Problem
 from diode_engine.validation.pool import Pool
 
 Values = npt.NDArray[np.float64]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diode_engine.table import TimingTable
+from diode_engine.core.table import TimingTable
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.encoding import Family, encode
-from diode_engine.hardware import Hardware
-from diode_engine.problem import Candidate, DType, Layout, Problem
+from diode_engine.core.encoding import Family, encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, DType, Layout, Problem
 
 # Its names of GPUs, by torch's.
 _GPUS = {"NVIDIA H200": "H200_SXM", "NVIDIA H100 80GB HBM3": "H100_SXM"}

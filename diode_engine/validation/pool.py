@@ -11,10 +11,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import Environment
-from diode_engine.problem import Failure, Problem
-from diode_engine.table import FAILURES, TimingTable
 
 _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 

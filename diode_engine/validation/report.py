@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import Environment
 from diode_engine.models.confidence import MOST
-from diode_engine.problem import Candidate, Problem
-from diode_engine.table import TimingTable
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import Calibration, calibration
 from diode_engine.validation.choosers import Chooser

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.core.encoding import encode
+from diode_engine.core.problem import Op, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, Malformed, read_json, show
-from diode_engine.encoding import encode
 from diode_engine.errors import DatasetError, TrainingError
-from diode_engine.problem import Op, Problem
-from diode_engine.table import TimingTable
 from diode_engine.validation import choosers
 from diode_engine.validation.choosers import Chooser
 from diode_engine.validation.compile_time import Asked

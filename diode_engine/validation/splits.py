@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.named_layers import TRANSFORMERS, models_of
-from diode_engine.problem import Problem
-from diode_engine.table import TimingTable
+from diode_engine.core.named_layers import TRANSFORMERS, models_of
+from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
 
 HELD_OUT = 0.2  # of all problems: what a model is judged on
 LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on

@@ -13,7 +13,7 @@ from textual.widgets import Input
 from diode_app.app import DiodeApp, create_app
 from diode_app.data import hardware
 from diode_app.data.hardware import Here
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.store import Store
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from diode_engine import features, registry
-from diode_engine.hardware import H200, Hardware
+from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
-from diode_engine.problem import Problem
 from diode_engine.registry import ModelVersion
 
 KERNELS = tuple(

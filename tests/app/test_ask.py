@@ -17,15 +17,17 @@ from diode_app.screens.ask import AskScreen
 from diode_app.widgets.modals import Problem as ProblemModal
 from diode_app.widgets.pick_row import PickRow
 from diode_engine import paths
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
-from diode_engine.problem import Problem
-from diode_engine.resources import fits
+from diode_engine.models.preference import Why as Reason
 from diode_engine.validation.exhaustive_space import exhaustive_space
 from tests.app.registered import register_model
 from tests.app.waiting import settled, started, text_of
 from tests.training.conftest import make_timings
 
+SHIPPED = paths.shipped_dir
 PROBLEM = Problem.make("mm", 512, 4096, 1024, "bfloat16", b_layout="col")
 
 
@@ -64,6 +66,17 @@ def test_it_takes_what_the_model_predicts_to_be_fastest_of_what_fits(model):
     assert (pick.confidence, pick.to_time) == (pytest.approx(0.5), 3)
     library = [us for c, us in zip(launchable, predicted, strict=True) if c.is_extern]
     assert pick.aten_us == pytest.approx(min(library))
+
+
+def test_it_takes_what_a_compile_takes(monkeypatch):
+    """Another kernel is predicted to be the fastest, but not by enough."""
+    monkeypatch.setattr(paths, "shipped_dir", SHIPPED)
+    (shipped,) = (model for model in all_models(H200) if model.reference == "gemm@6")
+    problem = Problem.make("mm", 256, 1024, 1024, "bfloat16", b_layout="col")
+    found = answer(Question(problem, shipped, None, H200))
+    (pick,) = found.picks
+    assert found.rows[0].record["predicted_us"] < pick.time_us
+    assert (pick.candidate, pick.why) == (Candidate.make("aten::mm"), str(Reason.LIBRARY))
 
 
 def test_two_models_are_compared_by_the_first_ones_times(tmp_path, model):

@@ -16,8 +16,8 @@ from diode_app.widgets.modals import Confirm, Problem
 from diode_engine.cli import main
 from diode_engine.collect import sources
 from diode_engine.collect.sources import write_shapeset
-from diode_engine.hardware import H200
-from diode_engine.problem import Problem as Gemm
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem as Gemm
 from diode_engine.runs import command_line
 from diode_engine.store import RunState
 from tests.app.waiting import looked, settled, started, text_of

@@ -18,7 +18,7 @@ from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.text import microseconds
 from diode_app.widgets.heat_map import HeatMap
 from diode_engine import paths
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
 from diode_engine.store import Store
 from diode_engine.validation import default_space

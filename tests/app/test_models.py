@@ -14,7 +14,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, Notice, Problem, Prompt
 from diode_app.widgets.table import PagedTable
 from diode_engine import paths, registry
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.models.artifact import Data, load_artifact, save_artifact
 from tests.app.registered import register_model
 from tests.app.waiting import looked, settled, started, text_of, toasts

@@ -13,10 +13,10 @@ from diode_app.data.training_result import training_result
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, Problem
 from diode_engine.cli.train import train as command
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.table import TimingTable
 from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import looked, settled, started, text_of

@@ -11,12 +11,12 @@ import pytest
 
 from diode_engine import features, paths
 from diode_engine.cli import main
-from diode_engine.hardware import H200, Environment
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.network import Network
-from diode_engine.problem import Candidate, Failure, Problem
 from diode_engine.store import write_dataset
-from diode_engine.table import FAILURES, TimingTable
 
 CANDIDATES = (
     Candidate.make("aten::mm"),

@@ -13,7 +13,7 @@ from diode_engine.collect import sources
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.sources import write_shapeset
-from diode_engine.problem import Failure, Problem
+from diode_engine.core.problem import Failure, Problem
 
 
 def test_the_help_names_every_source() -> None:

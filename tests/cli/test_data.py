@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from diode_engine.cli.data import GROUPS
+from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current
 from diode_engine.store import Store, query, read_dataset, write_dataset
-from diode_engine.table import TimingTable
 
 Run = Callable[..., Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from diode_engine.core.table import TimingTable
 from diode_engine.store import read_dataset, write_dataset
-from diode_engine.table import TimingTable
 
 Run = Callable[..., Any]
 

@@ -13,15 +13,15 @@ import pytest
 
 from diode_engine import features, paths, registry
 from diode_engine.cli import ExitCode, main
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.demo import child, shown
 from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import H200, Environment
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import margin
-from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.table import TimingTable
 from diode_engine.validation.splits import held_out
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")

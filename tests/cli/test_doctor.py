@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from diode_engine import hardware as hardware_module
-from diode_engine.hardware import H200
-from diode_engine.inductor import matmul
+from diode_engine.core import hardware as hardware_module
+from diode_engine.core.hardware import H200
+from diode_engine.inductor.hook import matmul
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 

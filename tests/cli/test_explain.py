@@ -15,10 +15,10 @@ import pytest
 
 from diode_engine import registry
 from diode_engine.cli.models import looking
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
+from diode_engine.core.resources import fits
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Problem
-from diode_engine.resources import fits
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 Run = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from diode_engine.cli import lookup_table
 from diode_engine.cli.models import looking
 from diode_engine.collect.sources import write_shapeset
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 Run = Callable[..., Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from diode_engine.cli import predict as module
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Candidate, Problem
 from diode_engine.store import read_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")

@@ -13,8 +13,8 @@ import pytest
 from diode_engine.cli import ExitCode
 from diode_engine.cli.problems import AXES, SORTS
 from diode_engine.cli.queries import Column, table_text
+from diode_engine.core.table import TimingTable
 from diode_engine.store import Store, query, write_dataset
-from diode_engine.table import TimingTable
 
 Run = Callable[..., Any]
 

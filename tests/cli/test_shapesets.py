@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diode_engine.collect.sources import read_shapeset, write_shapeset
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
 
 Run = Callable[..., Any]
 

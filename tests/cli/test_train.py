@@ -9,10 +9,10 @@ import pytest
 
 from diode_engine import paths, registry
 from diode_engine.cli import ExitCode, main
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Problem, Timing
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.table import TimingTable
 
 TILES = (16, 32, 64, 128)
 QUICK = ["--rounds=60", "--depth=3", "--epochs=4", "--hidden=16", "--layers=1", "--batch-size=64"]

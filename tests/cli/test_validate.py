@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from diode_engine.core.table import TimingTable
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
-from diode_engine.table import TimingTable
 from diode_engine.training.fit import learnable
 from diode_engine.validation.splits import held_out, split
 

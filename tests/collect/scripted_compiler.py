@@ -14,9 +14,9 @@ from pathlib import Path
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries
-from diode_engine.hardware import Environment
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import KernelClass
+from diode_engine.core.hardware import Environment
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 
 def binary(cls: KernelClass) -> Binary:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries
-from diode_engine.hardware import H200, Environment
-from diode_engine.inductor.kernel_class import shared_class
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.inductor.lowering.kernel_class import shared_class
 
 
 def main() -> None:

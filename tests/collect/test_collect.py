@@ -17,13 +17,13 @@ from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.plan import Plan
 from diode_engine.collect.run import BATCH, Direct, collect
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.runs import Heartbeat
 from diode_engine.runs.process import current
 from diode_engine.store import Store
-from diode_engine.table import TimingTable
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
@@ -213,7 +213,7 @@ CLAIMS_THE_SECOND = """
 import sys
 from pathlib import Path
 from diode_engine.collect.claims import Claims
-from diode_engine.hardware import H200, Environment
+from diode_engine.core.hardware import H200, Environment
 from tests.collect.test_collect import PROBLEMS
 claims = Claims(Path(sys.argv[1]))
 assert claims.take(PROBLEMS[1], Environment(H200, "", "test", "test"))

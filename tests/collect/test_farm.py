@@ -10,10 +10,10 @@ import pytest
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.farm import Farm
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.hardware import H200, Environment
-from diode_engine.inductor.kernel_class import class_of
-from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.inductor.lowering.kernel_class import class_of
 from tests.collect.scripted_compiler import binary
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_compiler.py"))

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_engine.collect.sources import mixed
-from diode_engine.inductor.kernel_class import (
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import many_loads
+from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     Extent,
     KernelClass,
@@ -20,8 +22,6 @@ from diode_engine.inductor.kernel_class import (
     serves,
     shared_class,
 )
-from diode_engine.problem import Candidate, Problem
-from diode_engine.resources import many_loads
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 

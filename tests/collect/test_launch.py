@@ -4,10 +4,10 @@ import pytest
 
 from diode_engine.collect.driver import Driver, DriverError
 from diode_engine.collect.launch import Launch, Place
+from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import class_of
-from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import class_of
 from tests.collect.fake_cuda import FakeCuda, unpacked
 
 CONFIG = Candidate.make(

@@ -23,13 +23,13 @@ from diode_engine.collect.sources import (
     read_shapeset,
     write_shapeset,
 )
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.named_layers import TRANSFORMERS, models_of
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError, DatasetError
-from diode_engine.hardware import H200, Environment
-from diode_engine.inductor.kernel_class import shared_class
-from diode_engine.named_layers import TRANSFORMERS, models_of
-from diode_engine.problem import Bias, Candidate, DType, Layout, Problem, Timing
+from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.store import write_dataset
-from diode_engine.table import TimingTable
 from diode_engine.validation.splits import split_named
 
 

@@ -63,11 +63,11 @@ def compiled(function, *args):
 
 def predicted_us(op, args):
     """By candidate that fits the time that the shipped model predicts."""
-    from diode_engine.hardware import detect
-    from diode_engine.inductor import kernels
-    from diode_engine.problem import Bias, Operand, Problem
+    from diode_engine.core.hardware import detect
+    from diode_engine.core.problem import Bias, Operand, Problem
+    from diode_engine.core.resources import fits
+    from diode_engine.inductor.lowering import kernels
     from diode_engine.registry import load_predictor
-    from diode_engine.resources import fits
 
     a, b = args[-2:]
     bias = Bias.NONE
@@ -155,8 +155,8 @@ def test_top_k_is_benchmarked_and_right(diode):
 def test_a_collection_times_real_kernels(tmp_path):
     from diode_engine.collect.plan import Plan
     from diode_engine.collect.run import collect
-    from diode_engine.hardware import detect
-    from diode_engine.problem import Problem
+    from diode_engine.core.hardware import detect
+    from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
     problems = [

@@ -94,7 +94,7 @@ def test_deterministic_benchmarks_nothing(diode):
 
 def test_what_is_benchmarked_is_fed_back(tmp_path, monkeypatch, diode):
     from diode_engine.feedback import Writer
-    from diode_engine.inductor import feedback
+    from diode_engine.inductor.listening import feedback
     from diode_engine.store import Store
 
     monkeypatch.setattr(feedback, "_listeners", [])

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import diode_engine
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor import without_gpu
-from diode_engine.problem import Candidate, Problem
 
 without_gpu.pretend(H200)
 

@@ -17,9 +17,9 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 from diode_engine.collect.capture import run
-from diode_engine.inductor import capture
+from diode_engine.core.problem import Problem
+from diode_engine.inductor.listening import capture
 from diode_engine.inductor.without_gpu import lower, lowering
-from diode_engine.problem import Problem
 
 
 def empty(*shape: int) -> torch.Tensor:

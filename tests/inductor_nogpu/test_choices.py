@@ -29,11 +29,12 @@ from torch._inductor.select_algorithm import (
 from torch._inductor.utils import get_k_splits
 
 import diode_engine
-from diode_engine.inductor import chooser, feedback, memory
-from diode_engine.inductor.decision import final_choice
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.choosing import chooser, memory
+from diode_engine.inductor.choosing.decision import final_choice
+from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Problem
 
 from tests.inductor_nogpu.conftest import BEST  # isort: skip
 

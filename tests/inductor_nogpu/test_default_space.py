@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch._inductor import config
 
+from diode_engine.core.problem import Candidate, Op, Problem
 from diode_engine.inductor import without_gpu
-from diode_engine.problem import Candidate, Op, Problem
 from diode_engine.validation import default_space
 
 SIZES = {

@@ -20,13 +20,13 @@ from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.direct_worker import Bench
 from diode_engine.collect.driver import Driver
 from diode_engine.collect.worker import ProblemAtWork
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import IntegrationError
-from diode_engine.hardware import H200, Environment
-from diode_engine.inductor import kernels
-from diode_engine.inductor.binary import Binary
-from diode_engine.inductor.kernel_class import ALL_FIXED, class_of, grid, shared_class
-from diode_engine.inductor.symbolic import family
-from diode_engine.problem import Candidate, Failure, Problem
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_class
+from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
 
 DEVICE = torch.device("cuda", 0)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import diode_engine
-from diode_engine.inductor import dynamic
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
-from diode_engine.problem import Candidate, Problem
 
 N, K = 768, 1024
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}

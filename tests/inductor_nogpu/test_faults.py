@@ -23,27 +23,20 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry
-from diode_engine.inductor import (
-    choices as choices_module,
-)
-from diode_engine.inductor import (
-    chooser,
-    decision,
-    fast,
-    feedback,
-    fusion,
-    layouts,
-    padding,
-    search,
-    slot,
-    space,
-)
-from diode_engine.inductor.choices import DiodeInductorChoices
-from diode_engine.inductor.integration import ModelPointer
-from diode_engine.inductor.options import Options
-from diode_engine.inductor.stats import Stats
+from diode_engine.core.problem import Candidate
+from diode_engine.inductor.choosing import chooser, decision, search
+from diode_engine.inductor.choosing.options import Options
+from diode_engine.inductor.choosing.stats import Stats
+from diode_engine.inductor.fusion import epilogue as fusion
+from diode_engine.inductor.hook import choices as choices_module
+from diode_engine.inductor.hook import fast, slot
+from diode_engine.inductor.hook.choices import DiodeInductorChoices
+from diode_engine.inductor.hook.integration import ModelPointer
+from diode_engine.inductor.listening import feedback
+from diode_engine.inductor.lowering import layouts, space
+from diode_engine.inductor.padding import shape_padding as padding
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Candidate
+from diode_engine.models import preference
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
@@ -102,7 +95,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "what fits is asked": (chooser, "fits"),
     "the model is asked": (chooser.Chooser, "_ranking"),
     "the best are taken": (chooser, "chosen"),
-    "its worth is judged": (chooser, "margin"),
+    "its worth is judged": (preference, "margin"),
     "the operands are looked at": (layouts, "will_move"),
     "it is decided": (chooser.Chooser, "_decide"),
     "the choice is made": (chooser, "_made"),

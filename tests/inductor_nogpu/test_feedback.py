@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.feedback import Writer
-from diode_engine.inductor import feedback
+from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Candidate, Problem
 from diode_engine.store import RunState, Store
 
 

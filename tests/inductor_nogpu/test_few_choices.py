@@ -11,8 +11,8 @@ import torch
 from torch._inductor import autotune_process, config
 
 import diode_engine
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Candidate, Problem
 
 EPILOGUES = {"benchmark_epilogue_fusion": True}  # Inductor's default, which `lower` turns off
 PIPELINED = {"benchmark_epilogue_fusion": False, "pipeline_max_autotune_gemm": True}

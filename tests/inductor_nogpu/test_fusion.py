@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import diode_engine
-from diode_engine.hardware import H200
-from diode_engine.inductor.fusion import LAUNCH_US, Epilogue
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
 from diode_engine.models.preference import margin
-from diode_engine.problem import Candidate, Problem
 
 M, N, K = 1024, 512, 256
 # The first Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to

@@ -21,11 +21,11 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import IntegrationError, ModelError, RegistryError
-from diode_engine.hardware import H200, Hardware
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.choices import DiodeInductorChoices
-from diode_engine.inductor.decision import final_choice
+from diode_engine.inductor.choosing.decision import final_choice
+from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
 
 T = TypeVar("T")

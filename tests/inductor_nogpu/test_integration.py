@@ -15,10 +15,14 @@ from torch._inductor.choices import InductorChoices
 
 import diode_engine
 from diode_engine import registry as registry_of_models
+from diode_engine.core.hardware import H200
 from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
-from diode_engine.hardware import H200
-from diode_engine.inductor import matmul
-from diode_engine.inductor.integration import BaseIntegration, IntegrationRegistry, ModelPointer
+from diode_engine.inductor.hook import matmul
+from diode_engine.inductor.hook.integration import (
+    BaseIntegration,
+    IntegrationRegistry,
+    ModelPointer,
+)
 
 
 class Noted(BaseIntegration):

@@ -11,8 +11,8 @@ from torch._inductor import ir
 from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm_selector_cache
 
 import diode_engine
+from diode_engine.core.problem import Candidate
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Candidate
 
 
 def empty(*shape: int) -> torch.Tensor:

@@ -14,11 +14,11 @@ import torch
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
-from diode_engine.inductor import kernels
-from diode_engine.inductor import lookup_table as module
-from diode_engine.inductor.lookup_table import lookup_entries
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.choosing import lookup_table as module
+from diode_engine.inductor.choosing.lookup_table import lookup_entries
+from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import Lowered, lower
-from diode_engine.problem import Candidate, Problem
 
 PROBLEMS = {
     "mm": Problem.make("mm", 512, 768, 1024, "bfloat16", b_layout="col"),

@@ -16,11 +16,11 @@ from torch._inductor import config
 from torch._inductor.lowering import lowerings
 
 import diode_engine
-from diode_engine.hardware import H200, Hardware
-from diode_engine.inductor import options
+from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor.choosing import options
 from diode_engine.inductor.without_gpu import Lowered, lower
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Problem
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -73,7 +73,7 @@ def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> Non
 PRINT = """
 import diode_engine, torch, logging
 from torch._inductor import config
-print([getattr(config, o.name) for o in diode_engine.inductor.options.OPTIONS])
+print([getattr(config, o.name) for o in diode_engine.inductor.choosing.options.OPTIONS])
 """
 
 

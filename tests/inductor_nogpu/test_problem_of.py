@@ -16,11 +16,12 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import paths
-from diode_engine.hardware import H200, Hardware
-from diode_engine.inductor import chooser, kernels
-from diode_engine.inductor.candidates import problem_of, tf32_allowed
+from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.problem import Bias, Layout, Operand, Problem
+from diode_engine.inductor.choosing import chooser
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.candidates import problem_of, tf32_allowed
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Bias, Layout, Operand, Problem
 from diode_engine.store import read_dataset
 
 WITH_A_ONE = [

@@ -11,8 +11,8 @@ from torch._inductor import config
 
 from diode_engine.collect.sources import mixed
 from diode_engine.collect.space import SpaceSize, space_size
-from diode_engine.inductor import kernels
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
+from diode_engine.inductor.lowering import kernels
 from diode_engine.validation.exhaustive_space import exhaustive_space
 
 CHOSEN = [

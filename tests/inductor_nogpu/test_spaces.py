@@ -14,10 +14,10 @@ from torch._inductor.template_heuristics.registry import get_template_heuristic
 
 import diode_engine
 from diode_engine.collect.sources import mixed
-from diode_engine.inductor import kernels
-from diode_engine.inductor.space import Spaces, Unlike, listed, search_space
+from diode_engine.core.problem import Op, Problem
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.space import Spaces, Unlike, listed, search_space
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problem import Op, Problem
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < "2.11", reason="what torch 2.10 offers is always listed, never cut"

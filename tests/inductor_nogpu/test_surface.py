@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import diode_engine
+from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.hardware import H200
 from diode_engine.inductor.without_gpu import lower
 
 PUBLIC = {

@@ -11,7 +11,7 @@ from pathlib import Path
 PROGRAM = """
 import torch
 import diode_engine
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.inductor import without_gpu
 
 without_gpu.pretend(H200)

@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from diode_engine.inductor import choices
-from diode_engine.problem import Problem
+from diode_engine.core.problem import Problem
+from diode_engine.inductor.hook import choices
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 WAYS = ("plain", "import", "fast", "install", "threshold", "mode")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from diode_engine import features, paths
-from diode_engine.hardware import H200, Environment
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
 from diode_engine.models.confidence import Confidence
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
-from diode_engine.problem import Candidate, Problem
-from diode_engine.table import TimingTable
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from diode_engine import features
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.resources import many_loads
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.ensemble import Ensemble
@@ -32,9 +35,6 @@ from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
 from diode_engine.models.ubjson import loads
-from diode_engine.problem import Candidate, Failure, Problem, Timing
-from diode_engine.resources import many_loads
-from diode_engine.table import TimingTable
 
 Save = Callable[..., Artifact]
 MakeNetwork = Callable[..., Network]

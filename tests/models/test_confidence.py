@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence, distance, inputs
@@ -16,7 +17,6 @@ from diode_engine.models.neighbours import distances, places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Problem
 
 PROBLEM = Problem.make("mm", 64, 128, 256, "bfloat16")
 NO_LIBRARY = np.zeros(40, np.bool_)

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact, Coverage, kernel
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantized
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor
-from diode_engine.problem import Candidate, Op, Problem
-from diode_engine.table import TimingTable
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ import json, sys
 import numpy as np
 from pathlib import Path
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Candidate, Problem
+from diode_engine.core.problem import Candidate, Problem
 
 predictor = Predictor.load(Path(sys.argv[1]))
 candidates = [Candidate.from_dict(c) for c in json.loads(sys.argv[2])]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from diode_engine import features
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.explain import GROUPS, explain, rival
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Candidate, Problem
-from diode_engine.table import TimingTable
 
 PROBLEM = Problem.make("mm", 512, 384, 2048, "bfloat16")
 WIDE = Candidate.make(

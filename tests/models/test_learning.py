@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diode_engine.core.hardware import H200
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import H200
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples, Progress, efficiency, importance, ranking_loss
-from diode_engine.table import TimingTable
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=40, patience=40, problems=16, rows=16)
 TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from diode_engine import paths, registry
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.hardware import H200, Hardware
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.network import Network
 from diode_engine.registry import choice, versions

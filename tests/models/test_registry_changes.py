@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from diode_engine import registry
+from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact
 from diode_engine.registry import Status
 

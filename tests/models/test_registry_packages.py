@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from diode_engine import registry
+from diode_engine.core.hardware import H200
 from diode_engine.errors import RegistryError
-from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact
 
 pytestmark = pytest.mark.usefixtures("shipped")

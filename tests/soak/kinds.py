@@ -28,9 +28,11 @@ import numpy as np
 import zstandard
 
 from diode_engine import features
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
-from diode_engine.hardware import H200, Environment
 from diode_engine.models import ubjson
 from diode_engine.models.artifact import Coverage, Data, Manifest, load_artifact, save_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
@@ -40,8 +42,6 @@ from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
-from diode_engine.problem import Candidate, Problem, Timing
-from diode_engine.table import TimingTable
 from tests.soak import mutations
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from diode_engine import features
-from diode_engine.hardware import H200
+from diode_engine.core.hardware import H200
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.network import Network
 from diode_engine.store import Store

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.named_layers import models_of
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import QueryError
-from diode_engine.hardware import H200, Environment
-from diode_engine.named_layers import models_of
-from diode_engine.problem import Candidate, Problem, Timing
 from diode_engine.store import Store
 from diode_engine.store.fields import PROBLEMS, RUNS
 from diode_engine.store.query import MOST_ROWS, problems, runs
-from diode_engine.table import TimingTable
 
 _SIZES = (1, 7, 64, 96, 512, 4096, 11008)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.store import Store, dataset_key, export_dataset, import_dataset, write_dataset
 from diode_engine.store.transfer import SUFFIXES
-from diode_engine.table import TimingTable
 
 _HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _PROBLEM = Problem.make("mm", 8, 8, 8, "float16")

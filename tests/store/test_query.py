@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from diode_engine.core.hardware import H200, Environment, Hardware
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import QueryError
-from diode_engine.hardware import H200, Environment, Hardware
-from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.store import Store, query
-from diode_engine.table import TimingTable
 
 _HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "2.11.0", "")

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from diode_engine.core.problem import Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import SchemaTooNewError, StoreError
-from diode_engine.problem import Timing
 from diode_engine.store import Store, checksums, database, export_dataset, query, schema, soundness
-from diode_engine.table import TimingTable
 
 
 @pytest.fixture(scope="module")

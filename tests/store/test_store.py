@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_engine.core.hardware import H200, Environment, Hardware
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import StoreError
-from diode_engine.hardware import H200, Environment, Hardware
-from diode_engine.problem import Candidate, Failure, Problem, Timing
 from diode_engine.store import RunState, Store
-from diode_engine.table import TimingTable
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from diode_engine.hardware import H200, Environment, Hardware
-from diode_engine.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.hardware import H200, Environment, Hardware
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.store import Store, database, schema
-from diode_engine.table import FAILURES, TimingTable
 
 _SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")

@@ -12,8 +12,8 @@ from typing import Any
 import msgpack
 import pytest
 
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op
 from diode_engine.errors import DatasetError
-from diode_engine.problem import Bias, Candidate, DType, Layout, Op
 from diode_engine.store import Store, dataset_key, import_dataset, read_dataset
 
 

@@ -16,9 +16,10 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import MAX_US, Candidate, Failure, Problem, Timing
 from diode_engine.store import (
     Store,
     dataset_key,
@@ -29,7 +30,6 @@ from diode_engine.store import (
     transfer,
     write_dataset,
 )
-from diode_engine.table import TimingTable
 
 # What somebody else may write: little, by hand, of kernels that Diode has never heard of.
 FOREIGN = {

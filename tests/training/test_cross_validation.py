@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diode_engine.core.table import TimingTable
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import Unseen
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.neighbours import Places
-from diode_engine.table import TimingTable
 from diode_engine.training import confidence, cross_validation
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.cross_validation import cross_validate

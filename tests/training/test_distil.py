@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from diode_engine import features, registry
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Op, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import H200
 from diode_engine.models.artifact import Artifact, Coverage, kernel, load_artifact
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import answers_of
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Op, Problem
-from diode_engine.table import TimingTable
 from diode_engine.training.distil import drawn_problems, lessons, with_timings
 from diode_engine.training.fit import Settings, fit, learnable
 from diode_engine.training.search import Trial, search

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_engine.hardware import H200, Environment
-from diode_engine.named_layers import models_of
-from diode_engine.problem import Candidate, Problem, Timing
-from diode_engine.table import TimingTable
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.named_layers import models_of
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.validation.splits import (
     Part,
     fold,

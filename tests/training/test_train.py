@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from diode_engine import registry
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Failure
+from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import H200, Environment
 from diode_engine.models import fit_network
 from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Progress
 from diode_engine.models.predictor import Predictor
-from diode_engine.problem import Failure
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
-from diode_engine.table import FAILURES, TimingTable
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import (
     FAMILIES,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing
-from diode_engine.table import TimingTable
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 
 HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 Row = tuple[Problem, Candidate, float | Failure]

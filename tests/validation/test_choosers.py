@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem
-from diode_engine.table import TimingTable
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.validation import choosers, default_space, nv_heuristics
 from diode_engine.validation.pool import Pool
 

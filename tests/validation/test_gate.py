@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from diode_engine import features, paths, registry
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.hardware import H200, Environment
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.neighbours import PLACE
 from diode_engine.models.network import Network
-from diode_engine.problem import Candidate, Problem
 from diode_engine.registry import ModelVersion, Status, choice
-from diode_engine.table import TimingTable
 from diode_engine.validation import gate
 from diode_engine.validation.splits import held_out
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import H200, Environment
-from diode_engine.problem import Candidate, Failure, Problem, Timing
-from diode_engine.table import TimingTable
 from diode_engine.validation.pool import Pool
 
 A, B, C = (Candidate.make("triton::mm", BLOCK_M=m) for m in (16, 32, 64))

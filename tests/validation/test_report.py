@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.hardware import Environment
 from diode_engine.models.ranking import Ranking
-from diode_engine.problem import Candidate, Failure, Problem
-from diode_engine.table import TimingTable
 from diode_engine.validation import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE, evaluate
 from diode_engine.validation.exhaustive_space import exhaustive_space
 

@@ -15,7 +15,7 @@ from diode_engine.cli.models.options import hardware_option, model_argument
 from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
-    from diode_engine.hardware import Hardware
+    from diode_engine.core.hardware import Hardware
     from diode_engine.registry import Entry, Event, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
@@ -36,7 +36,7 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     The column `taken` shows what is taken for a GPU: its default, or the newest model.
     """
     from diode_engine import registry
-    from diode_engine.hardware import slug_of
+    from diode_engine.core.hardware import slug_of
     from diode_engine.validation.text import aligned
 
     if index is not None:
@@ -67,7 +67,7 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
 
 
 def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
-    from diode_engine.hardware import slug_of
+    from diode_engine.core.hardware import slug_of
     from diode_engine.registry.index import read_index
     from diode_engine.validation.text import aligned
 
@@ -104,7 +104,7 @@ def taken_here() -> ModelVersion | None:
     if not _NVIDIA.exists():
         return None
     from diode_engine import registry
-    from diode_engine.hardware import detect
+    from diode_engine.core.hardware import detect
 
     match = registry.best_for(detect())
     return None if match is None else match.model

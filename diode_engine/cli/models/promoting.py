@@ -111,7 +111,7 @@ def _text(verdict: Verdict) -> str:
 def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
     """Take again what was taken before the last promotion; the history keeps both."""
     from diode_engine import registry
-    from diode_engine.hardware import slug_of
+    from diode_engine.core.hardware import slug_of
 
     slug = _changed() if hardware is None else slug_of(hardware)
     now = registry.rollback(slug, reason=reason)

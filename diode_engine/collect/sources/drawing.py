@@ -6,7 +6,7 @@ import math
 import random
 from typing import Any
 
-from diode_engine.problem import Bias, DType, Op, Problem
+from diode_engine.core.problem import Bias, DType, Op, Problem
 
 # (dtype, TF32), in the order of the weights that sources give
 TYPES = (

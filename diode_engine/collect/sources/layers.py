@@ -9,9 +9,9 @@ from importlib import resources
 
 from diode_engine.collect.sources.drawing import typed
 from diode_engine.collect.sources.shapeset import parse_shapeset
+from diode_engine.core.named_layers import TRANSFORMERS
+from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.named_layers import TRANSFORMERS
-from diode_engine.problem import DType, Layout, Problem
 
 HALF = (DType.BFLOAT16, DType.FLOAT16)
 TOKENS = (1, 1, 2, 3, 4, 7, 8, 13, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,

@@ -12,8 +12,8 @@ from diode_engine.collect.sources.layers import Attention, Transformers, Zoo
 from diode_engine.collect.sources.shapeset import is_shapeset, read_shapeset
 from diode_engine.collect.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
 from diode_engine.collect.sources.wanted import Wanted
+from diode_engine.core.problem import DType, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.problem import DType, Problem
 
 # Above these a bad kernel takes a second, and cuBLAS is the answer anyway.
 MOST_FLOPS = {DType.FLOAT32: 4e11}

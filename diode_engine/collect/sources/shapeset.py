@@ -26,6 +26,7 @@ from typing import Any
 
 from diode_engine.atomic import write_whole
 from diode_engine.collect.sources.drawing import completed
+from diode_engine.core.problem import Problem
 from diode_engine.documents import (
     Limits,
     Malformed,
@@ -36,7 +37,6 @@ from diode_engine.documents import (
     show,
 )
 from diode_engine.errors import DatasetError, RecordError
-from diode_engine.problem import Problem
 from diode_engine.store.parsing import items
 from diode_engine.store.torch_diode import problem_fields
 

@@ -16,8 +16,8 @@ from diode_engine.collect.sources.drawing import (
     log_uniform,
     typed,
 )
+from diode_engine.core.problem import Operand, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.problem import Operand, Problem
 
 SKINNY = 64  # the larger of what M or N is in a skinny problem
 # Few that are small, since kernels with a short loop over K are compiled for each K.

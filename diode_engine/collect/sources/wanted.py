@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diode_engine.core.problem import DType, Layout, Op, Problem
 from diode_engine.errors import CollectionError
-from diode_engine.problem import DType, Layout, Op, Problem
 
 OPS = tuple(map(str, Op))
 # fp32 is without TF32, which makes other kernels of it.

@@ -1,0 +1,287 @@
+"""The device that kernels run on, as far as a model must know it, and the software around it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from diode_engine.core.problem import DType, content_key, shown
+from diode_engine.errors import RecordError
+
+# Some hundred times the largest of today.
+MOST = {
+    "multiprocessors": 100_000,
+    "clock_mhz": 1_000_000,
+    "memory_gb_s": 10_000_000,
+    "l2_bytes": 2**40,
+    "shared_bytes_block": 2**32,
+    "shared_bytes_multiprocessor": 2**32,
+    "registers_multiprocessor": 2**32,
+}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One kind of device. Two devices with equal fields are the same hardware.
+
+    `backend` is cuda, rocm, xpu or cpu; `arch` the compute capability ("9.0") or gfx name;
+    clocks are in MHz (boost), bandwidth in GB/s (by the data sheet's bus), sizes in bytes. A
+    number is 0 where it is not known; an NVIDIA or AMD GPU's multiprocessors are.
+
+    Raises RecordError where a field is impossible: negative, or beyond any device (MOST).
+    """
+
+    backend: str
+    name: str
+    arch: str
+    multiprocessors: int
+    clock_mhz: int
+    memory_gb_s: int
+    l2_bytes: int
+    shared_bytes_block: int
+    shared_bytes_multiprocessor: int
+    registers_multiprocessor: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "str":
+                if not isinstance(value, str) or not value:
+                    raise RecordError(f"A hardware's {field.name} is {value!r}; it must be a text.")
+                continue
+            least = int(field.name == "multiprocessors" and self.backend in ("cuda", "rocm"))
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not least <= value <= MOST[field.name]:
+                raise RecordError(
+                    f"A hardware's {field.name} is {shown(value)}; it must be a whole number from "
+                    f"{least} to {MOST[field.name]}."
+                )
+        if self.backend == "cuda" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.arch):
+            raise RecordError(
+                f'A hardware\'s arch is {self.arch!r}; on cuda it must be like "9.0".'
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Hardware:
+        """Raises RecordError on a missing, unknown or impossible field."""
+        return cls(**_exactly(cls, given, "hardware"))
+
+    @cached_property
+    def key(self) -> str:
+        """Content key: 32 hex digits."""
+        return content_key("hardware", self.to_dict())
+
+    @property
+    def slug(self) -> str:
+        """The name as a folder has it; see `slug_of`."""
+        return slug_of(self.name)
+
+    def is_called(self, name: str) -> bool:
+        """Whether a person means this hardware by the name: its own, or its slug."""
+        return slug_of(name) == self.slug
+
+    def peak_flops(self, dtype: DType, *, tf32: bool = False) -> float:
+        """Dense matrix operations a second, at the boost clock.
+
+        Per multiprocessor and clock, from NVIDIA's architecture white papers (Volta to
+        Blackwell); an unknown arch counts as Ampere.
+        """
+        generation = "8.0"
+        if self.backend == "cuda":
+            known = [a for a in _TENSOR_FLOPS_PER_CLOCK if float(a) <= float(self.arch)]
+            generation = max(known, key=float, default=generation)
+        half = _TENSOR_FLOPS_PER_CLOCK[generation]
+        if dtype is DType.FLOAT32:
+            per_clock = half / 2 if tf32 else 256
+        elif dtype is DType.FLOAT64:
+            per_clock = 128
+        else:
+            per_clock = half * 2 / dtype.itemsize
+        return self.multiprocessors * self.clock_mhz * 1e6 * per_clock
+
+    def likeness(self, other: Hardware) -> float:
+        """How well timings on one describe the other, from 0 (not at all) to 1 (the same).
+
+        Another backend or generation is 0: its kernels are other kernels. Within one, the
+        geometric distance of the rates that decide a GEMM's time counts.
+        """
+        if self.key == other.key:
+            return 1.0
+        if self.backend != other.backend or self.arch.split(".")[0] != other.arch.split(".")[0]:
+            return 0.0
+        distance = 0.0
+        for rate in ("multiprocessors", "clock_mhz", "memory_gb_s", "l2_bytes"):
+            ours, theirs = max(1, getattr(self, rate)), max(1, getattr(other, rate))
+            distance += abs(math.log(ours / theirs))
+        if self.shared_bytes_block != other.shared_bytes_block:
+            distance += 0.5
+        return 0.99 * math.exp(-distance) if self.name != other.name else 0.995
+
+
+# Dense 16-bit operations a clock of one multiprocessor, by compute capability.
+_TENSOR_FLOPS_PER_CLOCK = {"7.0": 1024, "8.0": 2048, "8.6": 1024, "9.0": 4096, "10.0": 8192}
+
+
+def slug_of(name: str) -> str:
+    """A hardware's name, or its slug, as a folder has it: "NVIDIA H200" is nvidia-h200."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a timing depends on besides the problem and the candidate."""
+
+    hardware: Hardware
+    driver: str
+    torch: str
+    triton: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hardware, Hardware):
+            raise RecordError("An environment's hardware must be a Hardware.")
+        for name in ("driver", "torch", "triton"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise RecordError(f"An environment's {name} is {value!r}; it must be a text.")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Environment:
+        """Raises RecordError on a missing, unknown or impossible field."""
+        checked = _exactly(cls, given, "environment")
+        if not isinstance(checked["hardware"], Mapping):
+            raise RecordError("An environment's hardware must be a mapping.")
+        return cls(**{**checked, "hardware": Hardware.from_dict(checked["hardware"])})
+
+    @cached_property
+    def key(self) -> str:
+        """Content key: 32 hex digits."""
+        return content_key("environment", self.to_dict())
+
+
+def _exactly(cls: type, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    names = {field.name for field in fields(cls)}
+    if missing := sorted(names - set(given)):
+        raise RecordError(f"The {what} lacks the fields {', '.join(missing)}.")
+    if unknown := sorted(set(given) - names):
+        raise RecordError(f"The {what} has unknown fields: {', '.join(unknown)}.")
+    return dict(given)
+
+
+# From the data sheet and torch's device properties on such a machine; what the shipped
+# timings were taken on, and what is assumed where a dataset names the GPU only.
+H200 = Hardware(
+    backend="cuda",
+    name="NVIDIA H200",
+    arch="9.0",
+    multiprocessors=132,
+    clock_mhz=1980,
+    memory_gb_s=4814,
+    l2_bytes=62914560,
+    shared_bytes_block=232448,
+    shared_bytes_multiprocessor=233472,
+    registers_multiprocessor=65536,
+)
+# These two from data sheets alone: no such machine has been asked.
+_H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
+_A100 = Hardware(
+    backend="cuda",
+    name="NVIDIA A100-SXM4-80GB",
+    arch="8.0",
+    multiprocessors=108,
+    clock_mhz=1410,
+    memory_gb_s=2039,
+    l2_bytes=41943040,
+    shared_bytes_block=166912,
+    shared_bytes_multiprocessor=167936,
+    registers_multiprocessor=65536,
+)
+# What a file may name without its facts; H100 alone is what torch-diode's published files have.
+KNOWN = {
+    hardware.name: hardware
+    for hardware in (
+        H200,
+        _H100,
+        replace(_H100, name="NVIDIA H100"),
+        _A100,
+        replace(_A100, name="NVIDIA A100-SXM4-40GB", memory_gb_s=1555),
+    )
+}
+
+
+@cache
+def detect(index: int | None = None) -> Hardware:
+    """The hardware of this process's device `index` (the current one if None); the CPU where
+    there is no other. Imports torch."""
+    import torch
+
+    if torch.cuda.is_available():
+        p = torch.cuda.get_device_properties(
+            torch.cuda.current_device() if index is None else index
+        )
+        rocm = getattr(torch.version, "hip", None) is not None
+        # The clock rates are in kHz; memory moves twice a clock.
+        bandwidth = 2e3 * p.memory_clock_rate * p.memory_bus_width / 8 / 1e9
+        return Hardware(
+            backend="rocm" if rocm else "cuda",
+            name=p.name,
+            arch=p.gcnArchName.split(":")[0] if rocm else f"{p.major}.{p.minor}",
+            multiprocessors=p.multi_processor_count,
+            clock_mhz=round(p.clock_rate / 1e3),
+            memory_gb_s=round(bandwidth),
+            l2_bytes=p.L2_cache_size,
+            shared_bytes_block=getattr(p, "shared_memory_per_block_optin", 0),
+            shared_bytes_multiprocessor=getattr(p, "shared_memory_per_multiprocessor", 0),
+            registers_multiprocessor=getattr(p, "regs_per_multiprocessor", 0),
+        )
+    if hasattr(torch, "xpu") and torch.xpu.is_available():
+        x = torch.xpu.get_device_properties(0 if index is None else index)
+        return Hardware(
+            backend="xpu",
+            name=x.name,
+            arch=str(getattr(x, "version", "") or "xpu"),
+            multiprocessors=getattr(x, "gpu_subslice_count", 0),
+            clock_mhz=0,
+            memory_gb_s=0,
+            l2_bytes=getattr(x, "last_level_cache_size", 0),
+            shared_bytes_block=getattr(x, "local_mem_size", 0),
+            shared_bytes_multiprocessor=0,
+            registers_multiprocessor=0,
+        )
+    import platform
+
+    name = platform.processor() or platform.machine() or "cpu"
+    return Hardware("cpu", name, platform.machine() or "cpu", 0, 0, 0, 0, 0, 0, 0)
+
+
+def environment() -> Environment:
+    """This process's current GPU and software. Imports torch and triton."""
+    import torch
+    import triton
+
+    return Environment(
+        hardware=detect(),
+        driver=_driver_version(),
+        torch=str(torch.__version__),
+        triton=triton.__version__,
+    )
+
+
+def _driver_version() -> str:
+    """The kernel driver's version, or "" where it does not say."""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/driver/nvidia/version").read_text()
+        if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
+            return found.group()
+    return ""

@@ -1,0 +1,171 @@
+"""What a kernel needs of a multiprocessor, by rules that were checked against compiled kernels.
+
+The shared-memory rule named which of 400 sampled kernels Triton 3.6 could not build for an
+sm_90 device (47, no false alarm). Of the shipped timings it names all 6,618 that ran out of
+resources, and 1,066 others, most of them of odd strides, where nothing is pipelined. From Triton
+3.7.1 on such a kernel is built with less pipelining instead.
+
+Functions of tiles take whatever numpy can broadcast: features ask about rows of many
+problems, `fits` about the candidates of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.core.encoding import CandidateColumns, Family, encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Candidate, DType, Problem
+
+MAX_THREADS_BLOCK = 1024
+WIDEST_LOAD = 16  # bytes that one thread loads at once
+_WARPGROUP = 4  # warps that issue one wgmma together
+# The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
+# itself drops the candidates above.
+_MAX_ACCUMULATOR_REGISTERS = 255
+
+# With more load instructions a thread, in a pipelined loop and in another, a kernel without wgmma
+# runs as ptxas happens to compute their addresses (docs/calibration.md).
+MOST_LOADS = 24
+MOST_LOADS_AT_ONCE = 4
+# Multiplications a thread and tile, see `spills_erratically`.
+MOST_IN_A_ROW = 1024
+MOST_IN_TWO_PASSES = 4096
+MOST_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
+
+Array = npt.NDArray[Any]
+
+
+def wgmma_type(problem: Problem, hardware: Hardware) -> bool:
+    """Whether the device has warpgroup matrix instructions (Hopper only) for these operands."""
+    hopper = hardware.backend == "cuda" and hardware.arch.startswith("9.")
+    return hopper and wgmma_operands(problem)
+
+
+def wgmma_operands(problem: Problem) -> bool:
+    """Whether the operands are what warpgroup matrix instructions take: 16-bit, 8-bit or TF32."""
+    return problem.dtype.itemsize <= 2 or problem.allow_tf32
+
+
+def uses_wgmma(typed: Any, block_m: Any, warps: Any) -> Array:
+    """bool, whether Triton compiles tl.dot to wgmma: `typed` is wgmma_type's answer, the tile
+    has 64 rows or more and the warps make whole warpgroups."""
+    used: Array = np.logical_and(typed, (block_m >= 64) & (np.fmod(warps, _WARPGROUP) == 0))
+    return used
+
+
+def accumulator_registers(block_m: Array, block_n: Array, warps: Array) -> Array:
+    """32-bit registers a thread that hold the accumulator."""
+    registers: Array = block_m * block_n / (32 * warps)
+    return registers
+
+
+def tile_loads(itemsize: Any, block: Any, block_k: Any, warps: Any, width: Any) -> Any:
+    """Load instructions of a thread for its share of a tile of BLOCK_K by `block` elements, each
+    `width` bytes wide."""
+    return block * (itemsize * block_k / (32 * warps)) / width
+
+
+def tile_shared_bytes(
+    itemsize: Any,
+    block_m: Array,
+    block_n: Array,
+    block_k: Array,
+    stages: Array,
+    wgmma: Array,
+    tma: Array,
+) -> Array:
+    """Bytes of shared memory that one thread block needs for its operand tiles.
+
+    itemsize·(BLOCK_M + BLOCK_N)·BLOCK_K a stage; all stages are buffered where wgmma reads
+    from shared memory, all but one where registers hold the current one. TMA kernels buffer
+    all, and one more for 4-byte types, whose tiles wgmma may need transposed.
+    """
+    buffered = np.where(wgmma, stages, np.maximum(stages - 1, 1))
+    buffered = np.where(tma, stages + (wgmma & (np.asarray(itemsize) == 4)), buffered)
+    need: Array = itemsize * (block_m + block_n) * block_k * buffered
+    return need
+
+
+def shared_bytes(
+    problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
+) -> npt.NDArray[np.float32]:
+    """[n] bytes of shared memory a thread block; 0 where the candidate has no tiles of its
+    own (ATen, decompose_k) or is not known."""
+    c = encode(candidates)
+    need = tile_shared_bytes(
+        np.float32(problem.dtype.itemsize), c.block_m, c.block_n, c.block_k, c.stages,
+        uses_wgmma(wgmma_type(problem, hardware), c.block_m, c.warps),
+        c.family == Family.TRITON_TMA,
+    )  # fmt: skip
+    return np.where(c.tiled, need, np.float32(0))
+
+
+def fits(
+    problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
+) -> npt.NDArray[np.bool_]:
+    """[n] whether the kernel can be launched and computes the problem: its shared memory, its
+    threads and its accumulator fit, and no TMA descriptor is of a single row or column, with
+    which that template computes something else (748 of 748 such timings on H200 had wrong
+    results). True where the candidate is not known, since nothing speaks against it."""
+    c = encode(candidates)
+    ok = (32 * c.warps <= MAX_THREADS_BLOCK) & (
+        accumulator_registers(c.block_m, c.block_n, c.warps) <= _MAX_ACCUMULATOR_REGISTERS
+    )
+    if hardware.shared_bytes_block:
+        ok &= shared_bytes(problem, candidates, hardware) <= hardware.shared_bytes_block
+    if 1 in (problem.M, problem.N, problem.K):
+        ok &= c.family != Family.TRITON_TMA
+    return np.logical_or(ok, ~c.tiled)
+
+
+def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
+    """[n] whether a tile is multiplied in float32 without TF32, in one pass over K or two, with so
+    many multiplications a thread that ptxas may spill them: the compiler knows that there is no
+    loop, and computes them in a row. Of 1,311 such timings on H200 12 % took over twice as long as
+    predicted, up to 36 times; of the 43,600 other float32 ones 0.2 %."""
+    c = encode(candidates)
+    if problem.dtype is not DType.FLOAT32 or problem.allow_tf32:
+        return np.zeros(len(candidates), np.bool_)
+    multiplications = accumulator_registers(c.block_m, c.block_n, c.warps) * c.block_k
+    one = (c.block_k >= problem.K) & (multiplications >= MOST_IN_A_ROW)
+    two = (2 * c.block_k >= problem.K) & (multiplications >= MOST_IN_TWO_PASSES)
+    erratic: npt.NDArray[np.bool_] = c.tiled & (one | two)
+    return erratic
+
+
+def many_loads(
+    problems: Sequence[Problem],
+    candidates: Sequence[Candidate],
+    problem: npt.NDArray[np.integer],
+    candidate: npt.NDArray[np.integer],
+) -> npt.NDArray[np.bool_]:
+    """[n] whether candidates[candidate[i]] is, on problems[problem[i]], a tiled kernel without
+    wgmma of more than MOST_LOADS a thread, and no stride is odd there: one of whose speed other
+    kernels tell nothing. (TMA kernels load without addresses.)"""
+    facts = np.zeros((3, len(problems)), np.float32)
+    for i, p in enumerate(problems):
+        if min(p.a.align, p.b.align) > MOST_ODD_ALIGN:
+            size = p.dtype.itemsize
+            facts[:2, i] = [size / min(WIDEST_LOAD, size * each.align) for each in (p.a, p.b)]
+            facts[2, i] = wgmma_operands(p)
+    of_a, of_b, most, most_typed = (column[candidate] for column in _loads(encode(candidates)))
+    a, b, typed = facts if len(problems) == 1 else facts[:, problem]
+    many: npt.NDArray[np.bool_] = of_a * a + of_b * b > np.where(typed > 0, most_typed, most)
+    return many
+
+
+@lru_cache(maxsize=16)  # as many as `encode` keeps
+def _loads(c: CandidateColumns) -> tuple[Array, Array, Array, Array]:
+    """Each [n]: elements of A and of B that a thread loads at once, and the most load instructions
+    for which its time is known, without wgmma and with it where the tile allows it."""
+    share = c.block_k / (32 * c.warps)
+    limit = np.where(c.stages > 1, np.float32(MOST_LOADS), np.float32(MOST_LOADS_AT_ONCE))
+    most = np.where(c.tiled & (c.family != Family.TRITON_TMA), limit, np.float32(np.inf))
+    typed = np.where(uses_wgmma(True, c.block_m, c.warps), np.float32(np.inf), most)
+    return c.block_m * share, c.block_n * share, most, typed

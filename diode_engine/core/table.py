@@ -1,0 +1,143 @@
+"""Timings as columns: what files, the store, training and validation hand to each other.
+
+Row i says that candidate `candidates[candidate[i]]` was timed on problem
+`problems[problem[i]]` in environment `environments[environment[i]]`. Rows keep the order in
+which they were given; rows of one problem need not be adjacent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, Timing
+from diode_engine.errors import RecordError
+
+FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure
+
+
+@dataclass(frozen=True, eq=False)
+class TimingTable:
+    """n timings. Times are in microseconds, NaN where there is none; all columns are [n].
+
+    Raises RecordError where the columns differ in length or an index, a time, a spread, a
+    repeat count or a failure code is out of range, or a row has both or neither of a time
+    and a failure.
+    """
+
+    problems: tuple[Problem, ...]
+    candidates: tuple[Candidate, ...]
+    environments: tuple[Environment, ...]
+    problem: npt.NDArray[np.int32]
+    candidate: npt.NDArray[np.int32]
+    environment: npt.NDArray[np.int32]
+    min_us: npt.NDArray[np.float64]
+    median_us: npt.NDArray[np.float64]
+    spread_us: npt.NDArray[np.float64]
+    repeats: npt.NDArray[np.int32]  # 0 where it is not known
+    failure: npt.NDArray[np.uint8]  # 0: none; else an index into FAILURES, plus 1
+
+    def __post_init__(self) -> None:
+        n = len(self.problem)
+        for field in fields(self)[3:]:
+            column = getattr(self, field.name)
+            if column.shape != (n,):
+                raise RecordError(f"The column {field.name} has not one value for each timing.")
+        for name, entries in (
+            ("problem", self.problems),
+            ("candidate", self.candidates),
+            ("environment", self.environments),
+        ):
+            index = getattr(self, name)
+            if n and (index.min() < 0 or index.max() >= len(entries)):
+                raise RecordError(f"The column {name} points outside the {name}s.")
+        for name in ("min_us", "median_us"):
+            column = getattr(self, name)
+            if not np.all(np.isnan(column) | ((column > 0) & (column <= MAX_US))):
+                raise RecordError(
+                    f"The column {name} holds a time that is not positive, or of more than an hour."
+                )
+        if np.any(self.min_us > self.median_us):
+            raise RecordError("The column min_us holds a time larger than its median_us.")
+        if not np.all(
+            np.isnan(self.spread_us) | ((self.spread_us >= 0) & (self.spread_us <= MAX_US))
+        ):
+            raise RecordError("The column spread_us holds a negative number, or over an hour.")
+        if np.any(self.repeats < 0):
+            raise RecordError("The column repeats holds a negative number.")
+        if n and self.failure.max() > len(FAILURES):
+            raise RecordError("The column failure holds an unknown reason.")
+        timed = ~np.isnan(self.min_us) | ~np.isnan(self.median_us)
+        if np.any(timed == (self.failure > 0)):
+            raise RecordError("A timing has both or neither of a time and a failure.")
+
+    def __len__(self) -> int:
+        return len(self.problem)
+
+    @property
+    def time_us(self) -> npt.NDArray[np.float64]:
+        """[n] the time that is compared and learned (see Timing.time_us); NaN if failed."""
+        return np.where(np.isnan(self.min_us), self.median_us, self.min_us)
+
+    def groups(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+        """(problem index, its rows in the table's order), by the problems' first rows."""
+        if not len(self):
+            return
+        order = np.argsort(self.problem, kind="stable")
+        cuts = np.flatnonzero(np.diff(self.problem[order])) + 1
+        rows = np.split(order, cuts)
+        for group in sorted(rows, key=lambda r: int(r[0])):
+            yield int(self.problem[group[0]]), group
+
+    def take(self, rows: npt.NDArray[Any]) -> TimingTable:
+        """These rows (indices or a mask), over the same problems and candidates."""
+        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)[3:]}
+        return TimingTable(self.problems, self.candidates, self.environments, **columns)
+
+    def timing(self, row: int) -> Timing:
+        """One row as a record."""
+
+        def known(value: float) -> float | None:
+            return None if np.isnan(value) else float(value)
+
+        code = int(self.failure[row])
+        return Timing(
+            min_us=known(self.min_us[row]),
+            median_us=known(self.median_us[row]),
+            spread_us=known(self.spread_us[row]),
+            repeats=int(self.repeats[row]) or None,
+            failure=FAILURES[code - 1] if code else None,
+        )
+
+    @classmethod
+    def from_records(
+        cls, rows: Iterable[tuple[Problem, Candidate, Environment, Timing]]
+    ) -> TimingTable:
+        """One row a record; equal problems, candidates and environments become one."""
+        problems: dict[Problem, int] = {}
+        candidates: dict[Candidate, int] = {}
+        environments: dict[Environment, int] = {}
+        columns: list[tuple[int, int, int, float, float, float, int, int]] = []
+        nan = float("nan")
+        for problem, candidate, environment, t in rows:
+            columns.append(
+                (
+                    problems.setdefault(problem, len(problems)),
+                    candidates.setdefault(candidate, len(candidates)),
+                    environments.setdefault(environment, len(environments)),
+                    nan if t.min_us is None else t.min_us,
+                    nan if t.median_us is None else t.median_us,
+                    nan if t.spread_us is None else t.spread_us,
+                    t.repeats or 0,
+                    0 if t.failure is None else FAILURES.index(t.failure) + 1,
+                )
+            )
+        transposed: Sequence[Sequence[float]] = list(zip(*columns, strict=True)) or [()] * 8
+        types = (np.int32,) * 3 + (np.float64,) * 3 + (np.int32, np.uint8)
+        arrays = [np.array(c, dtype=t) for c, t in zip(transposed, types, strict=True)]
+        return cls(tuple(problems), tuple(candidates), tuple(environments), *arrays)

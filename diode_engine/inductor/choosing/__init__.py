@@ -1,0 +1,1 @@
+"""What is decided of a product that Inductor asks for, remembered, counted and told."""

@@ -1,0 +1,119 @@
+"""The problems that a product with dynamic sizes may turn out to be.
+
+A program is compiled for a dynamic size once, with whatever value it met first as a hint, and then
+runs with others. So kernels are judged on several values: of each free symbol some that lie apart
+by equal factors, within the symbol's bounds where the program gives it some, and else up to sizes
+that programs commonly have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.virtualized import V
+
+from diode_engine.core.problem import Problem
+from diode_engine.errors import RecordError
+from diode_engine.inductor.lowering.candidates import problem_from
+
+_VALUES = 12  # of a symbol
+_MOST = 1 << 20  # a symbol's largest value
+_USUAL = 8192  # how far a dimension reaches that has no bound
+_BEYOND_HINT = 4  # or so many times its hint
+_STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
+
+
+def symbols_of(sizes: Sequence[Any]) -> list[sympy.Symbol]:
+    """The free symbols of Inductor's sizes and strides, in the order of their names."""
+    found = {s for size in sizes if isinstance(size, sympy.Expr) for s in size.free_symbols}
+    return sorted(found, key=str)
+
+
+def problems_over(kernel_inputs: Any, op_name: str, hinted: Problem) -> tuple[Problem, ...]:
+    """`hinted`, and the other problems that these KernelInputs of Inductor stand for."""
+    shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
+    symbols = symbols_of([size for each in (*shapes, *strides) for size in each])
+    if not symbols:
+        return (hinted,)
+    return _drawn(
+        op_name,
+        tuple(map(tuple, shapes)),
+        tuple(map(tuple, strides)),
+        tuple((symbol, *_bounds(symbol)) for symbol in symbols),
+        kernel_inputs.dtypes(),
+        kernel_inputs.out_dtype(),
+        hinted,
+    )
+
+
+@lru_cache(256)  # a model's layers have the same ones
+def _drawn(
+    op_name: str,
+    shapes: Sequence[Sequence[Any]],
+    strides: Sequence[Sequence[Any]],
+    bounds: Sequence[tuple[sympy.Symbol, int, int | None]],
+    dtypes: Sequence[torch.dtype],
+    out_dtype: torch.dtype,
+    hinted: Problem,
+) -> tuple[Problem, ...]:
+    most = [max(_USUAL, _BEYOND_HINT * size) for size in (hinted.B, hinted.M, hinted.N, hinted.K)]
+    bounded = all(upper is not None for _, _, upper in bounds)
+    found = {hinted: None}
+    for values in _draws([(least, upper) for _, least, upper in bounds]):
+        at = {
+            symbol: sympy.Integer(value)
+            for (symbol, _, _), value in zip(bounds, values, strict=True)
+        }
+        try:
+            problem = problem_from(
+                op_name, _evaluated(shapes, at), _evaluated(strides, at), dtypes, out_dtype
+            )
+        except (RecordError, TypeError, ValueError):  # what the program would not run with
+            continue
+        if problem is None:
+            continue
+        sizes = (problem.B, problem.M, problem.N, problem.K)
+        if bounded or all(size <= limit for size, limit in zip(sizes, most, strict=True)):
+            found[problem] = None
+    return tuple(found)
+
+
+def _bounds(symbol: sympy.Symbol) -> tuple[int, int | None]:
+    """The least and the largest value of a symbol; None where the program sets no limit."""
+    ranges = V.graph.sizevars.shape_env.var_to_range.get(symbol)
+    least, most = 1, None
+    if ranges is not None:
+        if ranges.lower.is_Integer:
+            least = max(1, int(ranges.lower))
+        if ranges.upper.is_Integer and int(ranges.upper) <= _MOST:
+            most = int(ranges.upper)
+    return least, most
+
+
+def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
+    """Values of all symbols, one list a problem: from the least to the largest of the first, and
+    for the others in another order, so that large and small ones meet."""
+    grids = [_apart(least, most) for least, most in bounds]
+    return [
+        [grid[i * _STEPS[place % len(_STEPS)] % len(grid)] for place, grid in enumerate(grids)]
+        for i in range(max(map(len, grids)))
+    ]
+
+
+def _apart(least: int, most: int | None) -> list[int]:
+    """Whole numbers from the least to the largest that lie apart by equal factors."""
+    # Without a limit half of them are beyond what a dimension usually is.
+    count, end = (2 * _VALUES, max(least, _MOST)) if most is None else (_VALUES, most)
+    ratio = (end / least) ** (1 / (count - 1))
+    return list(dict.fromkeys(min(end, round(least * ratio**i)) for i in range(count)))
+
+
+def _evaluated(rows: Any, at: dict[sympy.Symbol, sympy.Integer]) -> list[tuple[int, ...]]:
+    return [
+        tuple(int(x.xreplace(at)) if isinstance(x, sympy.Expr) else int(x) for x in row)
+        for row in rows
+    ]

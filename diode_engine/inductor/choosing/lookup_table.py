@@ -1,0 +1,88 @@
+"""A model's choices as a table for Inductor's own LookupTableChoices
+(torch._inductor.lookup_table), for programs that cannot depend on Diode.
+
+The keys and the entries are made by the torch at hand: a key is of its form, an entry carries the
+hash of the template's source (another torch's template is not taken, with
+`torch._inductor.config.lookup_table.check_src_hash`), and all of a kernel's parameters, which
+torch 2.11 does not fill in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch._inductor import config
+from torch._inductor.lookup_table.choices import LookupTableChoices
+
+from diode_engine.core.hardware import detect
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import fits
+from diode_engine.inductor.choosing.chooser import Predictor
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.candidates import candidate_of
+
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One of the times that Inductor asks for a problem's kernels: under which key, and what it
+    offers."""
+
+    key: str
+    offered: tuple[Any, ...]
+
+
+class _Recorder(kernels.Noting):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[_Asked] = []
+        self._keys = LookupTableChoices()
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
+        offered = tuple(chain.from_iterable(offers.values()))
+        if key is not None and offered:
+            self.asked.append(_Asked(key, offered))
+
+
+def lookup_entries(
+    problem: Problem, predictor: Predictor, *, top: int = 1
+) -> dict[str, list[Entry]]:
+    """By the key that Inductor asks the problem under on the GPU at hand, the `top` kernels with
+    the least predicted time, of those that can be launched; empty where the model knows none.
+
+    From torch 2.13 on addmm asks for the library's kernel and for Triton's apart, which a table
+    cannot choose between: it has the best of each, and Inductor times them. Persistent TMA kernels
+    are among the choices where that option of Inductor's is on, as it must be for the table to be
+    used with them.
+    """
+    recorder = _Recorder()
+    tma = bool(config.triton.enable_persistent_tma_matmul)
+    with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
+        kernels.ask(recorder, problem.op, operands, persistent_tma=tma)
+    table: dict[str, list[Entry]] = {}
+    for asked in recorder.asked:
+        best = _best(problem, asked.offered, predictor, top)
+        table.setdefault(asked.key, []).extend(map(_entry, best))
+    return {key: entries for key, entries in table.items() if entries}
+
+
+def _best(problem: Problem, offered: Sequence[Any], predictor: Predictor, top: int) -> list[Any]:
+    choices: dict[Candidate, Any] = {candidate_of(choice): choice for choice in offered}
+    candidates = list(choices)
+    us = predictor.predict_us(problem, candidates)
+    us = np.where(fits(problem, candidates, detect(0)), us, np.nan)
+    order = np.argsort(us, kind="stable")[: min(top, int(np.count_nonzero(~np.isnan(us))))]
+    return [choices[candidates[i]] for i in order]
+
+
+def _entry(choice: Any) -> Entry:
+    entry = {"template_id": choice.template.uid, **choice.params.to_kwargs()}
+    source = getattr(choice.template, "src_hash", None)
+    return entry if source is None else {**entry, "template_hash": source}

@@ -1,0 +1,77 @@
+"""Whether somebody has narrowed, replaced or is watching Inductor's search among choices.
+
+Diode's choice comes before that search: a filter would be left with nothing, a listener would hear
+nothing, and what was put in a function's place would not be called. A preprocessing function of
+somebody's (add_preprocessing_fn) is called all the same, with Diode's choice.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch._inductor import config, select_algorithm
+from torch._inductor.kernel import bmm, mm
+from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+from diode_engine.inductor.listening import feedback
+
+# Of torch._inductor.config.test_configs: each narrows, forces or distorts what is chosen, if it is
+# set.
+_NARROWING = (
+    "autotune_choice_name_regex",
+    "autotune_choice_desc_regex",
+    "max_mm_configs",
+    "force_extern_kernel_in_multi_template",
+    "distort_benchmarking_result",
+)
+# Who times candidates, asks for that, or says which kinds there are.
+_FUNCTIONS: tuple[tuple[Any, str], ...] = (
+    (AlgorithmSelectorCache, "lookup"),
+    (AlgorithmSelectorCache, "do_autotuning"),
+    (AlgorithmSelectorCache, "autotune"),
+    (AlgorithmSelectorCache, "make_benchmark_fn"),
+    (AlgorithmSelectorCache, "benchmark_in_current_process"),
+    (AlgorithmSelectorCache, "benchmark_choices"),
+    (AlgorithmSelectorCache, "benchmark_choice"),
+    (mm, "autotune_select_algorithm"),
+    (bmm, "autotune_select_algorithm"),
+    (mm, "use_decompose_k_choice"),
+)
+
+
+def altered() -> str | None:
+    """What is other than Inductor has it by itself, in words; None where nothing is."""
+    if (ways := _other_ways()) is not None:
+        return ways
+    for name in _NARROWING:
+        if getattr(config.test_configs, name, None) not in (None, False, ""):
+            return f"torch._inductor.config.test_configs.{name} is set"
+    if getattr(select_algorithm, "VERIFY", None):
+        return "torch._inductor.select_algorithm.VERIFY has every candidate's result checked"
+    savers = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
+    if any(saver is not feedback.save for saver in savers):
+        return "a feedback saver of Inductor's waits for the candidates' timings"
+    for owner, name in _FUNCTIONS:
+        function = getattr(owner, name, None)
+        if function is not None and not _inductors(function):
+            return f"{owner.__name__}.{name} of Inductor's search was replaced"
+    return None
+
+
+def _other_ways() -> str | None:
+    """Ways of searching that count on all of what Inductor offers; None where it takes none."""
+    if getattr(config, "multi_kernel_hints", None):
+        return "torch._inductor.config.multi_kernel_hints asks for kernels for several sizes"
+    if getattr(config, "distributed_max_autotune_gemm", False):
+        return "torch._inductor.config.distributed_max_autotune_gemm spreads the search over ranks"
+    if config.run_autoheuristic("mm"):
+        return "Inductor's AutoHeuristic is used or trained for products"
+    return None
+
+
+def _inductors(function: Any) -> bool:
+    if isinstance(function, functools._lru_cache_wrapper):
+        function = function.__wrapped__
+    names = getattr(function, "__globals__", {})
+    return str(names.get("__name__", "")).startswith("torch._inductor.")

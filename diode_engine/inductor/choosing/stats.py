@@ -1,0 +1,146 @@
+"""What the choices did, counted, and each of them for whoever listens."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diode_engine.core.problem import Candidate, Problem
+    from diode_engine.models.preference import Why
+
+
+class Fallback(StrEnum):
+    """Why a GEMM was left to stock Inductor."""
+
+    ERROR = "error"  # Diode or its model raised
+    UNSUPPORTED = "unsupported"  # no such problem in Diode: a dtype, an operand's strides
+    NO_HINT = "no_hint"  # a dynamic size that nothing is known about
+    NO_PREDICTION = "no_prediction"  # the model knows none of the candidates that fit
+    LOW_CONFIDENCE = "low_confidence"  # diode_fallback_to_autotune, under the threshold
+    OTHER_DEVICE = "other_device"  # a GPU of another kind than the model was loaded for
+    FOREIGN_CHOICE = "foreign_choice"  # another backend's kernel, which nothing predicts
+    ALTERED_SEARCH = "altered_search"  # somebody narrowed, replaced or watches Inductor's search
+
+
+# GEMMs that Diode has no model for, by Inductor's name of the op; any other is "other".
+OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choice of a GEMM. `candidates` are what was kept of it, best first: one, or those
+    that Inductor benchmarks; `predicted_us` their times, with what a fused epilogue saves taken
+    into account, and `library_us` that of the best library's kernel, None where it is not known;
+    `confidence` the probability that the first is within 5 % of the best, None of a model that
+    cannot tell; `remembered` whether the problem was met before."""
+
+    problem: Problem
+    candidates: tuple[Candidate, ...]
+    predicted_us: tuple[float, ...]
+    library_us: float | None
+    confidence: float | None
+    remembered: bool
+    why: Why
+
+
+@dataclass
+class Profile:
+    """The choices made while it was open, in their order, and the seconds that they took."""
+
+    selections: list[Selection] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Stats:
+    """Counters, safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._fallbacks: Counter[Fallback] = Counter()
+        self._passed: Counter[str] = Counter()
+        self._seconds = 0.0
+        self._confidence = 0.0  # the sum over those that are known
+
+    def count(self, name: str, amount: int = 1) -> None:
+        with self._lock:
+            self._counts[name] += amount
+
+    def called(self, seconds: float) -> None:
+        """Counts a call of the hook for one of Diode's ops, that took so long."""
+        with self._lock:
+            self._counts["total_calls"] += 1
+            self._seconds += seconds
+            for profile in _profiles:
+                profile.seconds += seconds
+
+    def fallback(self, reason: Fallback) -> bool:
+        """Counts it; True where it is the first for this reason."""
+        with self._lock:
+            self._fallbacks[reason] += 1
+            return self._fallbacks[reason] == 1
+
+    def passed(self, op_name: str) -> None:
+        """Counts a GEMM of an op that Diode has no model for."""
+        with self._lock:
+            self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
+
+    def selected(self, selection: Selection) -> None:
+        with self._lock:
+            self._counts["model_selections"] += 1
+            self._counts["benchmarked"] += len(selection.candidates) > 1
+            if selection.confidence is not None:
+                self._counts["with_confidence"] += 1
+                self._confidence += selection.confidence
+            for profile in _profiles:
+                profile.selections.append(selection)
+
+    def snapshot(self) -> dict[str, int | float]:
+        """As diode_engine.get_stats has them."""
+        with self._lock:
+            return {
+                **{
+                    name: self._counts[name]
+                    for name in (
+                        "total_calls", "model_selections", "benchmarked", "configs_considered",
+                        "configs_filtered", "cache_hits", "fusion_decided", "padding_decided",
+                    )
+                },
+                "fallbacks": self._fallbacks.total(),
+                **{f"fallback_{reason}": self._fallbacks[reason] for reason in Fallback},
+                **{f"passed_{op}": self._passed[op] for op in (*OTHER_OPS, "other")},
+                "seconds": self._seconds,
+            }  # fmt: skip
+
+    def predictions(self) -> dict[str, int | float | None]:
+        """As diode_engine.get_prediction_stats has them."""
+        with self._lock:
+            calls, known = self._counts["total_calls"], self._counts["with_confidence"]
+            return {
+                "total_predictions": self._counts["model_selections"],
+                "avg_confidence": self._confidence / known if known else None,
+                "benchmarked": self._counts["benchmarked"],
+                "cache_hits": self._counts["cache_hits"],
+                "fallbacks": self._fallbacks.total(),
+                "avg_ms": 1e3 * self._seconds / calls if calls else None,
+            }
+
+
+_profiles: list[Profile] = []
+
+
+@contextmanager
+def profile_predictions() -> Iterator[Profile]:
+    """Collects every choice that is made in this process while it is open, in all threads."""
+    profile = Profile()
+    _profiles.append(profile)
+    try:
+        yield profile
+    finally:
+        _profiles[:] = [other for other in _profiles if other is not profile]

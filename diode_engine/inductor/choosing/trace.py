@@ -1,0 +1,53 @@
+"""What was chosen, where people who use Inductor look for it.
+
+`TORCH_LOGS=autotuning` has a line for each product, and `TORCH_TRACE=FOLDER`, which tlparse shows,
+an artifact `diode_choice`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from torch._logging._internal import getArtifactLogger, trace_structured
+
+from diode_engine.inductor.choosing.stats import Selection
+
+# Under this name torch's own handlers write it.
+log = getArtifactLogger("torch._inductor.diode", "autotuning")
+
+
+def tell(selection: Selection) -> None:
+    """Writes it for whoever listens."""
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", _line(selection))
+    trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": "diode_choice", "encoding": "json"},
+        payload_fn=lambda: json.dumps(_record(selection)),
+    )
+
+
+def _line(selection: Selection) -> str:
+    kernels = ", ".join(
+        f"{candidate} ({us:.4g} µs)"
+        for candidate, us in zip(selection.candidates, selection.predicted_us, strict=True)
+    )
+    known = selection.library_us
+    library = "" if known is None else f"; the library's {known:.4g} µs"
+    sure = "" if selection.confidence is None else f"; confidence {selection.confidence:.2f}"
+    return f"Diode: {selection.problem}: {kernels}{library}{sure}; {selection.why}"
+
+
+def _record(selection: Selection) -> dict[str, Any]:
+    return {
+        "problem": selection.problem.to_dict(),
+        "kernels": [
+            {**candidate.to_dict(), "predicted_us": us}
+            for candidate, us in zip(selection.candidates, selection.predicted_us, strict=True)
+        ],
+        "library_us": selection.library_us,
+        "confidence": selection.confidence,
+        "why": str(selection.why),
+    }

@@ -1,0 +1,1 @@
+"""What fusing a product's epilogue saves."""

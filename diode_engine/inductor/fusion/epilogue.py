@@ -1,0 +1,205 @@
+"""What fusing a product's epilogue saves, read from the graph around the product.
+
+Inductor fuses pointwise ops that follow a Triton template into its kernel; after a kernel of a
+library they are a kernel of their own. A library's kernel can so be the fastest alone and lose
+with what follows it. The difference is the traffic of the product's own output, which a fused
+kernel keeps in registers:
+
+    saved_us = (bytes written + bytes read) / memory bandwidth + a launch
+               - instructions / the device's rate - bytes of other operands / memory bandwidth
+
+at the rates of the data sheet. The chooser adds it to the predicted time of every candidate
+that cannot fuse. What is taken off is what a kernel of its own hides behind its loads and
+stores, and a product's kernel, whose tiles end together, does not: functions such as erf, and
+waiting for a residual. (On an H200, from 0.8 million elements on, a million of GELU made fused
+kernels 1.1 to 3.4 microseconds slower than ReLU, and of SiLU 0.3 to 2.0 slower than ReLU and a
+residual; docs/benchmarks.md.)
+
+It is counted only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the
+reductions' inlining decide it): pointwise ops of the product's own number of elements, that end
+in something which needs them in memory. Nothing is saved where they end in a reduction, such as
+a normalisation: after a library's kernel Inductor computes them inside the reduction's kernel, and
+after a template the reduction reads as much as it would have. Where the product itself is needed
+too (the backward wants it, say) a fused kernel still writes it and only the reading is saved. Ops
+that follow several products are fused into one of them; the last one in the graph counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch._inductor import config
+from torch._inductor.virtualized import V
+
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
+
+aten = torch.ops.aten
+
+# Instructions of the functions that take many, about.
+_INSTRUCTIONS = {
+    aten.erf: 50, aten.gelu: 50, aten.exp: 25, aten.expm1: 25, aten.log: 25, aten.log1p: 25,
+    aten.sigmoid: 25, aten.silu: 25, aten.tanh: 25, aten.pow: 25, aten.sin: 25, aten.cos: 25,
+}  # fmt: skip
+_LANES = 128  # instructions a multiprocessor begins in a clock
+# A kernel more in a stream that is busy: the gap before it and its ramp.
+LAUNCH_US = 1.0
+_REGROUPS = torch.__version__ >= "2.13"
+_FURTHEST = 64  # nodes around a product that are looked at
+
+_PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default,
+                       aten.baddbmm.default))  # fmt: skip
+# Views that keep the order of elements, so that pointwise ops behind them still fuse.
+_RESHAPES = frozenset(
+    (
+        aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.alias.default,
+        aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+    )
+)  # fmt: skip
+_REORDERINGS = frozenset((aten.permute.default, aten.transpose.int, aten.t.default))
+# What reads its operands from memory, and so has a chain before it written.
+_READERS = frozenset(
+    (
+        aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten._scaled_mm, aten._int_mm,
+        aten.convolution, aten.convolution_backward, aten.copy_,
+        aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
+        aten._scaled_dot_product_cudnn_attention,
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The pointwise ops that Inductor will fuse into a product that is a Triton template.
+    `reads` and `writes` are the times that the product's output is moved less for it;
+    `instructions` are those of its functions, an element, and `operands` how many other tensors of
+    the output's size it reads."""
+
+    writes: int
+    reads: int
+    instructions: int = 0
+    operands: int = 0
+
+    def saved_us(self, problem: Problem, hardware: Hardware) -> float:
+        """Microseconds that fusing it saves, less than 0 where it costs some; 0 where the device's
+        rates are not known."""
+        rate = hardware.multiprocessors * _LANES * hardware.clock_mhz  # a microsecond
+        if not hardware.memory_gb_s or not rate:
+            return 0.0
+        elements = problem.B * problem.M * problem.N
+        moved = elements * problem.out_dtype.itemsize * (self.writes + self.reads - self.operands)
+        computed_us = elements * self.instructions / rate
+        return moved / (hardware.memory_gb_s * 1e3) + LAUNCH_US - computed_us
+
+
+def charged_us(saved_us: Sequence[float], fused: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """[problems, n] what fusing costs the kernels that it is done with, where `saved_us` of the
+    problem is less than 0, and else what it costs the others not to be fused with. `fused` [n]
+    tells which are."""
+    saved = np.reshape(np.asarray(saved_us, np.float64), (-1, 1))
+    return np.where(fused, np.maximum(-saved, 0.0), np.maximum(saved, 0.0))
+
+
+def current_epilogue() -> Epilogue | None:
+    """The epilogue of the product that Inductor is lowering now, None where it has none."""
+    node = getattr(V.graph, "current_node", None)
+    if node is None or node.target not in _PRODUCTS:
+        return None
+    return epilogue_of(node)
+
+
+def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
+    """The epilogue of a node of Inductor's post-grad graph, None where it has none."""
+    if not any(_is_pointwise(user) or user.target in _RESHAPES for user in product.users):
+        return None
+    size = _size(product)
+    plain = [product]  # the output and its views
+    chain: list[torch.fx.Node] = []  # pointwise ops and theirs
+    kept = written = False
+    members = {product}
+    while plain or chain:
+        pointwise = not plain
+        node = chain.pop() if pointwise else plain.pop()
+        for user in node.users:
+            if user in members:
+                continue
+            target: Any = user.target
+            if target in _RESHAPES or (pointwise and target in _REORDERINGS):
+                (chain if pointwise else plain).append(user)
+                members.add(user)
+            elif _is_pointwise(user) and _size(user) == size:
+                if any(other > product for other in _products_before(user, members)):
+                    return None
+                chain.append(user)
+                members.add(user)
+            elif not pointwise:
+                kept = True
+            elif user.op == "output" or _packet(user) in _READERS:
+                written = True
+            else:  # a reduction, or something that may compute the chain anew
+                return None
+            if len(members) > _FURTHEST:
+                return None
+    if not written:
+        return None
+    functions = [node for node in members if _is_pointwise(node)]
+    operands = {
+        operand
+        for node in functions
+        for operand in node.all_input_nodes
+        if operand not in members and _size(operand) == size
+    }
+    return Epilogue(
+        writes=0 if kept else 1,
+        reads=1,
+        instructions=sum(_INSTRUCTIONS.get(_packet(node), 0) for node in functions),
+        operands=len(operands),
+    )
+
+
+def _packet(node: torch.fx.Node) -> Any:
+    return getattr(node.target, "overloadpacket", None)
+
+
+def _is_pointwise(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and _has_tag(node.target)
+
+
+@cache
+def _has_tag(target: Any) -> bool:
+    return torch.Tag.pointwise in getattr(target, "tags", ())
+
+
+def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator[torch.fx.Node]:
+    """Products that a pointwise node's operands are, or come from by pointwise ops."""
+    waiting, seen = [node], {node}
+    while waiting:
+        for operand in waiting.pop().all_input_nodes:
+            if operand in seen or operand in known or len(seen) > _FURTHEST:
+                continue
+            seen.add(operand)
+            if operand.target in _PRODUCTS:
+                yield operand
+            elif operand.target in _RESHAPES or _is_pointwise(operand):
+                waiting.append(operand)
+
+
+def _size(node: torch.fx.Node) -> Any:
+    """What two nodes must have in common to be fused: the number of elements, and before
+    torch 2.13 the shape (with loop_ordering_after_fusion, its default, a view that splits a
+    dimension then keeps what follows from fusing). Symbols are expressions, which compare without
+    adding a guard; a node without a tensor has nothing in common with any other."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return node
+    shape = [s if isinstance(s, int) else s.node.expr for s in value.shape]
+    if not _REGROUPS and config.loop_ordering_after_fusion:
+        return tuple(shape)
+    return prod(shape)

@@ -1,0 +1,90 @@
+"""The option fast_autotune: Diode's choices without max-autotune.
+
+The four lowerings of Diode's ops are run as under max_autotune_gemm, and nothing else is: other
+ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode does not
+choose is lowered again as the default mode does, with a library's kernel and no benchmark.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._inductor import config, lowering, utils
+
+from diode_engine.core.problem import Op
+
+if TYPE_CHECKING:
+    from diode_engine.inductor.choosing.chooser import Chooser
+
+_lowering = ContextVar("diode_fast_lowering", default=False)
+_replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
+
+
+class LeftToDefault(Exception):
+    """Raised through the lowering under way, which has changed nothing yet."""
+
+
+def attach() -> None:
+    """Puts itself before the lowerings of Diode's ops, once."""
+    packets = [getattr(torch.ops.aten, str(op)) for op in Op]
+    for op, lower in list(lowering.lowerings.items()):
+        if op not in _replaced and getattr(op, "overloadpacket", op) in packets:
+            ours = _before(lower)
+            _replaced[op] = ours, lower
+            lowering.lowerings[op] = ours
+
+
+def detach() -> None:
+    """Puts back what was there, but for what somebody has replaced since."""
+    for op, (ours, lower) in _replaced.items():
+        if lowering.lowerings.get(op) is ours:
+            lowering.lowerings[op] = lower
+    _replaced.clear()
+
+
+def leave_to_default() -> None:
+    """Has the GEMM under way lowered as in the default mode, where only fast_autotune is what
+    brought it to Diode and no fallback to autotuning is asked for."""
+    if _lowering.get() and not config.diode_fallback_to_autotune:  # type: ignore[attr-defined]
+        raise LeftToDefault
+
+
+def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(lower)
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        chooser = _chooses(args)
+        if chooser is None:
+            return lower(*args, **kwargs)
+        token = _lowering.set(True)
+        try:
+            with config.patch(max_autotune_gemm=True):
+                return lower(*args, **kwargs)
+        except LeftToDefault:
+            pass
+        except Exception as error:  # noqa: BLE001
+            # Inductor lowers some products in the default mode alone; what no mode lowers is
+            # raised by that one.
+            chooser.failed("lowering for a choice failed", error)
+        finally:
+            _lowering.reset(token)
+        return lower(*args, **kwargs)
+
+    return lowered
+
+
+def _chooses(args: tuple[Any, ...]) -> Chooser | None:
+    """What is to choose here, and would not be asked anyway."""
+    from diode_engine.inductor.choosing.chooser import current  # not in the import of lowering
+
+    if not config.fast_autotune:  # type: ignore[attr-defined]
+        return None
+    if config.max_autotune or config.max_autotune_gemm:
+        return None
+    device = args[0].get_device() if args and hasattr(args[0], "get_device") else None
+    if device is None or device.type != "cuda" or not utils._use_autotune_backend("TRITON"):
+        return None
+    return current()

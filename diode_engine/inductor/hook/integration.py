@@ -1,0 +1,204 @@
+"""Integrations: a model put to work at a place in torch that asks for choices.
+
+An integration first has its place call a dummy function: only where that works is its model
+loaded and the choice turned on. Diode's own is `MatmulIntegration`; others come from packages
+with an entry point of the group `diode_engine.integrations` (an example is in
+docs/adding-integrations.md), or are registered by hand.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from diode_engine.errors import DiodeError, IntegrationError
+
+if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
+    from diode_engine.models.predictor import Predictor
+
+log = logging.getLogger(__name__)
+
+ENTRY_POINTS = "diode_engine.integrations"
+
+
+class State(StrEnum):
+    """How far an integration is."""
+
+    REGISTERED = "registered"  # nothing was tried yet
+    WAITING = "waiting"  # arranged; its model is loaded when something is compiled
+    ACTIVE = "active"
+    INACTIVE = "inactive"  # it could not be turned on, or was turned off: see the reason
+
+
+@dataclass(frozen=True)
+class ModelPointer:
+    """A model that an integration needs: by the folder or registry reference of
+    `install_diode_choices`' model_path, or with None the registry's best of this purpose for
+    the hardware at hand."""
+
+    purpose: str = "gemm"
+    reference: str | None = None
+
+    def load(self, hardware: Hardware) -> Predictor:
+        """Raises IntegrationError where no model serves the hardware, ModelError or
+        RegistryError where it cannot be loaded."""
+        from diode_engine import registry
+        from diode_engine.models import predictor
+
+        if self.reference is not None:
+            return predictor.Predictor.load(registry.resolve(self.reference).folder)
+        found = registry.load_predictor(hardware, self.purpose)
+        if found is None:
+            raise IntegrationError(
+                f"there is no model for {hardware.name} or a GPU much like it; "
+                "`diode-engine models list` shows those that there are."
+            )
+        return found
+
+
+class BaseIntegration(ABC):
+    """One place in torch, and the models that choose there.
+
+    With `enable_fallback` an error on the way leaves torch as it was and is told by
+    `get_integration_status`; without it is raised.
+    """
+
+    name: ClassVar[str]
+    execute_order: ClassVar[int] = 100  # lower ones first
+
+    def __init__(self, *, enable_fallback: bool = True) -> None:
+        self.enable_fallback = enable_fallback
+
+    @property
+    def models(self) -> Sequence[ModelPointer]:
+        """What it needs."""
+        return ()
+
+    @abstractmethod
+    def dry_run(self) -> None:
+        """Has the place call a dummy function, and leaves everything as it was. Raises
+        IntegrationError, a sentence, where it does not."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Loads the models. Raises DiodeError where that is not possible."""
+
+    @abstractmethod
+    def enable(self) -> None:
+        """Puts the choice in place and turns its options on."""
+
+    @abstractmethod
+    def disable(self) -> None:
+        """Puts back what was there."""
+
+    def state(self) -> tuple[State, str] | None:
+        """How far it is, and why not further, where it knows better than the registry."""
+        return None
+
+
+@dataclass
+class _Entry:
+    integration: BaseIntegration
+    order: int
+    state: State = State.REGISTERED
+    reason: str = "it was not asked for yet"
+
+
+class IntegrationRegistry:
+    """Integrations by name, turned on in their order. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._entries: dict[str, _Entry] = {}
+        self._broken: dict[str, str] = {}  # entry points that gave no integration: why
+
+    def register(self, integration: BaseIntegration, execute_order: int | None = None) -> None:
+        """Raises IntegrationError where another one has its name."""
+        order = integration.execute_order if execute_order is None else execute_order
+        with self._lock:
+            there = self._entries.get(integration.name)
+            if there is not None and there.integration is not integration:
+                raise IntegrationError(
+                    f"There is an integration {integration.name} already; give this one another "
+                    "name."
+                )
+            self._entries[integration.name] = _Entry(integration, order)
+
+    def discover(self) -> list[str]:
+        """Registers those of installed packages that are not yet, and returns their names. One
+        that cannot be is passed over with a warning, and its status says why."""
+        found = []
+        with self._lock:
+            for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+                if point.name in self._entries or point.name in self._broken:
+                    continue
+                try:
+                    integration = point.load()()
+                    if not isinstance(integration, BaseIntegration):
+                        raise IntegrationError(f"{point.value} makes no BaseIntegration.")
+                    if integration.name != point.name:
+                        raise IntegrationError(
+                            f"{point.value} calls itself {integration.name}, and its entry point "
+                            f"{point.name}."
+                        )
+                    self.register(integration)
+                except Exception as error:  # noqa: BLE001  # another package's code
+                    self._broken[point.name] = f"{type(error).__name__}: {error}"
+                    log.warning("The integration %s is passed over: %s", point.name, error)
+                else:
+                    found.append(point.name)
+        return found
+
+    def integrate_all(self) -> dict[str, bool]:
+        """Turns on, in their order, all that are not; by name whether each is active."""
+        with self._lock:
+            entries = sorted(self._entries.items(), key=lambda item: (item[1].order, item[0]))
+            return {name: self._integrate(entry) for name, entry in entries}
+
+    def _integrate(self, entry: _Entry) -> bool:
+        integration = entry.integration
+        if self._state(entry)[0] is State.ACTIVE:
+            return True
+        try:
+            integration.dry_run()
+            integration.load()
+            integration.enable()
+        except Exception as error:
+            if not integration.enable_fallback:
+                raise
+            why = str(error) if isinstance(error, DiodeError) else repr(error)
+            entry.state, entry.reason = State.INACTIVE, why
+            log.warning("The integration %s is off: %s", integration.name, why)
+            log.debug("It has raised this.", exc_info=True)
+            return False
+        entry.state, entry.reason = State.ACTIVE, ""
+        return True
+
+    def _state(self, entry: _Entry) -> tuple[State, str]:
+        return entry.integration.state() or (entry.state, entry.reason)
+
+    def status(self) -> dict[str, Mapping[str, Any]]:
+        """By name: state, reason (why it is not active), execute_order and models."""
+        with self._lock:
+            out: dict[str, Mapping[str, Any]] = {}
+            for name, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
+                state, reason = self._state(entry)
+                out[name] = {
+                    "state": str(state),
+                    "reason": reason,
+                    "execute_order": entry.order,
+                    "models": [
+                        {"purpose": m.purpose, "reference": m.reference}
+                        for m in entry.integration.models
+                    ],
+                }
+            for name, why in self._broken.items():
+                out[name] = {"state": str(State.INACTIVE), "reason": why}
+            return out

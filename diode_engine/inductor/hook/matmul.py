@@ -1,0 +1,154 @@
+"""Diode's own integration, and the functions over all integrations."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from diode_engine.errors import DiodeError, IntegrationError
+from diode_engine.inductor.hook import install, slot
+from diode_engine.inductor.hook.create import create_diode_choices
+from diode_engine.inductor.hook.integration import (
+    BaseIntegration,
+    IntegrationRegistry,
+    ModelPointer,
+    State,
+)
+from diode_engine.version import __version__
+
+if TYPE_CHECKING:
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
+
+
+class MatmulIntegration(BaseIntegration):
+    """Inductor's kernels for mm, addmm, bmm and baddbmm, as `install_diode_choices` has them
+    chosen: of `top_k_configs` 1 that kernel is taken without a benchmark."""
+
+    name = "matmul"
+    execute_order = 0
+
+    def __init__(
+        self,
+        *,
+        model: ModelPointer | None = None,
+        top_k_configs: int = 1,
+        enable_fallback: bool = True,
+    ) -> None:
+        super().__init__(enable_fallback=enable_fallback)
+        self._model = model or ModelPointer()
+        self._top_k = top_k_configs
+        self._choices: DiodeInductorChoices | None = None
+
+    @property
+    def models(self) -> Sequence[ModelPointer]:
+        return (self._model,)
+
+    def dry_run(self) -> None:
+        """Inductor asks a dummy in the choices' slot, for this thread only."""
+        if slot.disabled():
+            raise IntegrationError("DIODE_DISABLE is set")
+        try:
+            from torch._inductor.choices import InductorChoices
+            from torch._inductor.virtualized import V
+        except ImportError as error:
+            raise IntegrationError(
+                f"Diode needs torch 2.10 or newer with Inductor and Triton: {error}."
+            ) from error
+        asked: list[str] = []
+
+        class Dummy(InductorChoices):
+            def _finalize_template_configs(
+                self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+                kwarg_overrides: Any = None,
+            ) -> list[Any]:  # fmt: skip
+                asked.append(op_name)
+                return []
+
+        no_inputs: Any = SimpleNamespace(
+            nodes=lambda: [None, None], output_layout=lambda flexible=True: None
+        )
+        with V.set_choices_handler(Dummy()):
+            V.choices.get_template_configs(no_inputs, [], "mm")
+        if asked != ["mm"]:
+            raise IntegrationError(
+                "this torch does not ask for choices of GEMM kernels; Diode needs 2.10 or newer."
+            )
+
+    def load(self) -> None:
+        self._choices = create_diode_choices(
+            self._model.reference, None, self._top_k, self.enable_fallback
+        )
+
+    def enable(self) -> None:
+        assert self._choices is not None
+        slot.put_in_place(self._choices)
+
+    def disable(self) -> None:
+        install.uninstall_diode_choices()
+
+    def state(self) -> tuple[State, str]:
+        return slot.state()
+
+
+def create_matmul_integration(*, enable_fallback: bool = True) -> MatmulIntegration:
+    """One that takes the registry's best model for the GPU at hand."""
+    return MatmulIntegration(enable_fallback=enable_fallback)
+
+
+_registry = IntegrationRegistry()
+_registry.register(create_matmul_integration())
+
+
+def register_integration(integration: BaseIntegration, execute_order: int | None = None) -> None:
+    """Adds one, to be turned on by `integrate_all` in the order of `execute_order` (its own
+    where None; Diode's is 0). Raises IntegrationError where another one has its name."""
+    _registry.register(integration, execute_order)
+
+
+def discover_and_register_integrations() -> list[str]:
+    """Adds those of installed packages (entry points of the group `diode_engine.integrations`)
+    and returns the names of the new ones. A package that fails is passed over with a warning."""
+    return _registry.discover()
+
+
+def integrate_all() -> dict[str, bool]:
+    """Discovers, then turns on all integrations that are not active, in their order; by name
+    whether each is active now."""
+    _registry.discover()
+    return _registry.integrate_all()
+
+
+def get_integration_status() -> dict[str, Any]:
+    """The whole story: versions of diode, python, torch and triton (None where not installed),
+    hardware (None without torch), and by integration its state, the reason why it is not
+    active, its order and models. Imports torch where there is one."""
+    return {
+        "diode": __version__,
+        "python": sys.version.split()[0],
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "hardware": _hardware(),
+        "integrations": _registry.status(),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    loaded = getattr(sys.modules.get(distribution), "__version__", None)
+    if loaded is not None:
+        return str(loaded)
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _hardware() -> Mapping[str, Any] | None:
+    from diode_engine.core.hardware import detect
+
+    try:
+        return detect().to_dict()
+    except (ImportError, DiodeError):
+        return None

@@ -1,0 +1,48 @@
+"""Small functions of the package's public surface: what is here, and what there is to say."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from diode_engine import registry
+from diode_engine.core.hardware import Hardware, detect
+
+
+def get_detected_hardware(device: int | None = None) -> Hardware:
+    """The GPU of that index, the current one if None; the processor where torch sees no GPU.
+    NVIDIA's, AMD's (ROCm) and Intel's (XPU) are described; models are for NVIDIA's so far.
+    Imports torch, and initialises it for the device. Raises ImportError without torch."""
+    return detect(device)
+
+
+def list_available_models() -> list[dict[str, Any]]:
+    """The registered models: the user's, those that Diode ships and those of installed packages,
+    as `diode-engine models list --json` has them: model (name@version), hardware, status,
+    aliases, efficiency (geometric mean on its held-out problems), taken (whether it is the one
+    for its hardware), error (why it cannot be read, else None), …"""
+    return [entry.to_dict() for entry in registry.overview().entries]
+
+
+def register_model(name: str | os.PathLike[str]) -> str:
+    """Makes a model the one that is taken for its hardware: the folder of a model, which is
+    copied into the user's registry, or one that is in the registry already ("name",
+    "name@version" or an alias). Returns its name@version. What this process compiles changes
+    with the next `install_diode_choices()`.
+
+    Raises ModelError where it cannot be loaded, and RegistryError where there is no such model
+    or the registry cannot be written.
+    """
+    model = registry.resolve(os.fspath(name))
+    if model.source is None:
+        return registry.register(model.folder, default=True).reference
+    registry.verify(model)
+    registry.set_default(model, reason="register_model")
+    return model.reference
+
+
+def set_log_level(level: int | str) -> None:
+    """How much Diode logs: a level of the module logging, or its name in any case ("debug").
+    Raises ValueError where there is no such level."""
+    logging.getLogger("diode_engine").setLevel(level.upper() if isinstance(level, str) else level)

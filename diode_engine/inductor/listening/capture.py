@@ -1,0 +1,106 @@
+"""The GEMMs that Inductor lowers in this process, written down as they come.
+
+It works in the processes of somebody's program, which it must not disturb: it takes note, and
+has each GEMM computed by ATen, so that nothing is benchmarked. Every process writes a file of
+its own into one folder, a JSON object a line:
+
+    {"python": path}        this process is watched
+    {"inductor": version}   it has imported Inductor, of the torch of this version
+    {"too_old": version}    whose Inductor does not say what it lowers
+    {"problem": {…}}        it compiled this
+    {"left_out": sentence}  it compiled a GEMM that is no problem of Diode's
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from diode_engine.core.problem import Op
+from diode_engine.inductor.on_import import when_imported
+
+FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
+_HOOK = "_finalize_template_configs"
+
+
+def begin() -> None:
+    """Has this process watched from the moment it imports Inductor; costs nothing before."""
+    folder = os.environ.get(FOLDER)
+    if folder and Path(folder).is_dir():
+        note = functools.partial(_note, Path(folder))
+        note(python=sys.executable)
+        when_imported("torch._inductor.choices", functools.partial(_attach, note))
+
+
+def _note(folder: Path, **record: Any) -> None:
+    # opened anew each time: a fork has another number and so another file
+    with contextlib.suppress(OSError), (folder / f"{os.getpid()}.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def _attach(note: Any) -> None:
+    """Puts the hook into InductorChoices, under all that may be derived from it."""
+    torch: Any = sys.modules["torch"]
+    kind: Any = sys.modules["torch._inductor.choices"].InductorChoices
+    original = getattr(kind, _HOOK, None)
+    version = str(torch.__version__)
+    if original is None:
+        note(too_old=version)
+        return
+    note(inductor=version)
+
+    @functools.wraps(original)
+    def hook(
+        self: Any, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+        *args: Any, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        # whatever goes wrong here is not the program's business
+        with contextlib.suppress(Exception):
+            _record(note, kernel_inputs, op_name)
+            _add_prefer_aten()
+        choices = original(
+            self, template_choices, kernel_inputs, templates, op_name, *args, **kwargs
+        )
+        # the others need not be rendered, which is what takes the time
+        return [c for c in choices if c.template.uid.startswith("aten::")] or choices
+
+    setattr(kind, _HOOK, hook)
+
+
+def _record(note: Any, kernel_inputs: Any, op_name: str) -> None:
+    from diode_engine.inductor.lowering.candidates import problem_of
+
+    if op_name not in tuple(Op):
+        return
+    try:
+        problem = problem_of(kernel_inputs, op_name)
+    except Exception as error:  # noqa: BLE001  # an unbacked size, or what a torch to come does
+        note(left_out=f"{op_name}: {type(error).__name__}: {error}"[:300])
+        return
+    if problem is None:
+        shapes = [tuple(shape) for shape in kernel_inputs.shapes_symbolic()]
+        note(left_out=f"{op_name} of {kernel_inputs.dtypes()}, {shapes}"[:300])
+    else:
+        note(problem=problem.to_dict())
+
+
+def _add_prefer_aten() -> None:
+    """Has Inductor call `prefer_aten`; others may have cleared all such functions."""
+    from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    if prefer_aten not in functions:
+        functions.append(prefer_aten)
+
+
+def prefer_aten(choices: list[Any]) -> list[Any]:
+    """A preprocessing function of Inductor's: a library's kernel where there is one, which
+    leaves nothing to benchmark."""
+    from torch._inductor.select_algorithm import ExternKernelCaller
+
+    return [c for c in choices if isinstance(c, ExternKernelCaller)][:1] or choices

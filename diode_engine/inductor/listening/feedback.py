@@ -1,0 +1,74 @@
+"""What Inductor benchmarks, told to whoever listens, as Diode's records."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from diode_engine.core.problem import Candidate, Op, Problem
+from diode_engine.inductor.on_import import when_imported
+
+log = logging.getLogger(__name__)
+
+# The problem, and of each candidate the least microseconds of Inductor's launches.
+Listener = Callable[[Problem, Sequence[tuple[Candidate, float]]], None]
+
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """Has it called, in the compiling thread, after each GEMM's benchmark, from now on and with
+    Diode's choices or without. It must return at once; what it raises is logged and passed
+    over."""
+    _listeners.append(listener)
+    when_imported("torch._inductor.compile_fx", _attach)
+
+
+def _attach() -> None:
+    """In an import: must not raise."""
+    try:
+        from torch._inductor.select_algorithm import (
+            add_feedback_saver,
+            get_algorithm_selector_cache,
+        )
+
+        if save not in get_algorithm_selector_cache().feedback_saver_fns:
+            add_feedback_saver(save)
+    except Exception:
+        log.warning("This torch does not tell what it benchmarks.", exc_info=True)
+
+
+def save(timings: dict[Any, float], name: str, *_: Any) -> None:
+    """A feedback saver of Inductor's, which has five arguments up to torch 2.10 and then six."""
+    try:
+        found = _records(timings, name)
+        if found is not None:
+            for listener in _listeners:
+                listener(*found)
+    except Exception:  # a benchmark that is lost is no reason to fail a compile
+        log.debug("A benchmark was not taken note of.", exc_info=True)
+
+
+def _records(
+    timings: dict[Any, float], name: str
+) -> tuple[Problem, list[tuple[Candidate, float]]] | None:
+    from diode_engine.inductor.lowering.candidates import candidate_of, problem_of
+
+    if name not in tuple(Op):
+        return None
+    problem: Problem | None = None
+    records = []
+    for choice, ms in timings.items():
+        # another backend's kernels do not come from a template choice
+        ktc = (getattr(choice, "annotations", None) or {}).get("ktc")
+        if ktc is None:
+            continue
+        if problem is None:
+            problem = problem_of(ktc.inputs, name)
+        if math.isfinite(ms) and ms > 0:
+            with contextlib.suppress(ValueError):
+                records.append((candidate_of(ktc), ms * 1e3))
+    return (problem, records) if problem is not None and records else None

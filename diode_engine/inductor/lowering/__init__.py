@@ -1,0 +1,1 @@
+"""What Inductor offers for a product, and how a kernel of it is rendered and compiled."""

@@ -1,0 +1,312 @@
+"""Which problems one compiled kernel can serve.
+
+A kernel that Inductor compiles for one problem has the problem's sizes and strides in it as
+constants. What Triton makes of them is mostly their divisibility: how wide loads and stores
+are, whether they can be asynchronous, whether the last block along K needs a mask. With each
+size written as a symbol times what divides it, one binary does for all problems that agree on
+this. A `KernelClass` says what they agree on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from diode_engine.core.problem import (
+    Bias,
+    Candidate,
+    DType,
+    Layout,
+    Op,
+    Operand,
+    Problem,
+    content_key,
+)
+from diode_engine.core.resources import (
+    MOST_LOADS,
+    MOST_LOADS_AT_ONCE,
+    MOST_ODD_ALIGN,
+    WIDEST_LOAD,
+    tile_loads,
+    uses_wgmma,
+    wgmma_operands,
+)
+
+DIMS = "BMNK"
+ALL_FIXED = frozenset(DIMS)
+_TILE = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps"})
+# Inductor's templates that are rendered with symbols. The others (ATen, decompose_k) are not
+# one kernel.
+TMA = "triton::mm_persistent_tma"
+TEMPLATES = frozenset({"triton::mm", "triton::bmm", TMA})
+
+MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
+SHORT_LOOP = 2  # iterations
+# From here up Inductor uses TF32 where it is allowed.
+TF32_SIZES = {"M": 16, "N": 512, "K": 512}
+MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A size as a kernel knows it: `value` itself if it is fixed, else any multiple of it."""
+
+    value: int
+    fixed: bool = False
+
+    def holds(self, size: int) -> bool:
+        return size == self.value if self.fixed else size % self.value == 0
+
+
+@dataclass(frozen=True)
+class KernelClass:
+    """A candidate compiled for all problems of these types, layouts and extents.
+
+    `B`, `M`, `N` and `K` are the extents of the problem's sizes. The alignment of an operand
+    follows from the extents, except where it is padded; then its contiguous size is fixed.
+    `whole_m` and `whole_n` say whether a whole block fits into M and N; Inductor's templates
+    then promise Triton that its rows and columns do not wrap around. (True for TMA kernels,
+    where it makes no difference.) `tf32_sized` says that TF32 is allowed and the problem
+    is large enough for Inductor to use it (torch 2.13 asks, 2.11 does not).
+    """
+
+    candidate: Candidate
+    op: Op
+    dtype: DType
+    out_dtype: DType
+    allow_tf32: bool
+    bias: Bias
+    a: Operand
+    b: Operand
+    B: Extent
+    M: Extent
+    N: Extent
+    K: Extent
+    whole_m: bool
+    whole_n: bool
+    tf32_sized: bool
+
+    @property
+    def extents(self) -> Mapping[str, Extent]:
+        """The extents by the names of the sizes, in the order B, M, N, K."""
+        return {dim: getattr(self, dim) for dim in DIMS}
+
+    @property
+    def even_k(self) -> bool:
+        """Whether BLOCK_K divides K, so that no block along K needs a mask (EVEN_K)."""
+        return self.K.value % _block(self.candidate, "BLOCK_K") == 0
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The names of the sizes that are constants in the kernel."""
+        return frozenset(dim for dim, extent in self.extents.items() if extent.fixed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The flat form that keys and files hold; `from_dict` is its inverse."""
+        return {
+            "candidate": self.candidate.to_dict(),
+            "op": str(self.op),
+            "dtype": str(self.dtype),
+            "out_dtype": str(self.out_dtype),
+            "allow_tf32": self.allow_tf32,
+            "bias": str(self.bias),
+            "a": [str(self.a.layout), self.a.align],
+            "b": [str(self.b.layout), self.b.align],
+            "whole": [self.whole_m, self.whole_n],
+            "tf32_sized": self.tf32_sized,
+            **{dim: [extent.value, extent.fixed] for dim, extent in self.extents.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> KernelClass:
+        return cls(
+            candidate=Candidate.from_dict(fields["candidate"]),
+            op=Op(fields["op"]),
+            dtype=DType(fields["dtype"]),
+            out_dtype=DType(fields["out_dtype"]),
+            allow_tf32=fields["allow_tf32"],
+            bias=Bias(fields["bias"]),
+            a=Operand(Layout(fields["a"][0]), fields["a"][1]),
+            b=Operand(Layout(fields["b"][0]), fields["b"][1]),
+            whole_m=fields["whole"][0],
+            whole_n=fields["whole"][1],
+            tf32_sized=fields["tf32_sized"],
+            **{dim: Extent(*fields[dim]) for dim in DIMS},
+        )
+
+    @cached_property
+    def key(self) -> str:
+        """Content key: 32 hex digits."""
+        return _key(self.candidate, self.variant)
+
+    @cached_property
+    def variant(self) -> str:
+        """Content key of all but the candidate."""
+        return content_key("kernel-variant", {**self.to_dict(), "candidate": None})
+
+    @cached_property
+    def family(self) -> str:
+        """Content key of what a class is rendered from besides the candidate's kwargs."""
+        fields = {**self.to_dict(), "candidate": self.candidate.template, "whole": None}
+        return content_key("kernel-family", fields)
+
+
+def class_of(
+    problem: Problem, candidate: Candidate, *, fixed: Collection[str] = ()
+) -> KernelClass | None:
+    """The widest class of the candidate that has this problem, with the sizes named by
+    `fixed` ("BMNK") as constants. None where the candidate is not one Triton kernel.
+
+    Sizes of 1 are always constants, since Inductor simplifies around them; so is the
+    contiguous size of a padded operand, and everything where 32-bit indices do not suffice.
+    """
+    if candidate.template not in TEMPLATES or "BLOCK_K" not in candidate.config:
+        return None
+    p = problem
+    if p.B > MOST_BATCHES:
+        return None
+    constants = set(fixed) | {dim for dim in DIMS if getattr(p, dim) == 1}
+    for operand, rows, cols in ((p.a, "M", "K"), (p.b, "K", "N")):
+        inner = cols if operand.layout is Layout.ROW else rows
+        lead = operand.leading_stride(getattr(p, rows), getattr(p, cols))
+        if lead != getattr(p, inner):
+            constants.add(inner)
+    if _most_elements(p) > MOST_ELEMENTS:
+        constants = set(DIMS)
+    block_m, block_n, block_k = (_block(candidate, f"BLOCK_{dim}") for dim in "MNK")
+    leads_k = p.a.layout is Layout.ROW or p.b.layout is Layout.COL
+    multiples = {
+        "B": 1,
+        # where it is no leading stride, a size only decides which rows and columns are masked
+        "M": math.gcd(p.M, 16) if p.a.layout is Layout.COL else 1,
+        "N": math.gcd(p.N, 16),
+        "K": block_k if p.K % block_k == 0 else math.gcd(p.K, 16) if leads_k else 1,
+    }
+    extents = {
+        dim: Extent(getattr(p, dim), True) if dim in constants else Extent(multiples[dim])
+        for dim in DIMS
+    }
+    tma = candidate.template == TMA
+    return KernelClass(
+        candidate, p.op, p.dtype, p.out_dtype, p.allow_tf32, p.bias, p.a, p.b, **extents,
+        whole_m=tma or block_m <= p.M, whole_n=tma or block_n <= p.N,
+        tf32_sized=p.allow_tf32 and all(getattr(p, dim) >= TF32_SIZES[dim] for dim in "MNK"),
+    )  # fmt: skip
+
+
+def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
+    """The class under which the candidate is timed on the problem: the widest whose binary
+    still runs as the problem's own would. None as in `class_of`.
+
+    Compiled for sm_90 with torch 2.11 (150 pairs), shared and own binaries have the same shared
+    memory and the same counts of wgmma, mma, cp.async, loads and stores throughout. Three kinds
+    run otherwise all the same (docs/calibration.md). Where a leading stride is divisible by 2 at
+    most, a third of them differ in the registers that decide how many blocks a multiprocessor
+    holds, and where a thread's many loads have their addresses in registers, in how these are
+    computed: both are compiled for each problem. The shortest loops over K are unrolled when
+    their length is known, and are compiled for each K.
+    """
+    if "BLOCK_K" not in candidate.config:
+        return None
+    fixed: Collection[str] = ()
+    iterations = -(-problem.K // _block(candidate, "BLOCK_K"))
+    aligned = min(problem.a.align, problem.b.align) > MOST_ODD_ALIGN
+    if not aligned or addresses_erratic(problem, candidate):
+        fixed = ALL_FIXED
+    elif iterations <= SHORT_LOOP:
+        fixed = "K"
+    return class_of(problem, candidate, fixed=fixed)
+
+
+def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
+    """Whether the kernel's speed hangs on what ptxas makes of the addresses in its loop, which
+    is another thing with other constants: a tiled kernel without wgmma whose threads have many
+    loads each. (For a table's rows, and where no stride is odd, `resources.many_loads` says the
+    same.) Which tiles have wgmma is as on Hopper: other devices were not looked at."""
+    config = candidate.config
+    if candidate.template not in TEMPLATES - {TMA} or not config.keys() >= _TILE:
+        return False
+    block_m, warps = _block(candidate, "BLOCK_M"), _block(candidate, "num_warps")
+    if uses_wgmma(wgmma_operands(problem), block_m, warps):
+        return False
+    most = MOST_LOADS if _block(candidate, "num_stages") > 1 else MOST_LOADS_AT_ONCE
+    return loads_a_thread(problem, candidate) > most
+
+
+def loads_a_thread(problem: Problem, candidate: Candidate) -> float:
+    """Load instructions of a thread of a tiled kernel for its share of both operands' tiles."""
+    p, itemsize = problem, problem.dtype.itemsize
+    warps = _block(candidate, "num_warps")
+    loads = 0.0
+    for dim, operand in (("BLOCK_M", p.a), ("BLOCK_N", p.b)):
+        width = min(WIDEST_LOAD, itemsize * operand.align)
+        tile = _block(candidate, dim), _block(candidate, "BLOCK_K")
+        loads += tile_loads(itemsize, *tile, warps, width)
+    return loads
+
+
+class SharedKeys:
+    """The key of `shared_class` for each candidate of a problem, without making the class: of
+    thousands that are asked for, few are compiled."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._variants: dict[tuple[Any, ...], str | None] = {}
+
+    def __call__(self, candidate: Candidate) -> str | None:
+        """None where there is no such class."""
+        p, config = self._problem, candidate.config
+        block_m, block_n, block_k = (config.get(f"BLOCK_{dim}") for dim in "MNK")
+        # all that a class takes of its candidate, besides the candidate itself
+        asked = (
+            candidate.template,
+            block_k,
+            isinstance(block_m, int) and block_m <= p.M,
+            isinstance(block_n, int) and block_n <= p.N,
+            addresses_erratic(p, candidate),
+        )
+        if asked not in self._variants:
+            cls = shared_class(p, candidate)
+            self._variants[asked] = None if cls is None else cls.variant
+        variant = self._variants[asked]
+        return None if variant is None else _key(candidate, variant)
+
+
+def _key(candidate: Candidate, variant: str) -> str:
+    return content_key("kernel-class", {"candidate": candidate.key, "variant": variant})
+
+
+def serves(cls: KernelClass, problem: Problem) -> bool:
+    """Whether the class's binary computes the problem, and as the problem's own would."""
+    return class_of(problem, cls.candidate, fixed=cls.fixed) == cls
+
+
+def grid(cls: KernelClass, problem: Problem, multiprocessors: int) -> tuple[int, int, int]:
+    """Thread blocks of a launch on a problem of the class: one a tile and batch; TMA kernels
+    are persistent, and launch one a multiprocessor at most."""
+    tiles = math.prod(
+        -(-size // _block(cls.candidate, name))
+        for size, name in ((problem.M, "BLOCK_M"), (problem.N, "BLOCK_N"))
+    )
+    if cls.candidate.template == TMA:
+        tiles = min(tiles, multiprocessors)
+    return tiles, problem.B, 1
+
+
+def _block(candidate: Candidate, name: str) -> int:
+    value = candidate.config[name]
+    assert isinstance(value, int)
+    return value
+
+
+def _most_elements(p: Problem) -> int:
+    """Elements from the first to the last of the largest operand or of the output."""
+
+    def span(operand: Operand, rows: int, cols: int) -> int:
+        outer = rows if operand.layout is Layout.ROW else cols
+        return outer * operand.leading_stride(rows, cols)
+
+    return p.B * max(span(p.a, p.M, p.K), span(p.b, p.K, p.N), p.M * p.N)

@@ -1,0 +1,257 @@
+"""A problem's kernels without a user's program: offered, rendered and compiled by Inductor.
+
+`offered` asks Inductor's own lowering of the op which KernelTemplateChoices it would choose
+from, and `launchable` turns one of them into a function that runs it on given tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch._inductor import config, ir
+from torch._inductor.choices import InductorChoices
+from torch._inductor.debug import DebugContext
+from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
+from torch._inductor.select_algorithm import (
+    ExternKernelCaller,
+    NoValidChoicesError,
+    TritonTemplateCaller,
+)
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem
+from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
+from diode_engine.inductor.lowering.space import search_space
+
+Shape = tuple[int, ...]
+
+
+def asking(*, persistent_tma: bool) -> dict[str, Any]:
+    """The Inductor options under which its lowering asks for choices, of the templates that it
+    asks for in its DEFAULT space. (From torch 2.15 on it asks for more in the EXHAUSTIVE one: for
+    Triton's where K is so large that it is split. A compile with Diode does not meet them.)"""
+    return {
+        "max_autotune": True,
+        "max_autotune_gemm_search_space": "DEFAULT",
+        "triton.enable_persistent_tma_matmul": persistent_tma,
+    }
+
+
+class Noting(InductorChoices):
+    """Notes what of a space is offered, and chooses nothing."""
+
+    def __init__(self, space: str = "EXHAUSTIVE") -> None:
+        self._space = space
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        """`offers` are Inductor's generators of KernelTemplateChoices by template."""
+        raise NotImplementedError
+
+    def _finalize_template_configs(
+        self,
+        template_choices: dict[str, Any],
+        kernel_inputs: Any,
+        templates: Any,
+        op_name: str,
+        kwarg_overrides: Any = None,
+    ) -> list[Any]:
+        with search_space(self._space):
+            self.note(template_choices, kernel_inputs, op_name)
+        return []
+
+
+class _Collector(Noting):
+    def __init__(self, space: str) -> None:
+        super().__init__(space)
+        self.offered: list[Any] = []
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        for choice in chain.from_iterable(offers.values()):
+            choice.layout = kernel_inputs.output_layout(flexible=False)
+            self.offered.append(choice)
+
+
+@contextlib.contextmanager
+def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.TensorBox]]:
+    """A graph of Inductor's with the problem's operands as its inputs, in the op's order.
+
+    Choices may be rendered as long as it is open.
+    """
+    shapes = {
+        name: (size, stride, getattr(torch, dtype))
+        for name, (size, stride, dtype) in operand_shapes(problem).items()
+    }
+    with graph(shapes, device, allow_tf32=problem.allow_tf32) as operands:
+        yield operands
+
+
+@contextlib.contextmanager
+def graph(
+    shapes: Mapping[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]],
+    device: torch.device,
+    *,
+    allow_tf32: bool,
+    shape_env: ShapeEnv | None = None,
+) -> Iterator[list[ir.TensorBox]]:
+    """A graph of Inductor's with inputs of these sizes, strides (in elements; either may hold
+    symbols of `shape_env`) and dtypes."""
+    lowering = GraphLowering(torch.fx.symbolic_trace(lambda: 0), shape_env=shape_env)
+
+    def buffer(
+        name: str, size: Sequence[Any], stride: Sequence[Any], dtype: torch.dtype
+    ) -> ir.TensorBox:
+        layout = ir.FixedLayout(device, dtype, list(size), list(stride))
+        box = ir.TensorBox.create(ir.InputBuffer(name=name, layout=layout))
+        lowering.graph_inputs[name] = box
+        return box
+
+    # decompose_k is a subgraph, which is traced with fake tensors when it is rendered,
+    # and compiled as a module of its own, which reports to the debug handler.
+    with (
+        V.set_graph_handler(lowering),
+        V.set_fake_mode(FakeTensorMode()),
+        V.set_debug_handler(DebugContext()),
+        tf32(allow_tf32),
+    ):
+        yield [buffer(name, *shape) for name, shape in shapes.items()]
+
+
+def operand_shapes(
+    problem: Problem,
+) -> dict[str, tuple[Shape, Shape, DType]]:
+    """name → (size, stride in elements, dtype) of the op's inputs, in its order."""
+    p = problem
+    batch = (p.B,) if p.op.batched else ()
+
+    def matrix(operand: Operand, rows: int, cols: int) -> tuple[Shape, Shape]:
+        stride = operand.strides(rows, cols)
+        lines = rows if stride[1] == 1 and operand.layout == "row" else cols
+        step = (max(stride) * lines,) if batch else ()
+        return (*batch, rows, cols), (*step, *stride)
+
+    shapes: dict[str, tuple[Shape, Shape, DType]] = {}
+    if p.op.biased:
+        size, stride = {
+            Bias.SCALAR: ((1,), (1,)),
+            Bias.VECTOR: ((p.N,), (1,)),
+            Bias.COLUMN: ((p.M, 1), (1, 1)),
+            Bias.MATRIX: ((*batch, p.M, p.N), (*((p.M * p.N,) if batch else ()), p.N, 1)),
+        }[p.bias]
+        shapes["bias"] = (size, stride, p.dtype)
+    shapes["a"] = (*matrix(p.a, p.M, p.K), p.dtype)
+    shapes["b"] = (*matrix(p.b, p.K, p.N), p.dtype)
+    return shapes
+
+
+def offered(
+    op: Op,
+    operands: Sequence[ir.TensorBox],
+    *,
+    space: str = "EXHAUSTIVE",
+    persistent_tma: bool = True,
+) -> dict[Candidate, Any]:
+    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them:
+    of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT.
+    Call it inside `graph_for`."""
+    collector = _Collector(space)
+    ask(collector, op, operands, persistent_tma=persistent_tma)
+    return {candidate_of(choice): choice for choice in collector.offered}
+
+
+def ask(
+    choices: InductorChoices,
+    op: Op,
+    operands: Sequence[ir.TensorBox],
+    *,
+    persistent_tma: bool,
+) -> None:
+    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none.
+    Call it inside `graph_for`."""
+    lower = lowerings[getattr(torch.ops.aten, str(op)).default]
+    with (
+        config.patch(asking(persistent_tma=persistent_tma)),
+        V.set_choices_handler(choices),
+        contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
+    ):
+        lower(*operands)
+
+
+@contextlib.contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Float32 products in TF32, or not, for a while."""
+    matmul = torch.backends.cuda.matmul
+    if tf32_allowed() == allowed:
+        yield
+        return
+    before = matmul.fp32_precision
+    # The older switch sets both, and parts of Inductor still read what it sets. It cannot be
+    # read where a program has set the other one only.
+    matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = not allowed
+        matmul.fp32_precision = before
+
+
+def library_call(choice: Any) -> Callable[..., Any] | None:
+    """What calls a library for a KernelTemplateChoice, given the operands and `out`; None
+    where the choice is a generated kernel or has no variant that takes `out`."""
+    if choice.template.uid.startswith("aten::"):
+        caller = choice.choice
+        if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
+            return _as_compiled(caller)
+    return None
+
+
+def _as_compiled(caller: ExternKernelCaller) -> Callable[..., Any]:
+    """The call as a compiled program makes it. Before torch 2.13 that gives aten::addmm the
+    bias as a whole matrix, for which cuBLAS is slower than for the vector itself."""
+    call: Callable[..., Any] = caller.to_callable()
+    sizes = [tuple(map(int, node.get_size())) for node in caller.input_nodes]
+
+    def with_sizes(*operands: torch.Tensor, **out: torch.Tensor) -> Any:
+        return call(
+            *(
+                x if x.shape == size else x.expand(size)
+                for x, size in zip(operands, sizes, strict=True)
+            ),
+            **out,
+        )
+
+    return with_sizes
+
+
+def launchable(
+    choice: Any, operands: Sequence[torch.Tensor], out: torch.Tensor
+) -> Callable[[], Any]:
+    """Compiles a KernelTemplateChoice; the result launches it once on these tensors.
+
+    The launch writes `out`, except where the kernel can only return a new tensor; then the
+    result returns it. Call it inside `graph_for`. Raises whatever rendering or compiling
+    raises, and LookupError where the template declines the config.
+    """
+    caller = choice.choice
+    if caller is None:
+        raise LookupError(f"Inductor's {choice.template.uid} declines this config.")
+    if isinstance(caller, ExternKernelCaller):
+        call = _as_compiled(caller)
+        if caller.has_out_variant:
+            return functools.partial(call, *operands, out=out)
+        return functools.partial(call, *operands)
+    if isinstance(caller, TritonTemplateCaller):
+        with torch.cuda.device(out.device):
+            caller.bmreq.precompile()
+            run: Callable[[], Any] = caller.bmreq.make_run_fn(*operands, out=out)
+            return run
+    # decompose_k: a subgraph with a batched product and a sum, compiled as a module
+    module = caller._compile_for_benchmarking()
+    return lambda: module.call([*operands])[0]

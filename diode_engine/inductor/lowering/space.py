@@ -1,0 +1,219 @@
+"""What Inductor offers for a problem, as columns that a model ranks.
+
+A Triton template is offered its heuristic's exhaustive list of configs, cut to the problem: no
+tile is larger than the sizes' next powers of two, and what has become equal or would spill is
+dropped. To do that, and to make the parameters of some 1,400 kernels, takes Inductor ten times
+as long as a model takes to rank them. So the list is read once and cut here, whole columns at a
+time, and Inductor's heuristic is given those configs alone that are chosen. What it makes of
+them must be what was ranked; where it is not, as with a torch that cuts in another way, the
+space is the one that Inductor lists.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import lru_cache, partial
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch._inductor import choices as inductor_choices
+from torch._inductor import config
+from torch._inductor.utils import get_k_splits
+
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.inductor.lowering.candidates import candidate_from, candidate_of
+
+# Templates whose space is a list of configs, cut to the problem.
+_TILED = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})
+_TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
+_LEAST_TILE = 16
+_MOST_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
+_KEPT = 64  # spaces: a model's problems share a few
+
+
+@contextmanager
+def search_space(name: str) -> Iterator[None]:
+    """In which Inductor's generators of choices read what they offer: `name` is EXHAUSTIVE (what
+    Diode chooses among) or DEFAULT."""
+    with config.patch(max_autotune_gemm_search_space=name):
+        get_k_splits.cache_clear()  # it would take those of one space for those of the other
+        try:
+            yield
+        finally:
+            get_k_splits.cache_clear()
+
+
+class Unlike(Exception):
+    """Inductor would not offer what was ranked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """What templates are offered. `uid` is the name of the template of the candidate at a place,
+    and `params` makes what its KernelTemplateChoice is made from; it raises Unlike where Inductor
+    does not offer that candidate."""
+
+    candidates: CandidateTable
+    uid: Callable[[int], str]
+    params: Callable[[int], Any]
+
+
+class Spaces:
+    """The spaces of the templates that were asked for so far. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[str, str], _Configs] = {}
+
+    def find(
+        self,
+        op_name: str,
+        kernel_inputs: Any,
+        uids: Sequence[str],
+        sizes: tuple[int, int, int],
+        offered: Callable[[str], Iterable[Any]],
+        *,
+        list_from: Container[str] = (),
+    ) -> Space:
+        """What is offered for a problem of these sizes M, N and K; `offered` makes the
+        KernelTemplateChoices of one template, as it must for those of `list_from`."""
+        tables: list[CandidateTable] = []
+        makers: list[tuple[str, Callable[[int], Any]]] = []
+        for uid in uids:
+            configs = None
+            if uid not in list_from:
+                configs = self._configs(uid, op_name, kernel_inputs.device_type)
+            if configs is None:
+                part = listed(offered(uid))
+                table, make = part.candidates, part.params
+            else:
+                table, places = configs.cut(*sizes)
+                make = partial(configs.params, kernel_inputs, op_name, table, places)
+            if len(table):
+                tables.append(table)
+                makers.append((uid, make))
+        starts = np.cumsum([0, *map(len, tables)])
+
+        def part_of(place: int) -> int:
+            return int(np.searchsorted(starts, place, "right")) - 1
+
+        def params(place: int) -> Any:
+            part = part_of(place)
+            return makers[part][1](place - int(starts[part]))
+
+        return Space(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
+
+    def _configs(self, uid: str, op_name: str, device_type: str) -> _Configs | None:
+        """Those of a template that is offered a list of configs and nothing else."""
+        if uid not in _TILED or _limited():
+            return None
+        find = getattr(inductor_choices, "get_template_heuristic", None)
+        heuristic = find and find(uid, device_type, op_name)
+        known = self._lists.get((uid, op_name))
+        if known is None or not known.are_of(heuristic):
+            known = _Configs.read(uid, heuristic)
+            if known is not None:
+                self._lists[uid, op_name] = known
+        return known
+
+
+def listed(choices: Iterable[Any]) -> Space:
+    """That of KernelTemplateChoices which Inductor has made."""
+    offered = list(choices)
+    return Space(
+        _table(tuple(map(candidate_of, offered))),
+        lambda place: offered[place].template.uid,
+        lambda place: offered[place].params,
+    )
+
+
+_table = lru_cache(_KEPT)(CandidateTable.of)
+_joined = lru_cache(_KEPT)(CandidateTable.joined)
+
+
+def _limited() -> bool:
+    """Whether options are set by which a config's being offered depends on the others."""
+    return config.test_configs.max_mm_configs is not None or bool(
+        getattr(config, "multi_kernel_hints", ())
+    )
+
+
+class _Configs:
+    """The exhaustive configs of a template's heuristic. `tiles` is [6, n], the rows those of
+    CandidateTable.tiled."""
+
+    def __init__(
+        self, uid: str, heuristic: Any, configs: list[Any], tiles: npt.NDArray[np.int64]
+    ) -> None:
+        self._uid = uid
+        self._heuristic = heuristic
+        self._source = heuristic.exhaustive_configs
+        self._configs = configs
+        self._tiles = tiles
+        self._largest = tiles[:3].max(axis=1).tolist()
+        self._cut = lru_cache(_KEPT)(self._cut_to)
+
+    @classmethod
+    def read(cls, uid: str, heuristic: Any) -> _Configs | None:
+        """Those of this heuristic; None where its configs are of another form."""
+        try:
+            configs = heuristic._filter_configs(heuristic.exhaustive_configs)
+        except AttributeError:
+            return None
+        known = {*_TILE, "hint_override"}
+        if not configs or any(
+            {f.name for f in fields(t)} != known for t in set(map(type, configs))
+        ):
+            return None
+        if any(each.hint_override is not None for each in configs):
+            return None
+        values = chain.from_iterable(map(attrgetter(*_TILE), configs))
+        tiles = np.fromiter(values, np.int64, len(configs) * len(_TILE)).reshape(-1, len(_TILE))
+        return cls(uid, heuristic, configs, np.ascontiguousarray(tiles.T))
+
+    def are_of(self, heuristic: Any) -> bool:
+        """Whether they were read from this heuristic, and it has the same list still."""
+        return (
+            heuristic is self._heuristic
+            and getattr(heuristic, "exhaustive_configs", None) is self._source
+        )
+
+    def cut(self, m: int, n: int, k: int) -> tuple[CandidateTable, list[int]]:
+        """What is offered for these sizes, and for each the place of its config."""
+        return self._cut(
+            *(
+                min(largest, max(_LEAST_TILE, 1 << (size - 1).bit_length()))
+                for size, largest in zip((m, n, k), self._largest, strict=True)
+            )
+        )
+
+    def _cut_to(self, *reach: int) -> tuple[CandidateTable, list[int]]:
+        """As Inductor's preprocess_mm_configs, in its order."""
+        tiles = self._tiles.copy()
+        blocks, warps = tiles[:3], tiles[4]
+        np.clip(blocks, _LEAST_TILE, np.array(reach)[:, None], out=blocks)
+        area = blocks[0] * blocks[1]
+        places = np.flatnonzero(-(-area // (32 * warps)) <= _MOST_ACCUMULATORS)
+        np.minimum(warps, area // 256, out=warps)  # a warp computes at least 16×16
+        tiles = tiles[:, places]
+        names = np.ravel_multi_index(tuple(tiles), tuple(tiles.max(axis=1, initial=0) + 1))
+        first = np.sort(np.unique(names, return_index=True)[1])
+        table = CandidateTable.tiled(self._uid, np.ascontiguousarray(tiles[:, first]))
+        return table, places[first].tolist()
+
+    def params(
+        self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int], place: int
+    ) -> Any:
+        """What Inductor makes of one config where it has no other."""
+        alone = copy.copy(self._heuristic)
+        alone.exhaustive_configs = [self._configs[places[place]]]
+        with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
+            made = list(alone.get_template_configs(kernel_inputs, op_name))
+        if [candidate_from(self._uid, each) for each in made] != [table[place]]:
+            raise Unlike(f"it does not offer {table[place]}")
+        return made[0]

@@ -1,0 +1,1 @@
+"""Whether padding a product's operands pays."""

@@ -1,0 +1,90 @@
+"""What is taken of the kernels that a model has predicted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import spills_erratically
+from diode_engine.models.preference import Policy, Why, chosen, taken
+from diode_engine.registry import load_predictor
+from diode_engine.validation.exhaustive_space import exhaustive_space
+
+FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
+LIBRARY = Candidate.make("aten::mm")
+
+
+def tile(m: int, n: int, k: int, warps: int) -> Candidate:
+    return Candidate.make(
+        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=1, num_warps=warps, GROUP_M=8
+    )
+
+
+def policy(n: int, *, margin: float = 1.1, sure: bool = True, unpredictable: int = -1) -> Policy:
+    """The library's kernel is the first."""
+    places = np.arange(n)
+    return Policy(places == 0, places != unpredictable, margin, sure)
+
+
+def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill() -> None:
+    """Of `gemm@6`'s first choice, 64x64x16 with two warps, 178 us were measured and 14 predicted;
+    the library's kernel takes 20."""
+    candidates = exhaustive_space(FIRST_LAYER, "2.13.0")
+    ranking = load_predictor(H200).rank(FIRST_LAYER, candidates)
+    erratic = spills_erratically(FIRST_LAYER, candidates)
+    assert erratic[ranking.order[0]]
+    assert not erratic[taken(FIRST_LAYER, candidates, ranking)[0]]
+
+
+@pytest.mark.parametrize(
+    ("K", "candidate", "erratic"),
+    [
+        (13, tile(64, 64, 16, 2), True),
+        (16, tile(64, 64, 16, 2), True),
+        (17, tile(64, 64, 16, 2), False),  # two passes, few multiplications
+        (13, tile(64, 64, 16, 4), False),  # half as many for a thread
+        (17, tile(256, 64, 16, 2), True),  # two passes, many
+        (33, tile(256, 64, 16, 2), False),
+        (13, LIBRARY, False),
+    ],
+)
+def test_which_kernels_spill_erratically(K: int, candidate: Candidate, erratic: bool) -> None:
+    def of(dtype: str, **more: bool) -> bool:
+        return bool(spills_erratically(Problem.make("mm", 64, 64, K, dtype, **more), [candidate]))
+
+    assert of("float32") is erratic
+    assert not of("float32", allow_tf32=True)
+    assert not of("bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("costs", "given", "kept", "why"),
+    [
+        ([10, 9.2], {}, 0, Why.LIBRARY),
+        ([10, 9], {}, 1, Why.FASTEST),
+        ([10, 9], {"sure": False}, 0, Why.UNSURE),
+        ([10, 5], {"unpredictable": 1}, 0, Why.UNPREDICTABLE),
+        ([10, 5, 6], {"unpredictable": 1}, 2, Why.FASTEST),
+        ([np.nan, 5, 6], {"unpredictable": 1}, 2, Why.FASTEST),
+        ([np.nan, 5], {"unpredictable": 1}, 1, Why.FASTEST),
+        ([9, 10], {"sure": False}, 0, Why.FASTEST),
+    ],
+)
+def test_one_kernel_alone_has_to_be_worth_its_risk(
+    costs: list[float], given: dict[str, bool], kept: int, why: Why
+) -> None:
+    assert chosen(np.array([costs]), policy(len(costs), **given)) == ([kept], why)
+
+
+def test_of_several_problems_the_best_that_is_nowhere_slower_is_taken() -> None:
+    costs = np.array([[10.0, 2.0, 7.0], [10.0, 11.0, 9.0]])
+    assert chosen(costs, policy(3)) == ([2], Why.FASTEST)
+    assert chosen(costs[:, :2], policy(2)) == ([0], Why.SIZES)
+
+
+def test_several_come_with_the_librarys_and_may_be_unpredictable() -> None:
+    costs = np.array([[10.0, 5.0, 6.0, 7.0]])
+    kept = chosen(costs, policy(4, unpredictable=1), keep=2, threshold=1.5)
+    assert kept == ([1, 2, 0], Why.SEVERAL)

@@ -1,0 +1,94 @@
+"""What is computed of products and kernels is what it was: keys, features, predictions and choices
+on shipped timings, as `unchanged.npz` has them.
+
+A change that is meant (new features, another rule) writes that file anew:
+
+    python tests/test_unchanged.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.core.hardware import H200
+from diode_engine.core.resources import shared_bytes
+from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.models.preference import taken
+from diode_engine.registry import load_predictor
+from diode_engine.store import read_dataset
+
+KEPT = Path(__file__).with_name("unchanged.npz")
+SHIPPED = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
+FILES = ("real-layers-2026-11-22", "gemm-direct-2026-11-22", "gemm-direct-bf16-2026-11-21")
+EACH = 6  # problems of an op and a type, in a file
+MOST = 24  # candidates of a problem
+
+
+def computed() -> dict[str, np.ndarray]:
+    """Of some 200 problems and up to MOST of their timed candidates."""
+    model = load_predictor(H200)
+    out: dict[str, list] = {
+        name: []
+        for name in ("problem", "candidate", "class", "features", "us", "bytes", "choice", "why")
+    }
+    for file in FILES:
+        table = read_dataset(SHIPPED / f"{file}.packed.zst")
+        kinds: dict[tuple[object, ...], int] = {}
+        for i in sorted(range(len(table.problems)), key=lambda i: table.problems[i].key):
+            problem = table.problems[i]
+            kind = (problem.op, problem.dtype, problem.allow_tf32)
+            if kinds.setdefault(kind, 0) == EACH:
+                continue
+            kinds[kind] += 1
+            of_problem = np.unique(table.candidate[table.problem == i])
+            candidates = sorted((table.candidates[c] for c in of_problem), key=lambda c: c.key)
+            candidates = candidates[:: max(1, len(candidates) // MOST)][:MOST]
+            ranking = model.rank(problem, candidates)
+            n = len(candidates)
+            x = features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), H200)
+            choice, why = taken(problem, candidates, ranking)
+            out["problem"].append(problem.key)
+            out["candidate"] += [candidate.key for candidate in candidates]
+            out["features"].append(x)
+            out["us"].append(model.predict_us(problem, candidates))
+            out["choice"].append(candidates[choice].key)
+            out["why"].append(str(why))
+            out["bytes"].append(shared_bytes(problem, candidates, H200))
+            for candidate in candidates:
+                shared = shared_class(problem, candidate)
+                out["class"].append(shared.key if shared else "")
+    rows = ("features", "us", "bytes")
+    return {
+        name: np.concatenate(values) if name in rows else np.array(values)
+        for name, values in out.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def now() -> dict[str, np.ndarray]:
+    return computed()
+
+
+@pytest.mark.parametrize("name", ["problem", "candidate", "class", "choice", "why", "bytes"])
+def test_keys_kernel_classes_and_choices_are_as_before(
+    name: str, now: dict[str, np.ndarray]
+) -> None:
+    with np.load(KEPT) as kept:
+        np.testing.assert_array_equal(now[name], kept[name])
+
+
+# Another processor's exponentials and sums differ in the last bits.
+@pytest.mark.parametrize(("name", "within"), [("features", 1e-6), ("us", 1e-4)])
+def test_features_and_predictions_are_as_before(
+    name: str, within: float, now: dict[str, np.ndarray]
+) -> None:
+    with np.load(KEPT) as kept:
+        np.testing.assert_allclose(now[name], kept[name], rtol=within, atol=within)
+
+
+if __name__ == "__main__":
+    np.savez_compressed(KEPT, **computed())
