@@ -1,11 +1,13 @@
 """How fast the dashboard is, as a person at a terminal sees it.
 
-    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE]
+    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE] [--bursts 1000]
 
 It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped timings, repeated with
 altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
 the screen. Limits: 1 s to a usable screen, 100 ms from a key to what it shows, and for which the
 event loop may be held up (watched_dashboard.py notes it), 0.5 s to quit.
+With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every core
+is busy; how many of them did what they say, and how many runs they started, which is to be none.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat.
 """
 
@@ -17,6 +19,7 @@ import fcntl
 import multiprocessing
 import os
 import pty
+import random
 import re
 import select
 import statistics
@@ -94,6 +97,33 @@ class Terminal:
         self._raw = b""
         self.began = time.perf_counter()
         os.write(self._fd, key.encode())
+
+    def type(self, keys: str, gap: float) -> None:
+        """Presses keys with so many seconds between them."""
+        self._raw = b""
+        for key in keys:
+            os.write(self._fd, key.encode())
+            if gap:
+                self.collect(gap)
+        self.began = time.perf_counter()
+
+    def collect(self, seconds: float) -> None:
+        """Reads for so long."""
+        end = time.perf_counter() + seconds
+        while select.select([self._fd], [], [], max(0.0, end - time.perf_counter()))[0]:
+            try:
+                self._raw += os.read(self._fd, 1 << 16)
+            except OSError:
+                raise SystemExit("The dashboard has ended by itself.") from None
+
+    def showed(self, text: str, seconds: float) -> bool:
+        """Whether this came to the screen within so long."""
+        end = time.perf_counter() + seconds
+        while text.encode() not in _ESCAPES.sub(b"", self._raw):
+            if time.perf_counter() > end:
+                return False
+            self.collect(0.02)
+        return True
 
     def painted(self) -> float:
         """Seconds since the last key until anything was."""
@@ -202,10 +232,65 @@ def blocked(path: Path, settings: Path) -> None:
         verdict(f"the loop held up, {turn}", worst, 0.1)
 
 
+def words(draw: random.Random) -> str:
+    """Letters each of which does something by itself in a list of runs."""
+    return "".join(draw.choices("acdefgiklnoprstwxy", k=draw.randint(3, 12)))
+
+
+def bursts(path: Path, settings: Path, count: int) -> None:
+    with Store.open(path) as store:
+        # What a letter that has gone astray could start again, or stop.
+        for kind in ("train", "validate", "collect"):
+            command = ("diode-engine", kind, "--help", f"--store={path}")
+            run = store.start_run(kind, {}, command=command, directory=str(settings))
+            store.finish_run(run, "failed", "It failed.")
+        runs = len(store.runs())
+        load = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+                for _ in range(os.cpu_count() or 1)]  # fmt: skip
+        terminal = Terminal(path, settings)
+        draw, lost, taken = random.Random(1), [], []
+        try:
+            terminal.until("candidates")
+            for number in range(count):
+                gap = draw.choice((0.0, 0.001, 0.003, 0.01))
+                word = words(draw)
+                kind = number % 3
+                if kind == 0:
+                    terminal.type(f"R/\x15tag:{word}\r", gap)
+                    wanted = f"filter: tag:{word}"
+                elif kind == 1:
+                    terminal.type(f"D/\x15m<={number + 1}\r", gap)
+                    wanted = f"filter: m<={number + 1}"
+                else:  # on the first run, the filter taken away; the list shows its note
+                    terminal.type(f"Rln\x15{word}{number}\r", gap)
+                    wanted = f"{word}{number}"
+                if terminal.showed(wanted, 20.0):
+                    taken.append(time.perf_counter() - terminal.began)
+                else:
+                    lost.append((kind, gap, wanted))
+                    terminal.press("\x1b")  # out of what it has led to
+                    terminal.read_for(1.0)
+            terminal.read_for(1.0)
+            asked = [run.id for run in store.runs() if run.cancel_asked is not None]
+            started = len(store.runs()) - runs
+        finally:
+            for process in load:
+                process.kill()
+            terminal.quit()
+    say(
+        f"{count:,} bursts, 0 to 10 ms between keys: {len(lost)} lost, {started} runs started and "
+        f"{len(asked)} stopped; from the last key to what it shows, median "
+        f"{1000 * statistics.median(taken):.0f} ms, worst {1000 * max(taken):.0f} ms"
+    )
+    for kind, gap, wanted in lost:
+        say(f"  lost: {wanted!r} ({1000 * gap:.0f} ms between keys, pattern {kind})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the dashboard on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--bursts", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = given.keep or Path(folder, "store.db")
@@ -218,7 +303,10 @@ def main() -> None:
         writer.start()
         ready.wait()
         try:
-            measure(path, Path(folder))
+            if given.bursts:
+                bursts(path, Path(folder), given.bursts)
+            else:
+                measure(path, Path(folder))
         finally:
             writer.kill()
             writer.join()

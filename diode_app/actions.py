@@ -81,7 +81,8 @@ class Actions:
     def __init_subclass__(cls, **options: Any) -> None:
         if own := cls.__dict__.get("ACTIONS"):
             # Before Textual's own __init_subclass__, which merges the bindings.
-            cls.BINDINGS = [action.binding() for action in own]  # type: ignore[attr-defined]
+            given = cls.__dict__.get("BINDINGS", ())
+            cls.BINDINGS = [*given, *(a.binding() for a in own)]  # type: ignore[attr-defined]
         super().__init_subclass__(**options)
 
 

@@ -10,26 +10,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.command import Provider
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
+from textual.widgets import Input
 
 from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
+from diode_app.keys import ASKING, Keys, Passed
 from diode_app.links import Link, link_to, page_of
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
-from diode_app.screens.places import PLACES, Place, sections
+from diode_app.screens.places import ASIDE, PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.modals import Problem, Twins
+from diode_app.widgets.modals import Confirm, Problem, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 
@@ -96,6 +99,17 @@ class DiodeApp(Actions, App[None]):
         self._ticks = 0
         self._clashes: set[str] = set()
         self._telling = Telling(self.to_terminal)
+        self._came_from = self.DEFAULT_MODE
+        self.keys = Keys(self, super().on_event)
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.keys.put(event)
+        else:
+            await super().on_event(event)
+
+    def on_passed(self, event: Passed) -> None:
+        event.arrived.set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
         screen: Screen[Any] = place.load()(self.session)
@@ -145,9 +159,10 @@ class DiodeApp(Actions, App[None]):
         self._telling.title(look, self.session.path.name)
         for run in self._telling.ended(look):
             self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
-        for screen in self.screen_stack:  # those below a modal are seen beside it
-            if isinstance(screen, DiodeScreen):
-                screen.post_message(StoreLooked(look))
+        # One below is told when it is in front again: Textual paints the whole terminal anew
+        # whenever there is a message for a screen that another one covers.
+        if isinstance(self.screen, DiodeScreen):
+            self.screen.post_message(StoreLooked(look))
         if not self._warmed:
             self._warmed = True
             self.run_worker(self._warm(), group="warming", exit_on_error=False)
@@ -184,12 +199,16 @@ class DiodeApp(Actions, App[None]):
 
         self._act(create)
 
-    def action_import_shipped(self) -> None:
-        async def bring() -> str:
+    def action_import_shipped(self, asked: bool = False) -> None:
+        async def bring() -> str | None:
             self.session.source.must_be_writable()
             files = [str(path) for path in shipped_timings()]
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
+            if not asked and not await self.push_screen_wait(
+                Confirm("Import the timings that come with Diode into this store?", yes="Import")
+            ):
+                return None
             self.notify("Importing the shipped timings ...")
             await self.session.source.command(
                 ["data", "import", *files, f"--store={self.session.path}"]
@@ -198,17 +217,22 @@ class DiodeApp(Actions, App[None]):
 
         self._act(bring)
 
-    def _act(self, doing: Callable[[], Awaitable[str]]) -> None:
+    def _act(self, doing: Callable[[], Awaitable[str | None]]) -> None:
         async def done() -> None:
             try:
                 says = await doing()
             except DiodeError as error:
                 await self.push_screen_wait(Problem(str(error)))
             else:
-                self.notify(says, markup=False)
+                if says:
+                    self.notify(says, markup=False)
             self.action_look()
 
-        self.run_worker(done(), group="acting", exit_on_error=False)
+        self.run_worker(done(), group=ASKING, exit_on_error=False)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, Input):  # a line that blinks is sent again with each blink
+            event.widget.cursor_blink = False
 
     # Where one is
 
@@ -217,14 +241,27 @@ class DiodeApp(Actions, App[None]):
         made, and ours come as a frame first and the body whole."""
 
     def action_go(self, mode: str) -> None:
-        if not self.screen.is_modal:
-            self.switch_mode(mode)
+        """Goes to a place; a second time to one that is only looked into leads back."""
+        if self.screen.is_modal:
+            return
+        if mode == self.current_mode and mode in ASIDE:
+            mode = self._came_from
+        elif self.current_mode not in ASIDE:
+            self._came_from = self.current_mode
+        self.switch_mode(mode)
 
-    def action_press(self, key: str) -> None:
-        """Does what another key does where the focus is; ctrl+home is home where it has no
-        meaning."""
-        known = self.screen.active_bindings
-        self.simulate_key(key if key in known else key.removeprefix("ctrl+"))
+    def action_leave_aside(self) -> None:
+        """From a place that is only looked into to where one was."""
+        if self.current_mode in ASIDE:
+            self.switch_mode(self._came_from)
+
+    async def action_press(self, key: str) -> None:
+        """Does at once what another key does where the focus is; what ctrl+home does, home does
+        where that has no meaning."""
+        for name in (key, key.removeprefix("ctrl+")):
+            if (active := self.screen.active_bindings.get(name)) is not None:
+                await self.run_action(active.binding.action, active.node)
+                return
 
     def action_help(self) -> None:
         if not self.screen.is_modal:
@@ -265,7 +302,7 @@ class DiodeApp(Actions, App[None]):
             if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
                 self.screen.looked()
 
-        self.run_worker(opened(), group="acting", exit_on_error=False)
+        self.run_worker(opened(), group=ASKING, exit_on_error=False)
 
     def on_model_asked(self, event: ModelAsked) -> None:
         from diode_app.screens.model import ModelScreen

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Input, Select, Static
 
 from diode_app.actions import Actions
 from diode_app.data.source import Condition, Look
-from diode_app.screens.places import PLACES
+from diode_app.keys import ASKING
+from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.empty import EmptyState, Step
@@ -64,7 +66,7 @@ class DiodeScreen(Actions, Screen[None]):
     """A screen over the store.
 
     The bar and the keys are shown first, and the body when it is made, so that a key is answered
-    at once; keys that come before are done afterwards.
+    at once; keys that come before wait for it (see `diode_app.keys`).
 
     A subclass composes `body`, gives in `reader` a function that reads a frozen snapshot (in a
     thread) and paints it in `show`; it is called again whenever the store has changed. `MODE` is
@@ -72,6 +74,8 @@ class DiodeScreen(Actions, Screen[None]):
     no store that can be read.
     """
 
+    # Of which a screen's own Escape takes the place.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
     MODE: ClassVar[str] = ""
     NEEDS_STORE: ClassVar[bool] = True
     HELP_TITLE: ClassVar[str] = ""
@@ -84,7 +88,6 @@ class DiodeScreen(Actions, Screen[None]):
         self.has_body = False
         self._seen: Look | None = None
         self._shown_in = ""  # the theme
-        self._typed_ahead: list[events.Key] = []
 
     # What a screen gives
 
@@ -130,9 +133,16 @@ class DiodeScreen(Actions, Screen[None]):
         """A read failed."""
         self.notify(sentence, severity="error", markup=False)
 
-    def act(self, doing: Callable[[], Awaitable[str | None]], description: str) -> None:
+    def act(
+        self,
+        doing: Callable[[], Awaitable[str | None]],
+        description: str,
+        *,
+        asks: bool = True,
+    ) -> None:
         """Does something in a worker. The sentence that it returns is shown; a DiodeError is
-        shown as a problem; then the screen reads again."""
+        shown as a problem; then the screen reads again. Where it `asks` the person something,
+        the next key waits for the question."""
 
         async def done() -> None:
             try:
@@ -144,7 +154,8 @@ class DiodeScreen(Actions, Screen[None]):
                     self.notify(says, markup=False)
             self.reload()
 
-        self.run_worker(done(), group="acting", description=description, exit_on_error=False)
+        group = ASKING if asks else "working"
+        self.run_worker(done(), group=group, description=description, exit_on_error=False)
 
     async def confirmed(self, question: str, yes: str) -> bool:
         """For `act`: asks before what cannot be undone."""
@@ -157,6 +168,20 @@ class DiodeScreen(Actions, Screen[None]):
             self.dismiss()
         else:
             self.app.switch_mode("ask")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "leave" or self.MODE in ASIDE or self._is_in_field()
+
+    def _is_in_field(self) -> bool:
+        return isinstance(self.focused, Input | Select)
+
+    def action_leave(self) -> None:
+        """Escape: out of a field, whose letters are the screen's then, and from a place that is
+        only looked into to where one was."""
+        if self._is_in_field():
+            self.set_focus(None)
+        else:
+            self.app.action_leave_aside()  # type: ignore[attr-defined]
 
     def twins(self) -> list[tuple[str, str]]:
         """(what it does, command) of the actions that have a headless twin."""
@@ -198,15 +223,6 @@ class DiodeScreen(Actions, Screen[None]):
                 self.focus_next()
             await asyncio.sleep(0)
             await self._resumed()
-        for key in self._typed_ahead:
-            self.app.post_message(events.Key(key.key, key.character))
-        self._typed_ahead.clear()
-
-    def on_key(self, event: events.Key) -> None:
-        if not self.has_body:
-            self._typed_ahead.append(event)
-            event.stop()
-            event.prevent_default()
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Textual styles every widget again, after which each table's cells are made anew; what a

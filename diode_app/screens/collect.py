@@ -242,7 +242,10 @@ class CollectScreen(DiodeScreen):
             self.session.source.must_be_writable()
             if self._gpus == 0:
                 if await self.confirmed_import():
-                    await self.app.run_action("app.import_shipped")
+                    await self.app.run_action("app.import_shipped(True)")
+                return None
+            counts = self.query_one("#collect-counts", Static).content
+            if not await self.confirmed(f"Start this collection?\n{counts}", "Start it"):
                 return None
             run = await self.session.source.write(begin)
             self.app.push_screen(RunScreen(self.session, run))

@@ -146,7 +146,7 @@ class HomeScreen(DiodeScreen):
             said = await run_command(words)
             await self.app.push_screen_wait(Notice("What the store holds", said))
 
-        self.act(stats, "counts what the store holds")
+        self.act(stats, "counts what the store holds", asks=False)
 
     # Hardware and model
 

@@ -136,7 +136,7 @@ class ModelActions(DiodeScreen):
             await in_thread(lambda: registry.verify(entry.model), "verify")
             return f"{entry.model.reference} is whole: its files are what its manifest says."
 
-        self.act(verify, f"verifies {entry.model.reference}")
+        self.act(verify, f"verifies {entry.model.reference}", asks=False)
 
     def action_validate(self) -> None:
         if (entry := self._chosen()) is None:

@@ -46,6 +46,8 @@ PLACES = (
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
+# Looked into from elsewhere: Escape leads back there.
+ASIDE = ("settings", "about")
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
     "diode_app.screens.run:RunScreen",

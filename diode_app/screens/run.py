@@ -227,6 +227,7 @@ class RunScreen(RunActions):
 
     def action_follow(self) -> None:
         self.query_one(TabbedContent).active = "tab-log"
+        self.query_one(LogPane).focus_lines()
 
     def action_show(self) -> None:
         self.query_one(TabbedContent).active = "tab-facts"
@@ -240,7 +241,7 @@ class RunScreen(RunActions):
                 return f"Run {self._run} is what others are compared with."
             return f"Run {self._run} is pinned no more."
 
-        self.act(pinned, f"pins run {self._run}")
+        self.act(pinned, f"pins run {self._run}", asks=False)
 
     def action_model(self) -> None:
         assert self._view is not None

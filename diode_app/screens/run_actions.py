@@ -9,7 +9,7 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.modals import Prompt
 
 if TYPE_CHECKING:
-    from diode_engine.store import Store
+    from diode_engine.store import RunState, Store
 
 RUN_ACTIONS = (
     Action("runs.cancel", "c", "Cancel", "Stop this run; what it has written stays.",
@@ -42,8 +42,16 @@ class RunActions(DiodeScreen):
         if run is None:
             return
 
+        def state_of(store: Store) -> RunState:
+            from diode_engine.runs import look
+
+            return look(store, run).state
+
         async def cancel() -> str | None:
             self.session.source.must_be_writable()
+            state = await self.session.source.read(state_of)
+            if state.ended:
+                return f"Run {run} has ended already ({state})."
             if not await self.confirmed(
                 f"Stop run {run}? What it has written stays, and it can be resumed.", "Stop it"
             ):
@@ -66,7 +74,12 @@ class RunActions(DiodeScreen):
 
             return resume(store, run).id
 
-        async def go_on() -> str:
+        async def go_on() -> str | None:
+            self.session.source.must_be_writable()
+            if not await self.confirmed(
+                f"Go on with run {run}? It is done by a new run.", "Go on with it"
+            ):
+                return None
             started = await self.session.source.write(resume)
             return f"Run {started} goes on with run {run}."
 
@@ -81,7 +94,12 @@ class RunActions(DiodeScreen):
 
             return repeat(store, run).id
 
-        async def retry() -> str:
+        async def retry() -> str | None:
+            self.session.source.must_be_writable()
+            if not await self.confirmed(
+                f"Start the command of run {run} once more, as a new run?", "Start it"
+            ):
+                return None
             started = await self.session.source.write(once_more)
             return f"Run {started} does the same as run {run}."
 

@@ -239,7 +239,11 @@ class TrainScreen(DiodeScreen):
 
             return start(store, "train", spec).id
 
-        async def go() -> str:
+        async def go() -> str | None:
+            self.session.source.must_be_writable()
+            counts = self.query_one("#train-counts", Static).content
+            if not await self.confirmed(f"Start this training?\n{counts}", "Start it"):
+                return None
             run = await self.session.source.write(begin)
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -50,7 +49,7 @@ class FieldRows(Vertical):
         Binding("down", "step(1)", "Next field", show=False),
         Binding("enter", "step(1)", "Next field", show=False),
         Binding("up", "step(-1)", "Field before", show=False),
-        Binding("escape", "leave", "Leave the field", show=False),
+        Binding("escape", "leave", "Leave the field"),
     ]
 
     def __init__(self, *parts: Field | str, id: str | None = None) -> None:
@@ -115,9 +114,10 @@ class FieldRows(Vertical):
         event.stop()
         self.action_step(1)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "leave" or not self.query_one(_Rows).has_focus  # it is the screen's then
+
     def action_leave(self) -> None:
-        if self.query_one(_Rows).has_focus:
-            raise SkipAction  # it is the screen's
         self.focus_rows()
 
     def on_descendant_focus(self) -> None:

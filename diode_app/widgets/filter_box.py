@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalGroup
 from textual.message import Message
 from textual.suggester import Suggester
@@ -40,6 +41,8 @@ class FilterBox(VerticalGroup):
     }
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "All rows")]
+
     class Submitted(Message):
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -71,11 +74,8 @@ class FilterBox(VerticalGroup):
         event.stop()
         self.post_message(self.Submitted(event.value.strip()))
 
-    def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            event.stop()
-            event.prevent_default()
-            self.query_one(Input).value = ""
-            self.remove_class("-open")
-            self.complain(None)
-            self.post_message(self.Submitted(""))
+    def action_leave(self) -> None:
+        self.query_one(Input).value = ""
+        self.remove_class("-open")
+        self.complain(None)
+        self.post_message(self.Submitted(""))

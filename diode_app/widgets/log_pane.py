@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Log, Static
 
@@ -30,6 +31,7 @@ class LogPane(Actions, Vertical):
     }
     """
     HELP_TITLE = "In a log"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave_search", "All lines")]
     ACTIONS = (
         Action("log.stop", "space", "Stop/go on", "Stop the log, or let it go on."),
         Action("log.search", "slash", "Search", "Show only the lines that hold a text."),
@@ -51,6 +53,10 @@ class LogPane(Actions, Vertical):
 
     def on_mount(self) -> None:
         self._tell()
+
+    def focus_lines(self) -> None:
+        """Takes the focus, and with it the keys of a log."""
+        self.query_one(Log).focus()
 
     def follow(self, path: Path | None) -> None:
         """Reads what has been written to the file since the last time."""
@@ -113,17 +119,17 @@ class LogPane(Actions, Vertical):
         event.stop()
         self._search(event.value)
 
-    def on_key(self, event: events.Key) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "leave_search" or self.query_one(Input).has_focus
+
+    def action_leave_search(self) -> None:
         box = self.query_one(Input)
-        if event.key == "escape" and box.has_focus:
-            event.stop()
-            event.prevent_default()
-            box.value = ""
-            box.remove_class("-open")
-            self._search("")
+        box.value = ""
+        box.remove_class("-open")
+        self._search("")
 
     def _search(self, wanted: str) -> None:
         self._wanted = wanted
         self._fill()
         self._tell()
-        self.query_one(Log).focus()
+        self.focus_lines()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.content import Content
@@ -14,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from diode_app.actions import Action, Actions
 
+_LEAVING = ("n", "escape")
 _BOX = """
     align: center middle;
     .box {
@@ -27,7 +31,9 @@ _BOX = """
 
 
 class Confirm(Actions, ModalScreen[bool]):
-    """A question before something that cannot be undone. The result is whether to do it."""
+    """A question before something starts, or cannot be undone. The result is whether to do it.
+
+    Of the keys that were pressed before the question was seen only those count that leave."""
 
     DEFAULT_CSS = f"Confirm {{ {_BOX} }}"
     ACTIONS = (
@@ -41,6 +47,18 @@ class Confirm(Actions, ModalScreen[bool]):
         self._question = question
         self._yes = yes
         self._no = no
+        self._seen = math.inf
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._is_seen)
+
+    def _is_seen(self) -> None:
+        self._seen = time.monotonic()  # as events are timed
+
+    def on_key(self, event: events.Key) -> None:
+        if event.time < self._seen and event.key not in _LEAVING:
+            event.stop()
+            event.prevent_default()
 
     def compose(self) -> ComposeResult:
         with Grid(classes="box"):

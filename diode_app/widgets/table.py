@@ -19,6 +19,7 @@ from textual.widgets.data_table import CellDoesNotExist
 from diode_app.actions import Action, Actions
 from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json
 from diode_app.data.threads import in_thread
+from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
@@ -117,6 +118,7 @@ class PagedTable(Actions, Vertical):
         self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
+        self._answered = self.query_now
 
     # What it consists of
 
@@ -208,11 +210,17 @@ class PagedTable(Actions, Vertical):
         self.reload()
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the rows are not yet those that were asked for last; keys wait for these."""
+        return self._answered is not self.query_now
+
+    @property
     def pages(self) -> int:
         return max(1, -(-self.page.total // self.query_now.rows))
 
     def _show(self, found: tuple[PageQuery, Page]) -> None:
         query, page = found
+        self._answered = query
         self.query_one(FilterBox).complain(None)
         if not page.rows and query.page and page.total:  # rows have gone since
             self.ask(replace(query, page=0))
@@ -229,6 +237,7 @@ class PagedTable(Actions, Vertical):
         )
 
     def _fail(self, sentence: str) -> None:
+        self._answered = self.query_now
         if self.query_now.filter:
             self.query_one(FilterBox).complain(sentence)
         else:
@@ -342,7 +351,7 @@ class PagedTable(Actions, Vertical):
     # Export
 
     def action_export(self) -> None:
-        self.run_worker(self._export(), group="export", exit_on_error=False)
+        self.run_worker(self._export(), group=ASKING, exit_on_error=False)
 
     async def _export(self) -> None:
         try:

@@ -240,6 +240,9 @@ async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_pat
         await started(pilot)
         await pilot.press("i")
         await settled(pilot)
+        assert not path.exists()  # it asks first
+        await pilot.press("y")
+        await settled(pilot)
         await looked(pilot)
         assert "● ready" in text_of(app)
         assert "The shipped timings are in the store." in toasts(app)

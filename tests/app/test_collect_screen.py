@@ -20,7 +20,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem as Gemm
 from diode_engine.runs import command_line
 from diode_engine.store import RunState
-from tests.app.waiting import looked, settled, started, text_of
+from tests.app.waiting import looked, say_yes, settled, started, text_of
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 
 
@@ -193,6 +193,7 @@ async def test_it_starts_a_run_and_shows_it(make_app, store, job: Job):  # noqa:
         app.screen.form.field("source").value = "zoo skinny"
         await settled(pilot)
         await pilot.press("g")
+        await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
         assert isinstance(app.screen, RunScreen)
@@ -247,6 +248,7 @@ async def test_a_real_collection_without_a_gpu_fails_in_a_sentence(make_app, sto
         app.screen.form.field("problems").value = "2"
         await settled(pilot)
         await pilot.press("g")
+        await say_yes(pilot)
         await settled(pilot)
         assert isinstance(app.screen, RunScreen)
         wait_for_end(store.run(1).process)

@@ -140,7 +140,7 @@ async def _done(pilot: Any) -> None:
     """Until no worker works but one that asks something."""
     while True:
         await pilot.pause()
-        asking = ("acting", "export") if pilot.app.screen.is_modal else ()
+        asking = ("acting", "working") if pilot.app.screen.is_modal else ()
         if all(w.is_finished or w.group in asking for w in pilot.app.workers):
             await pilot.pause()
             if all(w.is_finished or w.group in asking for w in pilot.app.workers):

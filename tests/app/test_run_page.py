@@ -9,11 +9,11 @@ import pytest
 from textual.widgets import Log
 
 from diode_app.data import commands
-from diode_app.widgets.modals import Confirm, Problem
+from diode_app.widgets.modals import Confirm
 from diode_engine.runs import start
 from diode_engine.runs.process import current, is_alive
 from diode_engine.store import RunState
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import looked, say_yes, settled, started, text_of, toasts
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -69,13 +69,11 @@ async def test_a_run_is_watched_cancelled_and_done_again(
 
         await pilot.press("c")
         await settled(pilot)
-        await pilot.press("y")
-        await settled(pilot)
-        assert isinstance(app.screen, Problem)
-        assert "nothing to cancel" in text_of(app)
-        await pilot.press("escape")
+        assert not app.screen.is_modal
+        assert f"Run {run.id} has ended already (cancelled)." in toasts(app)
 
         await pilot.press("r")
+        await say_yes(pilot)
         await settled(pilot)
         again = store.run(run.id + 1)
         assert again.resumes == run.id

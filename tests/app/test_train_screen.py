@@ -19,7 +19,7 @@ from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
 from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import looked, settled, started, text_of
+from tests.app.waiting import looked, say_yes, settled, started, text_of
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -244,6 +244,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
             app.screen.form.field(name).value = value
             await settled(pilot)
         await pilot.press("g")
+        await say_yes(pilot)
         await settled(pilot)
         assert isinstance(app.screen, RunScreen)
         run = app.screen.run
@@ -277,6 +278,7 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
     async with app.run_test(size=(120, 40)) as pilot:
         await open_form(pilot)
         await pilot.press("g")
+        await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
         assert "▶ running" in text_of(app)
@@ -292,6 +294,7 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
         await looked(pilot)
         assert "■ cancelled" in text_of(app)
         await pilot.press("r")
+        await say_yes(pilot)
         again = int(job.hear().split()[1])
         await settled(pilot)
         assert filled.run(again).resumes == run
@@ -309,6 +312,7 @@ async def test_without_data_it_says_what_is_missing(make_app, store, tmp_path, m
         await open_form(pilot)
         assert "There are no timings in the store yet" in text_of(app)
         await pilot.press("i")
+        await say_yes(pilot)
         await settled(pilot)
         await looked(pilot)
         assert "30 problems" in text_of(app)

@@ -17,7 +17,7 @@ from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import looked, say_yes, settled, started, text_of, toasts
 from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
 
@@ -181,6 +181,7 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         command = dict(app.screen.twins())["Start"]
         assert command.startswith("diode-engine validate --query=op:mm --store=")
         await pilot.press("g")
+        await say_yes(pilot)
         await settled(pilot)
         (toast,) = toasts(app)
         assert "is at work" in toast

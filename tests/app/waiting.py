@@ -7,11 +7,14 @@ import time
 from typing import Any
 
 from textual.app import App
+from textual.events import Key
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from diode_app.app import DiodeApp
 from diode_app.data.source import Condition
+from diode_app.widgets.modals import Confirm
 
 
 async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
@@ -23,9 +26,11 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         await pilot.pause()
         working: list[Any] = [worker for worker in app.workers if not worker.is_finished]
         if app.screen.is_modal:
-            working = [worker for worker in working if worker.group not in ("acting", "export")]
+            working = [worker for worker in working if worker.group not in ("acting", "working")]
         # A table measures its columns when it has nothing else to do, and paints them after that.
         working += filter(_to_be_measured, app.screen.query(DataTable))
+        if isinstance(app, DiodeApp) and app.keys.busy:
+            continue
         if not working:
             shown = asyncio.Event()  # with what widgets do when they have nothing else to do
             app.screen.call_after_refresh(shown.set)
@@ -71,3 +76,24 @@ def _painted(app: App[Any]) -> str:
 def toasts(app: DiodeApp) -> list[str]:
     """What it said in passing."""
     return [notification.message for notification in app._notifications]
+
+
+async def burst(pilot: Pilot[None], *words: str) -> None:
+    """Keys without a moment between them, as from a slow line: names of keys, or texts of
+    several characters (`"/bmm"`). Until all that they did is done."""
+    app = pilot.app
+    for word in words:
+        for key in [word] if word in _NAMED else word:
+            name = key if key in _NAMED else _character_to_key(key)
+            app.post_message(Key(name, None if key in _NAMED else key).set_sender(app))
+    await settled(pilot)
+
+
+_NAMED = {"enter", "escape", "tab", "space", "down", "up", "backspace"}
+
+
+async def say_yes(pilot: Pilot[None]) -> None:
+    """To the question that is asked."""
+    await settled(pilot)
+    assert isinstance(pilot.app.screen, Confirm)
+    await pilot.press("y")

@@ -1,0 +1,198 @@
+"""Keys that come in one burst: each does what it would have done by itself, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+
+from diode_app.screens.run import RunScreen
+from diode_app.widgets.filter_box import FilterBox
+from diode_app.widgets.key_bar import KeyBar
+from diode_app.widgets.log_pane import LogPane
+from diode_app.widgets.modals import Confirm, Notice, Prompt
+from diode_engine.runs.process import current
+from diode_engine.store import RunState
+from tests.app.waiting import burst, settled, started, text_of
+from tests.runs.conftest import Job, job  # noqa: F401  # a fixture
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def ended(store, tmp_path):
+    """Runs that could be started again by one letter."""
+    for kind in ("train", "collect", "train"):
+        command = ("diode-engine", kind, f"--store={store.path}")
+        run = store.start_run(kind, {}, command=command, directory=str(tmp_path))
+        store.finish_run(run, RunState.FAILED, "There is too little data.")
+    return store
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_filter_and_its_text_in_one_burst(make_app, ended, size):
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "kind:trst", "backspace", "backspace", "ain", "enter")
+        table = app.screen.table
+        assert table.query_now.filter == "kind:train"
+        assert table.query_now.sort == "run"  # the letters sorted nothing
+        assert [row.cells["kind"] for row in table.page.rows] == ["train", "train"]
+        assert table.grid.has_focus
+        assert len(ended.runs()) == 3
+
+
+async def test_no_letter_of_a_filter_starts_a_run(make_app, ended, job: Job):  # noqa: F811
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "tt t rt tag:x", "enter")
+        assert app.screen.query_one(FilterBox).query_one(Input).value == "tt t rt tag:x"
+        assert len(ended.runs()) == 3
+
+
+@pytest.mark.parametrize("key", ["t", "r"])
+async def test_what_starts_a_run_asks_first(make_app, ended, job: Job, key):  # noqa: F811
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", key)
+        assert isinstance(app.screen, Confirm)
+        assert "run 3" in text_of(app)
+        await burst(pilot, "n")
+        assert len(ended.runs()) == 3
+        await burst(pilot, key)
+        await burst(pilot, "y")
+        assert len(ended.runs()) == 4
+        assert job.hear() == "begun 4"
+        job.tell("end")
+
+
+async def test_a_yes_counts_once_the_question_is_seen(make_app, ended):
+    """Letters typed at a page, one of which asks something, do not answer it."""
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "tyyy")
+        assert isinstance(app.screen, Confirm)
+        assert len(ended.runs()) == 3
+
+
+async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        for _ in range(2):  # made, and come back to
+            await burst(pilot, "R", "H", "d")
+            assert isinstance(app.screen, Notice)
+            await burst(pilot, "escape", "R")
+            assert app.current_mode == "runs"
+
+
+async def test_one_dialog_of_a_burst(make_app, ended):
+    """What is typed on a page that takes letters opens one dialog, which has the rest."""
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "enter", "i", "notes")
+        assert isinstance(app.screen, Prompt)
+        assert app.screen.query_one(Input).value == "otes"
+        assert [type(screen) for screen in app.screen_stack[1:]] == [RunScreen, Prompt]
+        await burst(pilot, "enter")
+        assert ended.run(3).note == "otes"
+
+
+async def test_a_log_is_searched_in_one_burst(make_app, store, tmp_path):
+    log = tmp_path / "run.log"
+    log.write_text("one\ntwo\n")
+    store.start_run("train", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "enter", "f", "/", "two", "enter")
+        assert app.screen.query_one(LogPane).query_one(Input).value == "two"
+
+
+async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):
+    from textual.events import Paste
+
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        app.simulate_key("R")
+        app.simulate_key("slash")
+        app.post_message(Paste("kind:train"))
+        app.simulate_key("enter")
+        await settled(pilot)
+        assert app.screen.table.query_now.filter == "kind:train"
+
+
+async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", ":", "reverse", "enter")
+        assert not app.screen.is_modal
+        assert not app.screen.table.query_now.descending
+
+
+# Escape always leaves, and the footer says how
+
+
+def _footer(app) -> str:
+    return str(app.screen.query_one(KeyBar).content)
+
+
+async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "S")
+        for selector in ("#field-rows Input", "#field-theme Select"):
+            app.screen.query_one(selector).focus()
+            await settled(pilot)
+            assert "esc Leave" in _footer(app)
+            await burst(pilot, "escape")
+            assert app.focused is None
+            assert app.current_mode == "settings"
+        assert "esc Leave" in _footer(app)
+        await burst(pilot, "escape")
+        assert app.current_mode == "runs"
+
+
+@pytest.mark.parametrize("leave", ["escape", "?"])
+async def test_the_help_is_left_to_where_one_was(make_app, ended, leave):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "enter", "?")
+        assert app.current_mode == "help"
+        assert "esc Leave" in _footer(app)
+        await burst(pilot, leave)
+        assert app.current_mode == "runs"
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_escape_leaves_what_is_searched_or_filtered(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "tag:x")
+        assert "esc All rows" in _footer(app)
+        await burst(pilot, "escape")
+        assert app.screen.table.grid.has_focus
+        await burst(pilot, "enter", "f", "/", "x")
+        assert "esc All lines" in _footer(app)
+        await burst(pilot, "escape", "escape")
+        assert app.screen.MODE == "runs"
+        assert not isinstance(app.screen, RunScreen)
+
+
+async def test_a_field_of_a_form_is_left(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "T", "down", "name")
+        assert "esc Leave the field" in _footer(app)
+        await burst(pilot, "escape")
+        assert "esc" not in _footer(app)

@@ -1,0 +1,52 @@
+"""Nothing is sent to the terminal while nothing changes, whatever is in front of what."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from diode_app.widgets.modals import Notice
+from diode_engine.store import RunState
+from tests.app.waiting import looked, settled, started
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("keys", [["R"], ["R", "enter"], ["R", "n"], ["R", "enter", "g"], ["O"]])
+async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monkeypatch, keys):
+    store.finish_run(store.start_run("train", {}), RunState.DONE)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settled(pilot)
+        await looked(pilot)
+        painted = []
+        display = app._display
+        monkeypatch.setattr(
+            app,
+            "_display",
+            lambda screen, update: painted.append(update) or display(screen, update),
+        )
+        for _ in range(4):
+            await looked(pilot)
+        assert painted == []
+
+
+async def test_what_is_below_a_dialog_is_new_when_the_dialog_is_gone(make_app, store):
+    run = store.start_run("train", {})
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        app.push_screen(Notice("One", "moment"))
+        await settled(pilot)
+        store.finish_run(run, RunState.FAILED, "No data.")
+        await looked(pilot)
+        await pilot.press("escape")
+        await settled(pilot)
+        await asyncio.sleep(0)
+        assert "failed" in app.screen.table.page.rows[0].cells["state"]
