@@ -51,6 +51,8 @@ APP_ACTIONS = (
     Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
            "others."),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
+    Action("app.undo", "U", "Take back", "Undo the last roll-back, change of tags or deletion that "
+           "was made here.", footer=False),
     Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
     Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
     Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
@@ -191,6 +193,16 @@ class DiodeApp(Actions, App[None]):
         the garbage collector, whose full pass takes a tenth of a second, leave all that be."""
         await in_thread(sections, "imports")
         gc.freeze()
+
+    def action_undo(self) -> None:
+        async def take_back() -> str:
+            self.session.source.must_be_writable()
+            done = self.session.undo.take()
+            if done is None:
+                return "There is nothing to take back."
+            return await done.back()
+
+        self._act(take_back)
 
     def action_create_store(self) -> None:
         async def create() -> str:

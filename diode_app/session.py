@@ -8,6 +8,7 @@ from pathlib import Path
 from diode_app.data.hardware import Here
 from diode_app.data.source import Source
 from diode_app.settings import Settings
+from diode_app.undo import Undo
 from diode_engine.core.problem import Problem
 
 
@@ -22,6 +23,8 @@ class Session:
     settings_path: Path | None = None
     here: Here | None = None
     asked: Problem | None = None
+    filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
+    undo: Undo = field(default_factory=Undo)
     narrowed: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -24,6 +24,7 @@ from diode_app.data.source import Look
 from diode_app.screens.base import SettingsChanged
 from diode_app.screens.data_files import FILE_ACTIONS, FileActions
 from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.saved_filters import SavedFilters, save_filter
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
 from diode_app.settings import PROBLEM_COLUMNS
@@ -69,7 +70,7 @@ def _columns(keys: tuple[str, ...]) -> list[Column]:
     ]
 
 
-class DataScreen(FileActions):
+class DataScreen(SavedFilters, FileActions):
     """The list; Enter opens a problem's page."""
 
     MODE = "data"
@@ -81,6 +82,7 @@ class DataScreen(FileActions):
                "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
         *FILE_ACTIONS,
+        save_filter("data"),
         Action("data.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
         Action("data.list", "l", "Everything", "Take the filter away.",
                "diode-engine data problems {filter} --store={store}", footer=False),

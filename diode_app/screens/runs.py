@@ -23,6 +23,7 @@ from diode_app.screens.base import WIDTHS, SettingsChanged
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.run_actions import RUN_ACTIONS
 from diode_app.screens.run_list import RunList
+from diode_app.screens.saved_filters import SavedFilters, save_filter
 from diode_app.session import Session
 from diode_app.settings import RUN_COLUMNS
 from diode_app.themes import SERIES
@@ -74,7 +75,7 @@ def _columns(keys: tuple[str, ...]) -> list[Column]:
     ]
 
 
-class RunsScreen(RunList):
+class RunsScreen(SavedFilters, RunList):
     """The list; Enter opens a run's page. Where it is wide, the run that the cursor is on is beside
     the list, with its curves over those of the pinned one and of the marked ones."""
 
@@ -91,6 +92,7 @@ class RunsScreen(RunList):
                "or not: it has the tag baseline.",
                "diode-engine runs tag {run} baseline --store={store}"),
         *RUN_ACTIONS,
+        save_filter("runs"),
         Action("runs.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
         Action("runs.list", "l", "Everything", "Take the filter away.",
                "diode-engine runs list {filter} --store={store}", footer=False),

@@ -34,6 +34,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
 from diode_app.widgets.form import Check, ChoiceField, Field, optional, whole_number
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Reading
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class TrainScreen(DiodeScreen):
                       "such as dtype:bf16 op:mm,addmm m<=4096.", hint="all of the store",
                       suggest=suggestions(self._known)),
                 Field("dataset", "File", "Learn from a dataset file's timings instead.",
-                      hint="none: from the store", check=_check_file),
+                      hint="none: from the store", check=_check_file,
+                      suggest=complete_path),
                 ChoiceField("hardware", "GPU", "A model is made for one.", ()),
                 "Model",
                 ChoiceField("family", "Family", "An ensemble is trees and three networks; "

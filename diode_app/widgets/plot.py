@@ -16,6 +16,7 @@ from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from diode_app.actions import Action, Actions
+from diode_app.keys import ASKING
 from diode_app.themes import SERIES
 from diode_app.widgets.charts import Curve, Frame, Line, Lines, as_csv, as_svg, laid_out
 from diode_app.widgets.saving import save_as
@@ -257,7 +258,7 @@ class Plot(Actions, Vertical):
 
         self.run_worker(
             save_as(self, "Write this plot", f"{name}.svg", (".svg", ".csv"), write),
-            group="export", exit_on_error=False,
+            group=ASKING, exit_on_error=False,
         )  # fmt: skip
 
 

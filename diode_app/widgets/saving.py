@@ -10,6 +10,7 @@ from textual.widget import Widget
 from diode_app.data.threads import in_thread
 from diode_app.session import Session
 from diode_app.widgets.modals import Confirm, Problem, Prompt
+from diode_app.widgets.path_completion import complete_path
 from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
 
@@ -37,6 +38,7 @@ async def save_as(
             f"{question} to ({' or '.join(suffixes)})",
             str(Path.cwd() / name),
             check=lambda text: check_target(text, suffixes),
+            suggest=complete_path,
         )
     )
     if given is None:

@@ -17,13 +17,14 @@ from textual.widgets import DataTable, Static
 from textual.widgets.data_table import CellDoesNotExist
 
 from diode_app.actions import Action, Actions
-from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json
+from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json, as_text
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
 from diode_app.widgets.modals import Confirm, Problem, Prompt
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
@@ -74,6 +75,8 @@ class PagedTable(Actions, Vertical):
                footer=False),
         Action("table.previous-page", "left_square_bracket", "Previous page",
                "The rows before.", footer=False),
+        Action("table.copy", "Y", "As text", "Copy the rows of this page as text, in columns.",
+               footer=False),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
                "JSON."),
     )  # fmt: skip
@@ -123,7 +126,8 @@ class PagedTable(Actions, Vertical):
     # What it consists of
 
     def compose(self) -> ComposeResult:
-        yield FilterBox(self._filter_hint, self._suggest)
+        history = self._session.filter_history.setdefault(self._what, [])
+        yield FilterBox(self._filter_hint, self._suggest, history)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static(classes="table--foot", markup=False)
 
@@ -348,7 +352,13 @@ class PagedTable(Actions, Vertical):
         if self.query_now.page:
             self.ask(replace(self.query_now, page=self.query_now.page - 1))
 
-    # Export
+    # Copy and export
+
+    def action_copy(self) -> None:
+        columns = [column for column in self._columns if column.label]
+        rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
+        self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
+        self.notify(f"{len(rows):,} {self._what} are copied as text.", markup=False)
 
     def action_export(self) -> None:
         self.run_worker(self._export(), group=ASKING, exit_on_error=False)
@@ -364,6 +374,7 @@ class PagedTable(Actions, Vertical):
                 f"Write these {self.page.total:,} {self._what} to (.csv or .json)",
                 str(Path.cwd() / f"{self._what.replace(' ', '-')}.csv"),
                 check=_check_target,
+                suggest=complete_path,
             )
         )
         if given is None:

@@ -450,7 +450,7 @@ assert not {{"torch", "sqlalchemy", "xgboost"}} & set(sys.modules), "at import"
 made = app.create_app(Path({str(path)!r}), settings_path=Path({str(path) + ".toml"!r}))
 async def main():
     async with made.run_test() as pilot:
-        await pilot.press("R", "S", "question_mark", "A", "H")
+        await pilot.press("R", "S", "A", "H", "question_mark")
         made.run_worker(in_thread(threading.Event().wait))
         await pilot.pause()
 asyncio.run(main())

@@ -270,7 +270,7 @@ async def test_read_only_changes_no_model(make_app, store, plain):
     app = make_app(read_only=True)
     async with app.run_test(size=(120, 40)) as pilot:
         await open_models(pilot)
-        for key in "pbwdagni":
+        for key in "pbwdatni":
             await pilot.press(key)
             await settled(pilot)
             assert isinstance(app.screen, Problem), key

@@ -44,7 +44,7 @@ REFUSED = "was started with --read-only"
 # what it does has to go through Source.write, change or command, or ask must_be_writable.
 WRITING = {
     "home.import", "data.import-file", "data.export-file", "data.import-shipped", "table.export",
-    "plot.export",
+    "plot.export", "app.undo",
     "collect.import", "collect.start", "train.import", "train.start", "validate.new",
     "validation.start", "runs.pin", "run.pin",
     "runs.cancel", "runs.resume", "runs.retry", "runs.tag", "runs.note",
