@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 # A state is told by its sign and its word; colour only repeats it.
 STATE_SIGNS = {
@@ -37,6 +37,11 @@ def state(name: str) -> str:
 def count(number: int | None) -> str:
     """With separators: 98,025."""
     return NONE if number is None else f"{number:,}"
+
+
+def counted(number: int, plural: str) -> str:
+    """Such as `1 run` and `12 runs`."""
+    return f"{number:,} {plural.removesuffix('s') if number == 1 else plural}"
 
 
 def size(number: int) -> str:
@@ -90,12 +95,28 @@ def change(value: float | None) -> str:
         return ""
     if value >= 9:
         return f"×{1 + value:,.0f}"
-    return f"{100 * value:+.0f} %".replace("-", "−")
+    percent = round(100 * value)
+    return f"{percent:+d} %".replace("-", "−") if percent else "0 %"
 
 
 def moment(value: datetime | None) -> str:
-    """To the second, in UTC, as in the store."""
-    return NONE if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+    """To the second, in the time of this place, and where that is another one in UTC as well,
+    which is what the store has and queries ask for."""
+    if value is None:
+        return NONE
+    here = f"{local(value):%Y-%m-%d %H:%M:%S %Z}"
+    utc = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}"
+    return here if here == utc else f"{here} ({utc})"
+
+
+def local(value: datetime) -> datetime:
+    """In the time of this place."""
+    return value.astimezone()
+
+
+def zone() -> str:
+    """The name of the time of this place, such as CET."""
+    return datetime.now(UTC).astimezone().tzname() or "UTC"
 
 
 def bar(fraction: float | None, width: int) -> str:
@@ -113,5 +134,7 @@ def pairs(mapping: Mapping[str, object]) -> str:
         if value is None or value is False or value == "" or isinstance(value, Mapping):
             continue
         label = name.replace("_", " ")
+        if isinstance(value, float):
+            value = f"{value:.4g}"
         words.append(label if value is True else f"{label} {value}")
     return ", ".join(words)

@@ -85,7 +85,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
         "model": CELLS["model"](listed),
         "data": CELLS["data"](listed),
         "duration, s": round(status.seconds, 1),
-        "started, UTC": text.moment(status.run.started),
+        f"started, {text.zone()}": f"{text.local(status.run.started):%Y-%m-%d %H:%M:%S}",
         "host": None if status.run.process is None else status.run.process.host,
         "tags": " ".join(status.run.tags),
         "note": status.run.note,

@@ -126,7 +126,7 @@ def _trained(store: Store | None, entry: Entry) -> tuple[int, str] | None:
     for status in find(store, f'kind:train message:"registered as {reference}"'):
         result = store.result(status.run.id) or {}
         if result.get("identity", identity) == identity and result.get("model") == reference:
-            return status.run.id, f"run {status.run.id}, {text.moment(status.run.started)} UTC"
+            return status.run.id, f"run {status.run.id}, {text.moment(status.run.started)}"
     return None
 
 
@@ -152,6 +152,6 @@ def _source(store: Store | None, name: str) -> Row:
             run = None
         if run is not None and run.kind == kind:
             file = run.spec.get("file")
-            what = f"run {run.id}, {kind}, {text.moment(run.started)} UTC"
+            what = f"run {run.id}, {kind}, {text.moment(run.started)}"
             return _row(RUN, number, "timings of", f"{what}, {file}" if file else what)
     return _row(NOWHERE, f"run {name}", "timings of", f"{name}, of another store")

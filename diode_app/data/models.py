@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
@@ -17,6 +18,7 @@ from diode_engine.errors import DiodeError, NoSuchModelError
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_app.data.source import Source
     from diode_engine.registry import Entry, Match
+    from diode_engine.store import Store
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def _taken(here: Hardware | None, gpus: int) -> str:
     if here is None:
         return "Looking at this machine's hardware ..."
     if not gpus:
-        return "There is no GPU here: no model is taken, and all can be asked and judged."
+        return "There is no GPU here, so none is in use; ● marks the one that each GPU would take."
     match = registry.best_for(here)
     if match is None:
         return f"No model serves the {here.name} here: train one, or import one."
@@ -220,11 +222,13 @@ class Verdict:
 
 async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
     """Has the gate judge the model on the store's timings, in a process of its own, and makes it
-    the default if it passes, or with `force`, the reason for doing it anyway. Raises
-    DiodeError where it could not be judged."""
+    the default if it passes; with `force`, the reason, it is made that against what the gate has
+    just found, which is not asked again. Raises DiodeError where it could not be judged."""
     words = ["models", "promote", *named(entry), f"--store={source.path}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]
+        if (run := await source.read(partial(_last_judged, entry.model.reference))) is not None:
+            words.append(f"--verdict-of={run}")
     try:
         said = await source.command(words)
     except CommandError as error:
@@ -235,6 +239,14 @@ async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
         return Verdict.of(json.loads(said))
     except (ValueError, KeyError, TypeError):
         raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
+
+
+def _last_judged(model: str, store: Store) -> int | None:
+    """The last run that has judged the model for a promotion."""
+    from diode_engine.store.query import runs
+
+    found = (run for run in runs(store, "kind:promote state:done") if run.spec["model"] == model)
+    return next((run.id for run in found), None)
 
 
 def named(entry: Entry) -> Sequence[str]:

@@ -13,7 +13,10 @@ def fraction(status: Status) -> float | None:
     if status.state == "done":
         return 1.0
     progress = status.run.progress or {}
-    for done, of in (("timings", "candidates"), ("step", "steps"), ("done", "total")):
+    told = as_number(progress.get("fraction"))  # of the whole run, whatever its stages
+    if told is not None:
+        return min(1.0, max(0.0, told))
+    for done, of in (("timings", "candidates"), ("done", "total")):
         part, whole = as_number(progress.get(done)), as_number(progress.get(of))
         if part is not None and whole:
             return min(1.0, part / whole)
@@ -27,6 +30,12 @@ def seconds_left(status: Status) -> float | None:
         return told
     part = fraction(status)
     return status.seconds * (1 - part) / part if part else None
+
+
+def remarks(status: Status) -> str:
+    """The person's note, and what the run itself has said, in one line."""
+    said = filter(None, (status.run.note, status.why or status.run.message))
+    return " · ".join(said).replace("\n", " ")
 
 
 def as_number(value: object) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.progress import as_number, fraction, seconds_left
+from diode_app.data.progress import as_number, fraction, remarks, seconds_left
 from diode_app.data.trainings import Training
 
 if TYPE_CHECKING:
@@ -89,11 +89,6 @@ def _left(listed: Listed) -> float | None:
     return None if listed.status.state.ended else seconds_left(listed.status)
 
 
-def _note(listed: Listed) -> str:
-    run = listed.status.run
-    return (run.note or listed.status.why or run.message or "").replace("\n", " ")
-
-
 def _trained(read: Callable[[Training], str | None]) -> Callable[[Listed], str]:
     return lambda listed: "" if listed.training is None else read(listed.training) or ""
 
@@ -114,9 +109,9 @@ CELLS: Mapping[str, Callable[[Listed], str]] = {
     "data": _data,
     "changed": lambda r: text.pairs(changed(r.status)),
     "gpu": _gpus,
-    "started": lambda r: f"{r.status.run.started:%m-%d %H:%M}",
+    "started": lambda r: f"{text.local(r.status.run.started):%m-%d %H:%M}",
     "tags": lambda r: " ".join(r.status.run.tags),
-    "note": _note,
+    "note": lambda r: remarks(r.status),
 }
 SORTS: Mapping[str, Callable[[Listed], Any]] = {
     "run": lambda r: r.status.run.id,

@@ -43,7 +43,7 @@ class RunView:
 
     status: Status
     fraction: float | None
-    rate: float | None  # timings a second
+    rate: float | None  # timings, of a training steps, a second
     left_seconds: float | None
     failures: Mapping[str, int]
     gpus: tuple[Gpu, ...]
@@ -77,11 +77,16 @@ def view(status: Status) -> RunView:
 def _says(status: Status) -> str:
     run, progress = status.run, status.run.progress or {}
     if run.kind == "train" and "member" in progress and not status.state.ended:
-        return (
+        words = [
             f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
             f"{text.number(as_number(progress.get('efficiency')), 3)}"
-        )
-    words = []
+        ]
+        if rate := as_number(progress.get("rate")):
+            words.append(f"{rate:.3g} steps/s")
+        if stages := progress.get("stages"):
+            words.append(f"fit {progress.get('stage')} of {stages}")
+        return " · ".join(words)
+    words: list[str] = []
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
         for name, label in (
@@ -169,7 +174,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
     facts = {
         "why": status.why,
         "message": run.message,
-        "started": f"{text.moment(run.started)} UTC",
+        "started": text.moment(run.started),
         "worked for": text.seconds(status.seconds),
         "last heard of": None
         if run.finished is not None

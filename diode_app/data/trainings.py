@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
-BASELINE = "baseline"  # the tag of the run that others are compared with
+# The tag of the run that others are compared with; not a word that a person might use.
+BASELINE = "diode/baseline"
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ _PACKAGES = (
 
 
 class AboutScreen(DiodeScreen):
-    """The text that `c` copies."""
+    """The text that `e` copies."""
 
     MODE = "about"
     NEEDS_STORE = False
     ACTIONS = (
-        Action("about.copy", "c", "Copy", "Copy all of it.", "diode-engine --version"),
+        Action("about.copy", "e", "Copy", "Copy all of it.", "diode-engine --version"),
     )  # fmt: skip
 
     def body(self) -> ComposeResult:

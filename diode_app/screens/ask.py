@@ -21,6 +21,7 @@ from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.form import existing_file
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
@@ -261,7 +262,7 @@ class AskScreen(DiodeScreen):
         async def chosen() -> Problem | None:
             given = await self.app.push_screen_wait(
                 Prompt(
-                    "Which shapeset?", f"{Path.cwd()}/", check=_check_file, suggest=complete_path
+                    "Which shapeset?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path
                 )
             )
             return None if given is None else await picking.of_shapeset(self, Path(given))
@@ -276,8 +277,3 @@ class AskScreen(DiodeScreen):
                 self.table.focus_rows()
 
         self.act(taken, "picks a problem")
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if path.is_file() else f"There is no file {path}."

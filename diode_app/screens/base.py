@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -23,7 +23,7 @@ from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import Confirm, Problem
+from diode_app.widgets.modals import Confirm, Problem, Working
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
 from diode_engine.core.problem import Problem as GemmProblem
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
+T = TypeVar("T")
 # For HORIZONTAL_BREAKPOINTS: a screen has the class -wide where two parts have room side by side.
 WIDTHS = [(0, "-narrow"), (120, "-wide")]
 
@@ -160,6 +161,16 @@ class DiodeScreen(Actions, Screen[None]):
     async def confirmed(self, question: str, yes: str) -> bool:
         """For `act`: asks before what cannot be undone."""
         return await self.app.push_screen_wait(Confirm(question, yes=yes))
+
+    async def waited_for(self, work: Awaitable[T], what: str) -> T:
+        """For `act`: what comes of some seconds of work, with a dialog that says what it is."""
+        working = Working(what)
+        self.app.push_screen(working)
+        try:
+            return await work
+        finally:
+            if self.app.screen is working:
+                await working.dismiss()
 
     def ask_about(self, problem: GemmProblem) -> None:
         """Goes to the screen that says what a model would choose for it."""

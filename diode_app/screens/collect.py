@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -34,7 +33,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
-from diode_app.widgets.form import ChoiceField, Field, optional, whole_number
+from diode_app.widgets.form import ChoiceField, Field, existing_file, optional, whole_number
 from diode_app.widgets.modals import Confirm
 from diode_app.widgets.path_completion import complete_path
 
@@ -295,8 +294,7 @@ def _check_files(given: str) -> str | None:
         files = shlex.split(given)
     except ValueError:
         return "Its quotes do not match."
-    missing = [file for file in files if not Path(file).expanduser().is_file()]
-    return f"There is no file {missing[0]}." if missing else None
+    return next(filter(None, map(existing_file, files)), None)
 
 
 def _shares(what: str, shares: Sequence[Share]) -> Content:

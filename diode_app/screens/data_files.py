@@ -8,6 +8,7 @@ from pathlib import Path
 
 from diode_app.actions import Action
 from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 
@@ -38,7 +39,7 @@ class FileActions(DiodeScreen):
                 Prompt(
                     "Import the timings of which file?",
                     f"{Path.cwd()}/",
-                    check=_check_file,
+                    check=existing_file,
                     suggest=complete_path,
                 )
             )
@@ -82,11 +83,6 @@ class FileActions(DiodeScreen):
             return f"{json.loads(told)['timings']:,} timings are in {target}."
 
         self.act(write, "exports the timings")
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if path.is_file() else f"There is no file {path}."
 
 
 def _check_target(given: str) -> str | None:

@@ -96,7 +96,7 @@ class HomeScreen(DiodeScreen):
                     yield Facts(id="model-facts")
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "Runs"
-                yield Static("No run yet.", id="no-runs")
+                yield Static("Looking ...", id="no-runs")
                 with VerticalGroup(id="run-rows"):
                     for _ in range(RUNS_SHOWN):
                         yield Static(classes="run-head")
@@ -148,6 +148,7 @@ class HomeScreen(DiodeScreen):
         self.query_one("#home-next").display = snapshot.timings == 0
 
     def _show_runs(self, last: Sequence[Status]) -> None:
+        self.put("#no-runs", "No run yet.")
         self.query_one("#no-runs").display = not last
         heads, lines = self.query(".run-head"), self.query(".run-says")
         pairs = zip(heads.results(Static), lines.results(Static), strict=True)

@@ -78,10 +78,9 @@ class ModelActions(DiodeScreen):
 
         async def judge() -> str | None:
             source.must_be_writable()
-            self.notify(
-                f"{reference} is judged on the held-out problems ...", timeout=8, markup=False
+            verdict = await self.waited_for(
+                promote(source, entry), f"{reference} is judged on the held-out problems ..."
             )
-            verdict = await promote(source, entry)
             if verdict.promoted:
                 await self.app.push_screen_wait(
                     Notice(f"✓ {reference} is taken now", checks(verdict))
@@ -100,7 +99,9 @@ class ModelActions(DiodeScreen):
             )
             if reason is None:
                 return None
-            await promote(source, entry, force=reason)
+            await self.waited_for(
+                promote(source, entry, force=reason), f"{reference} becomes the default ..."
+            )
             return f"{reference} is taken now, against the gate."
 
         self.act(judge, f"promotes {reference}")

@@ -39,7 +39,7 @@ PLACES = (
     Place("runs", "R", "Runs", "Runs", "diode_app.screens.runs:RunsScreen"),
     Place("collect", "C", "Collect", "Collect", "diode_app.screens.collect:CollectScreen"),
     Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
-    Place("ask", "W", "What?", "What would it choose?", "diode_app.screens.ask:AskScreen"),
+    Place("ask", "W", "Ask", "What would it choose?", "diode_app.screens.ask:AskScreen"),
     Place("train", "T", "Train", "Train", "diode_app.screens.train:TrainScreen"),
     Place("validate", "V", "Validate", "Validate", "diode_app.screens.validate:ValidateScreen"),
     Place("models", "M", "Models", "Models", "diode_app.screens.models:ModelsScreen"),

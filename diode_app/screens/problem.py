@@ -42,7 +42,7 @@ def _columns(models: tuple[str, ...]) -> list[Column]:
         *of_models,
         Column("roofline_us", "R: µs", right=True),
         Column("space", "space"),
-        Column("spread_us", "spread", right=True),
+        Column("spread_us", "spread µs", right=True),
         Column("timings", "timings", right=True),
     ]
 
@@ -66,7 +66,7 @@ class ProblemScreen(DiodeScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("problem.back", "escape", "Back", "To where this page was opened."),
-        Action("problem.show", "c", "Candidates", "Those that have a time, the fastest first.",
+        Action("problem.show", "t", "Timed", "Those that have a time, the fastest first.",
                "diode-engine data show {key} --store={store}"),
         Action("problem.failed", "f", "Failed", "The candidates that have no time."),
         Action("problem.plot", "p", "Plot", "Measured and predicted times over the rank, or the "
@@ -110,7 +110,7 @@ class ProblemScreen(DiodeScreen):
                 yield HeldTable(
                     self.session, _FAILED, what="failed candidates", id="problem-failures"
                 )
-        yield Plot("No candidate of this problem has a time.")
+        yield Plot("Asking the models ...")
 
     def body_mounted(self) -> None:
         self.query_one("#problem-candidates", HeldTable).focus_rows()
@@ -145,6 +145,8 @@ class ProblemScreen(DiodeScreen):
         self._draw(view)
 
     def _draw(self, view: ProblemView) -> None:
+        if not view.rows:
+            self.query_one("Plot Static", Static).update("No candidate of this problem has a time.")
         ranks = tuple(range(1, len(view.rows) + 1))
         curves = {"measured": view.measured_us, **view.predicted_us, "roofline": view.roofline_us}
         self.query_one(Plot).show(

@@ -49,7 +49,7 @@ class RunScreen(RunActions):
         Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
         Action("run.pin", "p", "Pin", "Compare other trainings with this one, or not: it has the "
-               "tag baseline.", "diode-engine runs tag {run} baseline --store={store}"),
+               "tag diode/baseline.", "diode-engine runs tag {run} diode/baseline --store={store}"),
         # The footer has no room for notes here; the list has them.
         *(replace(a, footer=a.footer and a.name not in ("tag", "note")) for a in RUN_ACTIONS),
         Action("run.result", "u", "Result", "What came of it.", footer=False),
@@ -91,7 +91,7 @@ class RunScreen(RunActions):
             with TabPane("Result", id="tab-result"), VerticalScroll():
                 yield TrainingResultPage()
             with TabPane("Curves", id="tab-curves"):
-                yield Plot("This run has drawn no curves.")
+                yield Plot("Looking ...")
             with TabPane("Log", id="tab-log"):
                 yield LogPane()
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
@@ -187,6 +187,10 @@ class RunScreen(RunActions):
         if view is None:
             return
         found = kinds(view.curves)
+        if not found:
+            over = view.status.state.ended
+            nothing = "This run has drawn no curves." if over else "No curves yet: they grow here."
+            self.put("Plot Static", nothing)
         if self._kind not in found:
             self._kind = next(iter(found), None)
         plot = self.query_one(Plot)

@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader
 from diode_app.data.pages import Page, PageQuery
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _LABELS = {
-    "mark": "", "gpu": "GPU", "left": "time left", "started": "started (UTC)",
+    "mark": "", "gpu": "GPU", "left": "time left", "started": f"started ({text.zone()})",
     "against": "± pinned", "changed": "changed settings",
 }  # fmt: skip
 _RIGHT = frozenset({"run", "rate", "efficiency", "against"})
@@ -89,8 +90,8 @@ class RunsScreen(SavedFilters, RunList):
         Action("runs.compare", "v", "Compare", "The marked runs, this one and the pinned one "
                "beside each other: what differs, and their curves."),
         Action("runs.pin", "p", "Pin", "Make this training the one that others are compared with, "
-               "or not: it has the tag baseline.",
-               "diode-engine runs tag {run} baseline --store={store}"),
+               "or not: it has the tag diode/baseline.",
+               "diode-engine runs tag {run} diode/baseline --store={store}"),
         *RUN_ACTIONS,
         save_filter("runs"),
         Action("runs.columns", "h", "Columns", "Choose the columns of the list.", footer=False),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -33,7 +32,14 @@ from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.run import RunScreen
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
-from diode_app.widgets.form import Check, ChoiceField, Field, optional, whole_number
+from diode_app.widgets.form import (
+    Check,
+    ChoiceField,
+    Field,
+    existing_file,
+    optional,
+    whole_number,
+)
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Reading
 
@@ -90,7 +96,7 @@ class TrainScreen(DiodeScreen):
                       "such as dtype:bf16 op:mm,addmm m<=4096.", hint="all of the store",
                       suggest=suggestions(self._known)),
                 Field("dataset", "File", "Learn from a dataset file's timings instead.",
-                      hint="none: from the store", check=_check_file,
+                      hint="none: from the store", check=optional(existing_file),
                       suggest=complete_path),
                 ChoiceField("hardware", "GPU", "A model is made for one.", ()),
                 "Model",
@@ -141,7 +147,7 @@ class TrainScreen(DiodeScreen):
                     yield Button("Start (g)", action="screen.start", compact=True)
                 with VerticalScroll(id="train-runs", can_focus=False) as panel:
                     panel.border_title = "Trainings"
-                    yield Static("None yet.", id="train-list")
+                    yield Static("Looking ...", id="train-list")
 
     @property
     def form(self) -> FieldRows:
@@ -258,11 +264,6 @@ class TrainScreen(DiodeScreen):
 
     def action_defaults(self) -> None:
         self.form.reset()
-
-
-def _check_file(given: str) -> str | None:
-    path = Path(given).expanduser()
-    return None if not given or path.is_file() else f"There is no file {path}."
 
 
 def _number(*, positive: bool = False) -> Check:

@@ -48,7 +48,7 @@ class NewValidationScreen(DiodeScreen):
     HELP_TITLE = "A new validation"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
-        Action("validation.back", "b,escape", "Back", "Start nothing."),
+        Action("validation.back", "escape", "Back", "Start nothing."),
         Action("validation.start", "g,ctrl+g", "Start", "Start it as a run.", "{command}"),
     )
     DEFAULT_CSS = """

@@ -107,13 +107,13 @@ def remarks(report: Report) -> str:
 
 
 def confidence_table(report: Report) -> str:
-    """How sure the model is, and how often that was so; what its confidence is good for."""
+    """How sure the model is, and how often it was right; what its confidence is good for."""
     c = report.calibration
     if c is None:
         return ""
     lines = [
         "Within 5 % of the best:", "",
-        f"{'problems':>8} {'sure':>6} {'was so':>7}",
+        f"{'problems':>8} {'sure':>6} {'right':>7}",
         *(f"{b['problems']:>8} {b['confidence']:>6.2f} {b['reached']:>7.2f}" for b in c["bins"]),
         "",
         f"expected calibration error {c['error']:.3f}",
@@ -121,7 +121,7 @@ def confidence_table(report: Report) -> str:
         "", "The surest problems, of the best:",
         *(f"{100 * float(share):>7.0f} % {s['geomean']:>6.3f} p10 {s['p10']:.3f}"
           for share, s in c["surest"].items()),
-        "", "Timing as many as it takes:", f"{'asked':>8} {'timed':>6} {'was so':>7}",
+        "", "Timing as many as it takes:", f"{'asked':>8} {'timed':>6} {'right':>7}",
         *(f"{float(asked):>8.2f} {a['timed']:>6.1f} {a['reached']:>7.2f}"
           for asked, a in c["adaptive"].items()),
     ]  # fmt: skip
@@ -144,7 +144,7 @@ def reliability(report: Report) -> Lines:
                 strong=True,
             ),
         ],
-        title="how often it was so, over how sure it was",
+        title="how often it was right, over how sure it was",
         x_range=(0, 1),
         y_range=(0, 1),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup
@@ -184,6 +185,14 @@ def _parts(value: str) -> tuple[str, ...]:
 def optional(check: Check) -> Check:
     """The check, for a value that may be left out."""
     return lambda value: check(value) if value.strip() else None
+
+
+def existing_file(given: str) -> str | None:
+    """A check: the path of a file that is there."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        return f"{path} is a folder; give a file in it."
+    return None if path.is_file() else f"There is no file {path}."
 
 
 def whole_number(least: int, most: int) -> Check:

@@ -15,6 +15,7 @@ from textual.validation import Function
 from textual.widgets import Button, Input, Label, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 
+from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.widgets.filter_box import Completions, Suggest
 
@@ -101,6 +102,36 @@ class Notice(Actions, ModalScreen[None]):
         self.dismiss()
 
     def action_close(self) -> None:
+        self.dismiss()
+
+
+class Working(Actions, ModalScreen[None]):
+    """Stands in front while something is at work for which the person waits, and says for how
+    long; when it is left the work goes on."""
+
+    DEFAULT_CSS = f"Working {{ {_BOX} }}"
+    ACTIONS = (Action("working.leave", "escape", "Leave", "Back to the screen; it goes on."),)
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+        self._began = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            yield Label(self._what, classes="title", markup=False)
+            yield Static(id="working-for", markup=False)
+            yield Static("Escape leaves it at work, and it is told when it is done.", markup=False)
+
+    def on_mount(self) -> None:
+        self._tell()
+        self.set_interval(1.0, self._tell)
+
+    def _tell(self) -> None:
+        seconds = time.monotonic() - self._began
+        self.query_one("#working-for", Static).update(f"▶ at work for {text.seconds(seconds)}")
+
+    def action_leave(self) -> None:
         self.dismiss()
 
 

@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Static
 from textual.widgets.data_table import CellDoesNotExist
 
+from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json, as_text
 from diode_app.data.threads import in_thread
@@ -23,7 +24,7 @@ from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
-from diode_app.widgets.modals import Confirm, Problem, Prompt
+from diode_app.widgets.modals import Confirm, Pick, Problem, Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_engine.atomic import write_whole
@@ -69,12 +70,10 @@ class PagedTable(Actions, Vertical):
     HELP_TITLE = "In a table"
     ACTIONS = (
         Action("table.filter", "slash", "Filter", "Show only the rows that a query matches."),
-        Action("table.sort", "s", "Sort", "Sort by the next column."),
+        Action("table.sort", "s", "Sort", "Choose the column to sort by."),
         Action("table.reverse", "o", "Reverse", "Turn the order round.", footer=False),
-        Action("table.next-page", "right_square_bracket", "Next page", "The next rows.",
-               footer=False),
-        Action("table.previous-page", "left_square_bracket", "Previous page",
-               "The rows before.", footer=False),
+        Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
+        Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
         Action("table.copy", "Y", "As text", "Copy the rows of this page as text, in columns.",
                footer=False),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
@@ -122,6 +121,8 @@ class PagedTable(Actions, Vertical):
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
         self._answered = self.query_now
+        self._widths: list[int] = []
+        self._shown_page = 0
 
     # What it consists of
 
@@ -163,6 +164,7 @@ class PagedTable(Actions, Vertical):
         self._widest.clear()
         if self._narrow(self.page):
             self._lay_out()
+        self.call_after_refresh(self._fit)
 
     def _narrow(self, page: Page) -> bool:
         """Whether there is room for other columns than before with this page."""
@@ -183,6 +185,7 @@ class PagedTable(Actions, Vertical):
         self._point_at(at, scroll)
 
     def _make_columns(self) -> None:
+        self._widths = [0] * len(self._shown)
         self.grid.clear(columns=True)
         for column in self._shown:
             self.grid.add_column(self._heading(column), key=column.key)
@@ -231,13 +234,17 @@ class PagedTable(Actions, Vertical):
             return
         for column in self._shown:
             self.grid.columns[_key(column)].label = self._heading(column)
+        pages = self.pages
         self._fill(page)
+        if pages != self.pages or query.page != self._shown_page:
+            self._shown_page = query.page
+            self.refresh_bindings()
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
         hidden = len(self._columns) - len(self._shown)
         more = f" · {hidden} more columns where it is wider" if hidden else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{page.total:,} {self._what}{matching}{more}"
+            f"{shown}{text.counted(page.total, self._what)}{matching}{more}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -268,11 +275,34 @@ class PagedTable(Actions, Vertical):
             for key, shown in zip(keys, cells, strict=True):
                 grid.add_row(*shown, key=key)
             self._point_at(at, scroll)
-        # The grid measures only when it is idle, and goes on showing lines of before that.
-        for place, measured in enumerate(grid.ordered_columns):
-            widest = max((shown[place].cell_len for shown in cells), default=0)
-            measured.content_width = max(measured.content_width, widest)
+        # The grid measures only when it is idle, and goes on showing lines of before that; nor does
+        # it measure a heading that has changed.
+        for place, column in enumerate(self._shown):
+            widths = [self._heading(column).cell_len, *(shown[place].cell_len for shown in cells)]
+            self._widths[place] = max(self._widths[place], *widths)
         self.page = page
+        self._fit()
+
+    def _fit(self) -> None:
+        """Gives the columns their widths. A number that is cut off is another number: the column
+        at the edge, if it is one of numbers, is moved out of sight."""
+        grid = self.grid
+        room = grid.scrollable_content_region.width
+        widths = list(self._widths)
+        left = 0
+        for place, column in enumerate(self._shown):
+            right = left + widths[place] + 2 * grid.cell_padding
+            if left < room < right:
+                if column.right and place and not grid.scroll_x:
+                    widths[place - 1] += room - left
+                break
+            left = right
+        for measured, width in zip(grid.ordered_columns, widths, strict=True):
+            if measured.content_width != width:
+                measured.content_width = width
+                grid._clear_caches()
+                grid._require_update_dimensions = True
+                grid.refresh()
 
     def _cell(self, column: Column, cells: Mapping[str, str]) -> Text:
         value = cells.get(column.key, "")
@@ -323,9 +353,10 @@ class PagedTable(Actions, Vertical):
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         event.stop()
-        self._sort_by(str(event.column_key.value))
+        self.sort_by(str(event.column_key.value))
 
-    def _sort_by(self, key: str) -> None:
+    def sort_by(self, key: str) -> None:
+        """Sorts by this column, and if it is sorted by it already, the other way round."""
         if key not in {column.key for column in self._columns if column.sortable}:
             return
         query = self.query_now
@@ -333,16 +364,31 @@ class PagedTable(Actions, Vertical):
         self.ask(replace(query, sort=key, descending=turned, page=0))
 
     def action_sort(self) -> None:
-        keys = [column.key for column in self._columns if column.sortable]
-        if keys:
-            now = self.query_now.sort
-            following = keys.index(now) + 1 if now in keys else 0
-            self.ask(
-                replace(self.query_now, sort=keys[following % len(keys)], descending=False, page=0)
+        columns = [column for column in self._columns if column.sortable]
+
+        async def pick() -> None:
+            chosen = await self.app.push_screen_wait(
+                Pick(
+                    "Sort by which column? Once more by the same turns the order round.",
+                    [(column.key, self._heading(column).plain) for column in columns],
+                    self.query_now.sort,
+                )
             )
+            if chosen is not None:
+                self.sort_by(chosen)
+
+        if columns:
+            self.run_worker(pick(), group=ASKING, exit_on_error=False)
 
     def action_reverse(self) -> None:
         self.ask(replace(self.query_now, descending=not self.query_now.descending, page=0))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "next_page":
+            return self.query_now.page + 1 < self.pages
+        if action == "previous_page":
+            return self.query_now.page > 0
+        return True
 
     def action_next_page(self) -> None:
         if self.query_now.page + 1 < self.pages:
@@ -371,7 +417,7 @@ class PagedTable(Actions, Vertical):
             return
         given = await self.app.push_screen_wait(
             Prompt(
-                f"Write these {self.page.total:,} {self._what} to (.csv or .json)",
+                f"Write {text.counted(self.page.total, self._what)} to (.csv or .json)",
                 str(Path.cwd() / f"{self._what.replace(' ', '-')}.csv"),
                 check=_check_target,
                 suggest=complete_path,
@@ -389,7 +435,8 @@ class PagedTable(Actions, Vertical):
         except (DiodeError, OSError) as error:
             await self.app.push_screen_wait(Problem(f"{target} was not written: {error}"))
             return
-        self.notify(f"{count:,} {self._what} are in {target}.", markup=False)
+        are = "is" if count == 1 else "are"
+        self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
 
     async def _write(self, target: Path) -> int:
         query = replace(self.query_now, page=0, rows=MOST_ROWS)

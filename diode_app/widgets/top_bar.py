@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.keys import format_key
 from textual.widgets import Static
 
+from diode_app import text
 from diode_app.data.source import Condition, Look
 from diode_app.session import Session
 
@@ -44,10 +45,9 @@ class TopBar(VerticalGroup):
     def _navigation(self) -> Content:
         parts: list[Content] = []
         for mode, key, label in self._places:
-            style = "bold reverse" if mode == self._here else "none"
-            link = f"{style} @click=app.go('{mode}')" if mode != self._here else style
+            style = "bold reverse" if mode == self._here else f"@click=app.go('{mode}')"
             name = f" {label} " if label.startswith(key) else f" {format_key(key)} {label} "
-            parts.append(Content.styled(name, link))
+            parts.append(Content(name).stylize(style))
         return Content("").join(parts)
 
     def show(self, look: Look) -> None:
@@ -60,7 +60,7 @@ class TopBar(VerticalGroup):
             (f"{sign} {look.condition}", colour),
         ]
         if look.ready:
-            runs = f" · {look.runs:,} run{'s' if look.runs != 1 else ''}"
+            runs = f" · {text.counted(look.runs, 'runs')}"
             live = f", {len(look.live)} live" if look.live else ""
             words.append(runs + live)
         if self._session.read_only:

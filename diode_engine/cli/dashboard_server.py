@@ -28,6 +28,7 @@ from yarl import URL
 
 _EVERYWHERE = ("0.0.0.0", "::")  # compared with, not bound to
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")  # as browsers write it
+_FOREIGN = re.compile(r'<link\b[^>]*href="https?://fonts\.[^>]*>')
 _SECONDS_TO_END = 1  # which the dashboards that are open have, twice
 _NO_TOKEN = (
     "This is not the whole address: it has a token, another one at each start. Open the address "
@@ -126,10 +127,13 @@ class DashboardServer(Server):
         return self.public_url if self._proxied else f"http://{_host(request)}"
 
     async def handle_index(self, request: web.Request) -> Any:
-        """The page, with the addresses of its files and of its websocket."""
+        """The page, with the addresses of its files and of its websocket, and without
+        textual-serve's font, which another host has."""
         page = copy.copy(self)
         page.public_url = self._address(request)
-        return await Server.handle_index(page, request)
+        response = await Server.handle_index(page, request)
+        response.text = _FOREIGN.sub("", response.text)
+        return response
 
     async def _restrict(self, request: web.Request, response: web.StreamResponse) -> None:
         """Has browsers ask no other host for anything (textual-serve's page has a font elsewhere),

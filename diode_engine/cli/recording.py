@@ -22,22 +22,24 @@ def as_run(
     store: Store,
     kind: str,
     spec: Mapping[str, object],
-    work: Callable[[Callable[[], None]], R],
+    work: Callable[[Callable[[], None], Callable[[Mapping[str, Any]], None]], R],
     summary: Callable[[R], tuple[Mapping[str, Any], str]],
 ) -> R:
     """What comes of the work, and a run of this kind that keeps it and says how it ended. `work`
-    is given what raises KeyboardInterrupt where somebody has asked the run to stop; `summary` is
-    the progress that a list of runs shows, and a sentence."""
+    is given what raises KeyboardInterrupt where somebody has asked the run to stop, and what
+    writes how far it is; `summary` is the progress that a list of runs shows, and a sentence."""
     from diode_engine.runs import Heartbeat, begin
 
     if store.read_only:
         diagnostics.warn(f"{store.path} cannot be written, so it keeps no record of this.")
-        return work(lambda: None)
+        return work(lambda: None, lambda _: None)
     run = begin(store, kind, spec)
     state, message = "failed", None
     try:
         with Heartbeat(store, run) as heartbeat:
-            result = work(heartbeat.check)
+            result = work(
+                heartbeat.check, lambda progress: store.update_run(run, progress=progress)
+            )
         store.set_result(run, result.to_dict())
         figures, message = summary(result)
         store.update_run(run, progress=figures)

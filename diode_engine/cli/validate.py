@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -87,13 +88,15 @@ def validate(
         check(figure)
 
     def judge(
-        table: TimingTable, check: Callable[[], None] = lambda: None
+        table: TimingTable,
+        check: Callable[[], None] = lambda: None,
+        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> Report | CrossValidation:
         if kind is not None:
             if only_held_out:
                 diagnostics.note("The problems that training holds out take no part.")
                 table = split(table)[0]
-            return _cross_validated(table, kind, family or "ensemble", check)
+            return _cross_validated(table, kind, family or "ensemble", check, tell)
         report = _judge(table, reference, only_held_out=only_held_out)
         check()
         return report
@@ -110,7 +113,7 @@ def validate(
                 opened,
                 "validate",
                 spec,
-                lambda check: judge(opened.read(query), check),
+                lambda check, tell: judge(opened.read(query), check, tell),
                 _main_figures,
             )
     if as_json:
@@ -127,20 +130,38 @@ def validate(
 
 
 def _cross_validated(
-    table: TimingTable, kind: str, family: str, check: Callable[[], None]
+    table: TimingTable,
+    kind: str,
+    family: str,
+    check: Callable[[], None],
+    tell: Callable[[Mapping[str, Any]], None],
 ) -> CrossValidation:
-    """`check` ends it by an exception, where somebody wants that."""
+    """`check` ends it by an exception, where somebody wants that; `tell` hears now and then how
+    far it is."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
+    from diode_engine.training.run import WRITE_SECONDS
+    from diode_engine.training.stages import WholeRun, stages_of_folds
+
+    whole = WholeRun([])
+    told = time.monotonic()
+
+    def begins(parts: Sequence[str]) -> None:
+        whole.stages = stages_of_folds(family, parts)
 
     with diagnostics.progress() as display:
         shown = fit_report(display)
 
         def report(member: str, progress: Progress) -> None:
+            nonlocal told
             check()
             shown(member, progress)
+            whole.told(member, progress.step, progress.steps)
+            if time.monotonic() - told >= WRITE_SECONDS:
+                told = time.monotonic()
+                tell({"member": member, **whole.to_dict()})
 
-        return cross_validate(table, kind, family=family, report=report)
+        return cross_validate(table, kind, family=family, report=report, begins=begins)
 
 
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:

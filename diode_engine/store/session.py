@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,10 @@ from typing import Self
 import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
-from diode_engine.store.database import doubts, open_engine, sentences, unchanged
+from diode_engine.store.database import connect, doubts, open_engine, sentences, unchanged
+
+LARGE_WAL = 8 * 2**20  # bytes of a write-ahead log that are not left behind
+_WAL_SECONDS = 1.0  # at most, for those who read meanwhile
 
 
 class Session:
@@ -36,7 +39,22 @@ class Session:
         return cls(where, open_engine(where, read_only=read_only), read_only=read_only)
 
     def close(self) -> None:
+        if not self.read_only:
+            self._empty_wal()
         self._engine.dispose()
+
+    def _empty_wal(self) -> None:
+        """SQLite removes the log with the last connection, and leaves it as large as it ever was
+        while others, such as a dashboard, have the store open."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        try:
+            if log.stat().st_size <= LARGE_WAL:
+                return
+            with closing(connect(self.path, read_only=False)) as connection:
+                connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WAL_SECONDS)}")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except (OSError, sqlite3.Error):
+            return  # the next who closes it tries again
 
     def __enter__(self) -> Self:
         return self

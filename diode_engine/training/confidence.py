@@ -24,7 +24,7 @@ from diode_engine.validation.splits import folds
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3
-_STEPS = 2
+STEPS = 2
 
 
 def learn_confidence(
@@ -93,10 +93,10 @@ def _fewer_steps(settings: Settings) -> Settings:
         settings,
         trees=replace(
             trees,
-            rounds=max(trees.rounds // _STEPS, 1),
-            learning_rate=min(trees.learning_rate * _STEPS, 1),
+            rounds=max(trees.rounds // STEPS, 1),
+            learning_rate=min(trees.learning_rate * STEPS, 1),
         ),
-        network=replace(network, epochs=max(network.epochs // _STEPS, 1)),
-        distilled=replace(distilled, epochs=max(distilled.epochs // _STEPS, 1)),
-        lessons=settings.lessons // _STEPS,
+        network=replace(network, epochs=max(network.epochs // STEPS, 1)),
+        distilled=replace(distilled, epochs=max(distilled.epochs // STEPS, 1)),
+        lessons=settings.lessons // STEPS,
     )

@@ -111,11 +111,12 @@ def cross_validate(
     seed: int = 0,
     settings: Settings | None = None,
     report: Told = lambda member, progress: None,
+    begins: Callable[[Sequence[str]], None] = lambda parts: None,
 ) -> CrossValidation:
     """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; a
     named transformer left out at a time; the tenth of the problems with the most work), to the
     GPU's timings in the table without the part's, and judges it on the part's. What differs only
-    in type or layout is on one side (validation.splits).
+    in type or layout is on one side (validation.splits). `begins` is told the parts' names.
 
     Raises TrainingError where there is no such part, or too little to fit to or to judge by.
     """
@@ -126,6 +127,7 @@ def cross_validate(
             "None of the problems with timings is a layer of a named transformer; collect some "
             "(--source transformers), or part them by --cross-validate folds."
         )
+    begins([part.name for part in parts])
     judged: dict[str, Report] = {}
     for part in parts:
 

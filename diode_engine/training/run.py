@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
+from diode_engine.models.fit_confidence import LEAST_CASES
 from diode_engine.models.fitting import Progress
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import Report, Settings, learnable, one_environment
+from diode_engine.training.fit import (
+    FAMILIES,
+    TEACHER,
+    Report,
+    Settings,
+    learnable,
+    one_environment,
+)
 from diode_engine.training.search import Trial, search
+from diode_engine.training.stages import Stage, WholeRun, stages_of
 from diode_engine.training.train import Origin, Trained, train
 from diode_engine.validation import splits
 
@@ -92,8 +101,18 @@ def train_from_store(
     with _Run(store, r) as run:
         checkpoints = Checkpoints(store.path.with_name(f"{store.path.name}-checkpoints"))
         settings = r.settings
+        learned, _ = splits.split(learnable(one_environment(table, r.hardware)))
+        run.consists_of(
+            stages_of(
+                r.family if r.family in FAMILIES else TEACHER,
+                tuned=r.base is not None,
+                everything=r.everything,
+                trials=r.trials,
+                confidence=len(set(learned.problem.tolist())) >= LEAST_CASES,
+            )
+        )
         if r.trials:
-            settings = _searched(store, r, table, run, report, told)
+            settings = _searched(store, r, learned, run, report, told)
         trained = train(
             table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
             everything=r.everything, default=r.default, origin=origin, settings=settings,
@@ -127,13 +146,12 @@ def _timings(store: Store, r: Request) -> tuple[TimingTable, Origin]:
 def _searched(
     store: Store,
     r: Request,
-    table: TimingTable,
+    learned: TimingTable,
     run: _Run,
     report: Report,
     told: Callable[[Trial], None],
 ) -> Settings:
     """The best settings that a search among the problems to learn from finds."""
-    learned, _ = splits.split(learnable(one_environment(table, r.hardware)))
 
     def trial_ended(trial: Trial) -> None:
         if trial.efficiency is not None:
@@ -155,6 +173,7 @@ class _Run:
         self.id = begin(store, "train", request.spec())
         self._heartbeat = Heartbeat(store, self.id)
         self._written = time.monotonic()
+        self._whole: WholeRun | None = None
         self._points: dict[str, list[tuple[float, float]]] = {}
         self._done: str | None = None
 
@@ -177,6 +196,10 @@ class _Run:
         else:
             self._store.finish_run(self.id, "failed", str(error))
 
+    def consists_of(self, stages: list[Stage]) -> None:
+        """What is done from now on, of which the store is told how far it is."""
+        self._whole = WholeRun(stages)
+
     def reporting(self, report: Report, *, curves: bool = True) -> Report:
         """Tells `report` and, now and then, the store; raises KeyboardInterrupt where somebody
         asked the run to stop."""
@@ -188,9 +211,15 @@ class _Run:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
                     value = progress.rmse if name == "log_rmse" else getattr(progress, name)
                     self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
+            whole = self._whole
+            if whole is not None:
+                whole.told(member, progress.step, progress.steps)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
-                self._store.update_run(self.id, progress=_progress(member, progress))
+                together = {} if whole is None else whole.to_dict()
+                self._store.update_run(
+                    self.id, progress={**_progress(member, progress), **together}
+                )
                 self._write_points()
 
         return told

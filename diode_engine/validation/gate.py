@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -65,6 +65,12 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "checks": [asdict(c) for c in self.checks], "passed": self.passed}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Verdict:
+        """From what `to_dict` gave. Raises KeyError or TypeError for anything else."""
+        checks = tuple(Check(c["name"], bool(c["passed"]), c["found"]) for c in given["checks"])
+        return cls(given["model"], given["against"], checks, given["at"])
 
 
 @dataclass(frozen=True)
@@ -213,6 +219,7 @@ def promote(
         raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
     verdict = judge(model, table, now)
     check()
+    _must_still_be(model, now)
     refused = any(c.name in _JUDGED and not c.passed for c in verdict.checks)
     if verdict.passed or refused:
         status = Status.VALIDATED if verdict.passed else Status.REJECTED
@@ -223,6 +230,40 @@ def promote(
             forced=not verdict.passed,
         )  # fmt: skip
     return verdict
+
+
+def overrule(model: ModelVersion, verdict: Verdict, *, reason: str) -> Verdict:
+    """Makes the model the default of its hardware against the verdict that `promote` has given;
+    nothing is judged again. Returns the verdict.
+
+    Raises RegistryError where it is the verdict on another model, the model is the default
+    already, or another one has become that since it was judged.
+    """
+    now = present_default(model)
+    if verdict.model != model.reference:
+        raise RegistryError(f"That verdict is on {verdict.model}, not on {model.reference}.")
+    if now == model:
+        raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
+    later = [event for event in registry.history(model.slug)
+             if event.alias == registry.DEFAULT and event.at > verdict.at]  # fmt: skip
+    if later:
+        raise RegistryError(
+            f"The default of {model.slug} has changed since {model.reference} was judged: promote "
+            "it again, which judges it again."
+        )
+    registry.set_alias(
+        registry.DEFAULT, model, action=Action.PROMOTE, reason=reason, forced=not verdict.passed
+    )
+    return verdict
+
+
+def _must_still_be(model: ModelVersion, default: ModelVersion | None) -> None:
+    now = present_default(model)
+    if now != default:
+        raise RegistryError(
+            f"The default of {model.slug} has changed while {model.reference} was judged: promote "
+            "it again."
+        )
 
 
 def present_default(model: ModelVersion) -> ModelVersion | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,10 @@ from diode_app.data import hardware
 from diode_app.data.hardware import Here
 from diode_engine.core.hardware import H200
 from diode_engine.store import Store
+
+# What the pictures and the columns show is in the time of the place.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 
 @pytest.fixture(autouse=True)

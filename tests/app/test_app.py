@@ -131,6 +131,20 @@ async def test_every_place_has_its_key(make_app, store):
             assert "Diode" in text_of(app)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_click_on_a_name_above_goes_there(make_app, store, size):
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        for place in (*PLACES[1:], PLACES[0]):
+            if place.label is not None:
+                names = app.screen.query_one("#bar-places", Static)
+                at = str(names.content).index(place.label)
+                await pilot.click(names, offset=(at + 1, 0))  # it has a column of padding
+                await settled(pilot)
+                assert app.current_mode == place.mode
+
+
 async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store, monkeypatch):
     """A body that takes long leaves the loop free; what is typed ahead is done when it is there."""
     made = asyncio.Event()

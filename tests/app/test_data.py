@@ -205,7 +205,9 @@ async def test_sorted_by_the_store(make_app, filled):
     app = make_app()
     async with app.run_test(size=(160, 50)) as pilot:
         screen = await _data(pilot)
-        await pilot.press("s", "s", "o")  # op, then M, the largest first
+        await pilot.press("s", "down", "down", "enter")  # after the problem and its op
+        await settled(pilot)
+        await pilot.press("o")
         await settled(pilot)
         shown = [int(row.cells["m"]) for row in screen.table.page.rows]
         assert shown == sorted((p.M for p in TIMINGS.problems), reverse=True)

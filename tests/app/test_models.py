@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -11,10 +12,11 @@ from diode_app.screens.compare import CompareScreen
 from diode_app.screens.data import DataScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.run import RunScreen
-from diode_app.widgets.modals import Confirm, Notice, Problem, Prompt
+from diode_app.widgets.modals import Confirm, Notice, Problem, Prompt, Working
 from diode_app.widgets.table import PagedTable
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
+from diode_engine.errors import DiodeError
 from diode_engine.models.artifact import Data, load_artifact, save_artifact
 from tests.app.registered import register_model
 from tests.app.waiting import looked, settled, started, text_of, toasts
@@ -132,6 +134,10 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         (event,) = registry.history(H200.slug)
         assert (event.forced, event.reason) == (True, "to see")
         assert "plain@1 is taken now, against the gate." in toasts(app)
+        judged, taken = [run for run in store.runs() if run.kind == "promote"][-2:]
+        assert "was refused" in judged.message
+        assert taken.spec["verdict_of"] == judged.id  # it was not judged again
+        assert "is taken all the same (to see), against the gate" in taken.message
         await pilot.press("b")
         await until(pilot, Confirm)
         assert "in place of plain@1?" in text_of(app)
@@ -150,6 +156,29 @@ async def until(pilot, modal: type) -> None:
     while not isinstance(pilot.app.screen, modal):
         await pilot.pause(0.01)
     await pilot.pause()
+
+
+async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monkeypatch):
+    done = asyncio.Event()
+
+    async def run_command(_words):
+        await done.wait()
+        raise DiodeError("The gate fell.")
+
+    monkeypatch.setattr("diode_app.data.source.run_command", run_command)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
+        await pilot.press("p")
+        await until(pilot, Working)
+        assert "plain@1 is judged on the held-out problems" in text_of(app)
+        assert "at work for" in text_of(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not app.screen.is_modal
+        done.set()
+        await until(pilot, Problem)
+        assert "The gate fell." in text_of(app)
 
 
 async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch):

@@ -40,7 +40,7 @@ def cell(app, run: int, column: str):
 async def test_a_training_is_a_run_with_what_came_of_it(store):
     first = make_training(store, "trees", 0.9, {"network.epochs": 30, "seed": 0, "query": "op:mm"})
     second = make_training(store, "network", 0.95)
-    store.tag(first, "baseline")
+    store.tag(first, "diode/baseline")
     lister = RunLister()
     page = lister.page(store, PageQuery(sort="efficiency", descending=True), {})
     assert [row.key for row in page.rows] == [str(second), str(first)]
@@ -81,7 +81,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
     async with app.run_test(size=(160, 40)) as pilot:
         await open_runs(pilot)
         await go(pilot, "ctrl+end", "p")  # the first training is pinned
-        assert store.run(runs[0]).tags == ("baseline",)
+        assert store.run(runs[0]).tags == ("diode/baseline",)
         assert cell(app, runs[0], "mark").plain == "★"
         await go(pilot, "up", "space")
         red, green, blue = SERIES[1]
@@ -158,8 +158,8 @@ async def test_efficiencies_are_sorted_and_exported(make_app, store, tmp_path):
     async with app.run_test(size=(140, 40)) as pilot:
         await open_runs(pilot)
         table = app.screen.table
-        while table.query_now.sort != "efficiency":
-            await go(pilot, "s")
+        table.sort_by("efficiency")
+        await settled(pilot)
         best = [row.cells["efficiency"] for row in table.page.rows]
         assert best in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
         await go(pilot, "e")

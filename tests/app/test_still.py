@@ -25,11 +25,12 @@ async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monk
         await looked(pilot)
         painted = []
         display = app._display
-        monkeypatch.setattr(
-            app,
-            "_display",
-            lambda screen, update: painted.append(update) or display(screen, update),
-        )
+
+        def show(screen, update):
+            painted.append(update)
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", show)
         for _ in range(4):
             await looked(pilot)
         assert painted == []

@@ -333,7 +333,7 @@ async def test_a_read_only_dashboard_trains_nothing(make_app, filled):
 async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):
     first = make_training(store, "trees", 0.9, trees=0.3)
     second = make_training(store, "network", 0.95, one=0.2)
-    store.tag(first, "baseline")
+    store.tag(first, "diode/baseline")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)

@@ -45,7 +45,7 @@ def fill(path: Path) -> None:
                 "notes": "The metrics are on 217 problems that this model has not seen.",
             })  # fmt: skip
             store.finish_run(run, "done", f"registered as {family}@1")
-        store.tag(2, "baseline")
+        store.tag(2, "diode/baseline")
         run = train(store, "network")
         draw(store, run, "network-0", 12, 0.7)
         store.update_run(run, progress={"member": "network-0", "step": 12, "steps": 40,

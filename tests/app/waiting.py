@@ -14,7 +14,7 @@ from textual.widgets import DataTable
 
 from diode_app.app import DiodeApp
 from diode_app.data.source import Condition
-from diode_app.widgets.modals import Confirm
+from diode_app.widgets.modals import Confirm, Working
 
 
 async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
@@ -25,7 +25,7 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
     while True:
         await pilot.pause()
         working: list[Any] = [worker for worker in app.workers if not worker.is_finished]
-        if app.screen.is_modal:
+        if app.screen.is_modal and not isinstance(app.screen, Working):
             working = [worker for worker in working if worker.group not in ("acting", "working")]
         # A table measures its columns when it has nothing else to do, and paints them after that.
         working += filter(_to_be_measured, app.screen.query(DataTable))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +223,22 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
         assert (done.kind, done.state, done.spec["model"]) == ("promote", "done", "tripled@1")
         assert "was refused: " in str(done.message)
         assert (store.result(done.id) or {})["passed"] is False
+
+    assert run(*asked, "--verdict-of", done.id).code == 2  # it overrules, with --force
+    forced = (*asked, "--force", "--reason", "a test", "--verdict-of")
+    assert "is no promotion that has judged" in run(*forced, 1).err
+    with monkeypatch.context() as gate:
+        gate.setattr("diode_engine.validation.gate.judge", None)  # nobody asks it again
+        assert run(*forced, done.id).code == 0
+    assert registry.default_for("nvidia-h200").reference == "tripled@1"
+    with Store.open(path) as store:
+        taken = store.runs()[-1]
+    assert "is taken all the same (a test), against the gate" in str(taken.message)
+    run("models", "rollback")
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    with registry.facts.changing("nvidia-h200") as document:
+        document.history[-1] = replace(document.history[-1], at=later.isoformat(timespec="seconds"))
+    assert "has changed since tripled@1 was judged" in run(*forced, done.id).err
 
     def asked_to_stop(heartbeat: Heartbeat) -> None:
         raise KeyboardInterrupt

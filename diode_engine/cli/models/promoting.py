@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from diode_engine.cli.options import as_json_option, store_option
 from diode_engine.cli.recording import as_run
 
 if TYPE_CHECKING:
+    from diode_engine.store import Store
     from diode_engine.validation.gate import Verdict
 
 
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
     help="Judge it on the held-out problems of this file, not of the store.",
 )
 @click.option("--force", is_flag=True, help="Take it even if the gate refuses; say why.")
+@click.option(
+    "--verdict-of",
+    "judged",
+    metavar="RUN",
+    type=click.IntRange(1),
+    help="With --force: overrule what this run of kind promote has found, and judge no more.",
+)
 @reason_option
 @hardware_option
 @as_json_option
@@ -41,6 +50,7 @@ def promote(
     store: Path,
     dataset: Path | None,
     force: bool,
+    judged: int | None,
     reason: str,
     hardware: str | None,
     as_json: bool,
@@ -54,24 +64,38 @@ def promote(
     """
     from diode_engine import registry
     from diode_engine.store import read_dataset
-    from diode_engine.validation.gate import present_default
+    from diode_engine.validation.gate import overrule, present_default
     from diode_engine.validation.gate import promote as judge
 
     if force and not reason.strip():
         raise click.UsageError("--force needs a --reason, which the registry keeps.")
+    if judged is not None and (not force or dataset is not None):
+        raise click.UsageError("--verdict-of belongs to --force, without --dataset.")
     found = registry.resolve(model, hardware)
     if present_default(found) == found:
         diagnostics.note(f"{found.reference} is the default of {found.slug} already.")
         return ExitCode.NOTHING
-    diagnostics.note(f"Judging {found.reference} ...")
+    if judged is None:
+        diagnostics.note(f"Judging {found.reference} ...")
     if dataset is not None:
         verdict = judge(found, read_dataset(dataset), force=force, reason=reason)
     else:
         with existing(store) as opened:
+
+            def work(check: Callable[[], None], _tell: object) -> Verdict:
+                if judged is not None:
+                    return overrule(found, _verdict(opened, judged), reason=reason)
+                return judge(found, opened.read(), force=force, reason=reason, check=check)
+
             verdict = as_run(
-                opened, "promote", {"model": found.reference, "force": force, "reason": reason},
-                lambda check: judge(found, opened.read(), force=force, reason=reason, check=check),
-                _summary,
+                opened,
+                "promote",
+                {
+                    "model": found.reference, "force": force, "reason": reason,
+                    "verdict_of": judged,
+                },
+                work,
+                lambda verdict: _summary(verdict, reason if force else None),
             )  # fmt: skip
     promoted = verdict.passed or force
     if as_json:
@@ -91,8 +115,28 @@ def promote(
     return ExitCode.FAILURE
 
 
-def _summary(verdict: Verdict) -> tuple[dict[str, str], str]:
-    said = "passed the gate" if verdict.passed else f"was refused: {' '.join(verdict.reasons)}"
+def _verdict(store: Store, run: int) -> Verdict:
+    """What a run of kind promote has found. Raises RunError where it has found nothing."""
+    from diode_engine.errors import RunError
+    from diode_engine.validation.gate import Verdict
+
+    found = store.result(run) if store.run(run).kind == "promote" else None
+    if found is None:
+        raise RunError(f"Run {run} is no promotion that has judged a model; name one that has.")
+    try:
+        return Verdict.from_dict(found)
+    except (KeyError, TypeError) as error:
+        raise RunError(f"What run {run} has found cannot be read ({error}).") from error
+
+
+def _summary(verdict: Verdict, forced: str | None) -> tuple[dict[str, str], str]:
+    """`forced` is the reason to take it all the same."""
+    if verdict.passed:
+        said = "passed the gate and is taken"
+    elif forced is not None:
+        said = f"is taken all the same ({forced}), against the gate: {' '.join(verdict.reasons)}"
+    else:
+        said = f"was refused: {' '.join(verdict.reasons)}"
     return {"judged": verdict.model}, f"{verdict.model} {said}"
 
 

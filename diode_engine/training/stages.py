@@ -1,0 +1,203 @@
+"""How far a training is as a whole, of which each fit tells only its own steps.
+
+A training is a row of stages, known before it begins: fits of members, and what is done between
+them. Each is expected to take as long as its kind has taken so far, for so much work; before
+there is one, as long as it takes beside the others on the shipped timings (`_COSTS`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from diode_engine.training.confidence import FOLDS as CONFIDENCE_FOLDS
+from diode_engine.training.confidence import STEPS as CONFIDENCE_STEPS
+from diode_engine.training.fit import DISTILLED, FAMILIES, TEACHER
+from diode_engine.training.search import FOLDS as SEARCH_FOLDS
+
+# Of a fit of each kind to the same rows, beside one of trees.
+_COSTS = {"trees": 1.0, "network": 1.5, DISTILLED: 3.0}
+_REST = 0.2  # of a fit of trees: judging and writing the model
+_PACE_SECONDS = 10.0  # over which the steps a second are taken
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`group` is the part of the training that a fit is of, `work` how much it has to do beside a
+    fit of its kind to all rows."""
+
+    group: str
+    member: str
+    work: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        return self.member.partition("-")[0]
+
+
+def stages_of(
+    family: str,
+    *,
+    tuned: bool = False,
+    everything: bool = False,
+    trials: int = 0,
+    confidence: bool = True,
+) -> list[Stage]:
+    """What a training (see `train`) consists of, in its order. Without `confidence` there are too
+    few problems to learn that from."""
+    members = [f"{DISTILLED}-0"] if tuned else _members(family)
+    searched = _members(TEACHER if family == DISTILLED else family)
+    share = (SEARCH_FOLDS - 1) / SEARCH_FOLDS
+    less = (CONFIDENCE_FOLDS - 1) / CONFIDENCE_FOLDS / CONFIDENCE_STEPS
+    stages = [
+        Stage(f"trial {trial}, fold {part} of {SEARCH_FOLDS}", member, share)
+        for trial in range(1, trials + 1)
+        for part in range(1, SEARCH_FOLDS + 1)
+        for member in searched
+    ]
+    stages += [Stage("", member) for member in members]
+    if confidence and not tuned:
+        stages += _of_parts(members, CONFIDENCE_FOLDS, less)
+    if everything:
+        stages += [Stage("all problems", member) for member in members]
+    return stages
+
+
+def stages_of_folds(family: str, parts: Sequence[str]) -> list[Stage]:
+    """What a cross-validation over these parts consists of."""
+    return [Stage(part, member) for part in parts for member in _members(family)]
+
+
+def _of_parts(members: Sequence[str], folds: int, work: float) -> list[Stage]:
+    return [
+        Stage(f"fold {part} of {folds}", member, work)
+        for part in range(1, folds + 1)
+        for member in members
+    ]
+
+
+def _members(family: str) -> list[str]:
+    return [f"{member}-{place}" for place, member in enumerate(FAMILIES[family])]
+
+
+def _stage_of(label: str) -> tuple[str, str]:
+    """(group, member) of what a fit is called in reports: `trees-0`, `trees-0, fold 1 of 3`,
+    `trial 2, fold 1 of 3, trees-0`, `trees-0, all problems`."""
+    words = label.split(", ")
+    if words[0].startswith("trial "):
+        return ", ".join(words[:-1]), words[-1]
+    return ", ".join(words[1:]), words[0]
+
+
+@dataclass
+class _Running:
+    place: int
+    began: float
+    step: int = 0
+    steps: int = 1
+
+
+@dataclass
+class WholeRun:
+    """How far a row of stages is. `told` is called with each report of a fit; what it gives never
+    goes back. A stage that a checkpoint has done already is passed over."""
+
+    stages: Sequence[Stage]
+    clock: Callable[[], float] = time.monotonic
+    _seconds: dict[str, list[float]] = field(default_factory=dict)  # per work, by kind
+    _now: _Running | None = None
+    _label: str = ""
+    _most: float = 0.0
+    _marks: list[tuple[float, int]] = field(default_factory=list)  # (when, step)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    def told(self, label: str, step: int, steps: int) -> None:
+        """A fit has done so many of its steps, at most."""
+        now = self.clock()
+        if label != self._label or self._now is None:
+            self._next(label, now)
+        assert self._now is not None
+        self._now.step, self._now.steps = step, max(steps, step, 1)
+        self._marks.append((now, step))
+        while len(self._marks) > 2 and self._marks[0][0] < now - _PACE_SECONDS:
+            del self._marks[0]
+
+    def _next(self, label: str, now: float) -> None:
+        self._end(now)
+        group, member = _stage_of(label)
+        first = 0 if self._now is None else self._now.place + 1
+        there = (i for i in range(first, len(self.stages))
+                 if (self.stages[i].group, self.stages[i].member) == (group, member))  # fmt: skip
+        # What was not foreseen is as if it were of the stage before.
+        place = next(there, max(first - 1, 0))
+        # The time before the first report is its own too.
+        began = self._began if self._now is None else self._ended
+        self._label, self._now, self._marks = label, _Running(place, began), []
+
+    def _end(self, now: float) -> None:
+        """Takes note of what the stage that is over has taken."""
+        self._ended = self._marks[-1][0] if self._marks else now
+        if self._now is not None:
+            stage = self.stages[self._now.place]
+            taken = (self._ended - self._now.began) / stage.work
+            self._seconds.setdefault(stage.kind, []).append(taken)
+
+    @property
+    def rate(self) -> float | None:
+        """Steps (epochs or rounds) a second of the fit that is under way; None where there are
+        not two."""
+        if len(self._marks) < 2:
+            return None
+        (since, before), (now, step) = self._marks[0], self._marks[-1]
+        return (step - before) / (now - since) if now > since else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of all stages; None before the first has told anything."""
+        running = self._now
+        if running is None:
+            return None
+        here = self.stages[running.place]
+        elapsed = self.clock() - running.began
+        part = running.step / running.steps
+        paced = elapsed / part if part else elapsed  # with all its steps
+        known = self._mean(here.kind)
+        # Early stopping ends most fits before their last step.
+        expected = paced if known is None else min(paced, known * here.work)
+        unit = paced / here.work if known is None else known
+        left = max(expected - elapsed, 0.02 * elapsed)
+        scale = unit / _COSTS[here.kind]  # seconds a fit of trees
+        for stage in self.stages[running.place + 1 :]:
+            mean = self._mean(stage.kind)
+            if mean is None:
+                mean = unit if stage.kind == here.kind else scale * _COSTS[stage.kind]
+            left += mean * stage.work
+        return left + scale * _REST
+
+    def _mean(self, kind: str) -> float | None:
+        taken = self._seconds.get(kind)
+        return sum(taken) / len(taken) if taken else None
+
+    @property
+    def fraction(self) -> float:
+        """Of the whole time, the part that is over; never less than before."""
+        left = self.seconds_left
+        if left is not None:
+            over = self.clock() - self._began
+            self._most = max(self._most, over / (over + left) if over else 0.0)
+        return self._most
+
+    def to_dict(self) -> dict[str, float | int | str | None]:
+        """As a run's progress has it."""
+        left, rate = self.seconds_left, self.rate
+        place = 0 if self._now is None else self._now.place + 1
+        return {
+            "fraction": round(self.fraction, 4),
+            "seconds_left": None if left is None else round(left, 1),
+            "rate": None if rate is None else round(rate, 3),
+            "stage": place,
+            "stages": len(self.stages),
+        }

@@ -1,0 +1,111 @@
+"""The table: its headings, its order, its pages."""
+
+from __future__ import annotations
+
+import pytest
+from textual.app import App
+from textual.widgets import OptionList
+
+from diode_app.data.pages import Row
+from diode_app.data.source import Source
+from diode_app.session import Session
+from diode_app.settings import Settings
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.key_bar import KeyBar
+from diode_app.widgets.modals import Pick
+from diode_app.widgets.table import Column
+from tests.app.waiting import settled
+
+COLUMNS = [Column(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
+
+
+class TableApp(App[None]):
+    def __init__(self, folder, rows=3, columns=COLUMNS, cell="0.459", settings=None):
+        super().__init__()
+        session = Session(Source(folder / "none.db"), settings or Settings(), None)
+        self.table = HeldTable(session, columns, what="things")
+        self._rows = [
+            Row(str(i), {c.key: cell for c in columns}, {c.key: i for c in columns})
+            for i in range(rows)
+        ]
+
+    def compose(self):
+        yield self.table
+        yield KeyBar()
+
+    def on_mount(self):
+        self.table.hold(self._rows)
+        self.table.focus_rows()
+
+
+def _lines(app):
+    strips = app.screen._compositor.render_strips()
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+@pytest.mark.asyncio
+async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
+    app = TableApp(tmp_path, cell="1")
+    async with app.run_test(size=(80, 12)) as pilot:
+        await settled(pilot)
+        for column in COLUMNS:
+            app.table.sort_by(column.key)
+            await settled(pilot)
+            assert f"{column.label} ▲" in _lines(app)[0]
+        app.table.action_reverse()
+        await settled(pilot)
+        assert f"{column.label} ▼" in _lines(app)[0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("width", range(40, 60, 3))
+async def test_a_cell_is_whole_or_not_there(tmp_path, width):
+    columns = [Column(f"k{i}", f"k{i}", right=True) for i in range(12)]
+    app = TableApp(tmp_path, columns=columns)
+    async with app.run_test(size=(width, 12)) as pilot:
+        await settled(pilot)
+        line = _lines(app)[1]
+        assert set(line.split()) == {"0.459"}
+        await pilot.resize_terminal(width + 1, 12)
+        await settled(pilot)
+        assert set(_lines(app)[1].split()) == {"0.459"}
+
+
+@pytest.mark.asyncio
+async def test_the_column_to_sort_by_is_picked(tmp_path):
+    app = TableApp(tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        await settled(pilot)
+        assert isinstance(app.screen, Pick)
+        await pilot.press("down", "enter")
+        await settled(pilot)
+        assert app.table.query_now.sort == "eff"
+        await pilot.press("s")
+        await settled(pilot)
+        assert app.screen.query_one(OptionList).highlighted == 1  # the one it is sorted by
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.table.query_now.sort == "eff"
+        assert app.table.query_now.descending  # once more turns it round
+
+
+@pytest.mark.asyncio
+async def test_the_footer_says_how_to_go_through_the_pages(tmp_path):
+    app = TableApp(tmp_path, rows=25, settings=Settings(rows=10))
+    async with app.run_test(size=(120, 24)) as pilot:
+        await settled(pilot)
+
+        def keys():
+            return str(app.screen.query_one(KeyBar).content)
+
+        assert "] Next page" in keys()
+        assert "[ Page before" not in keys()
+        await pilot.press("right_square_bracket")
+        await settled(pilot)
+        assert "] Next page" in keys()
+        assert "[ Page before" in keys()
+        await pilot.press("right_square_bracket")
+        await settled(pilot)
+        assert "] Next page" not in keys()

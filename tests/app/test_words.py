@@ -1,0 +1,94 @@
+"""What the dashboard says is so."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from diode_app import text
+from diode_app.screens.run import RunScreen
+from diode_app.widgets.form import existing_file
+from diode_engine.runs.process import current
+from diode_engine.store import RunState
+from tests.app.waiting import settled, started, text_of
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 runs"), (1, "1 run"), (1200, "1,200 runs")])
+def test_one_is_not_several(number, shown):
+    assert text.counted(number, "runs") == shown
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"), [(-0.004, "0 %"), (0.0, "0 %"), (-0.12, "−12 %"), (0.03, "+3 %")]
+)
+def test_a_change_of_nothing_has_no_sign(change, shown):
+    assert text.change(change) == shown
+
+
+def test_numbers_are_short():
+    assert text.pairs({"log_rmse": 0.29125213623046875, "step": 3}) == "log rmse 0.2913, step 3"
+
+
+def test_a_moment_is_told_in_the_time_of_the_place_and_in_utc(monkeypatch):
+    at = datetime(2026, 11, 22, 13, 0, tzinfo=UTC)
+    assert text.moment(at) == "2026-11-22 13:00:00 UTC"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Europe/Rome")
+        time.tzset()
+        assert text.moment(at) == "2026-11-22 14:00:00 CET (2026-11-22 13:00:00 UTC)"
+        assert text.zone() in ("CET", "CEST")
+    time.tzset()
+
+
+def test_a_folder_is_not_told_to_be_missing(tmp_path):
+    assert "is a folder" in existing_file(str(tmp_path))
+    assert "There is no file" in existing_file(str(tmp_path / "none"))
+    (tmp_path / "one").touch()
+    assert existing_file(str(tmp_path / "one")) is None
+
+
+@pytest.mark.asyncio
+async def test_a_note_stands_beside_what_the_run_says(make_app, store):
+    run = store.start_run("train", {})
+    store.finish_run(run, RunState.DONE, "registered as trees@1")
+    store.set_note(run, "the good one")
+    app = make_app()
+    async with app.run_test(size=(160, 30)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert "the good one · registered as trees@1" in text_of(app)
+        assert " 1 run " in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_a_pin_leaves_a_persons_own_tags_alone(make_app, store):
+    for _ in range(2):
+        store.finish_run(store.start_run("train", {}), RunState.DONE)
+    store.tag(1, "baseline")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        app.push_screen(RunScreen(app.session, 2))
+        await settled(pilot)
+        await pilot.press("p")
+        await settled(pilot)
+        assert store.run(1).tags == ("baseline",)
+        assert store.run(2).tags == ("diode/baseline",)
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_waits_has_no_curves_yet(make_app, store):
+    run = store.start_run("train", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        app.push_screen(RunScreen(app.session, run))
+        await settled(pilot)
+        assert "No curves yet" in text_of(app)
+        store.finish_run(run, RunState.FAILED, "No data.")
+        app.action_look()
+        await settled(pilot)
+        assert "This run has drawn no curves." in text_of(app)

@@ -1,0 +1,89 @@
+"""How far a training is as a whole: it never goes back, and ends near to all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from diode_engine.training.stages import Stage, WholeRun, stages_of, stages_of_folds
+
+STEPS = 100
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def simulated(stages, cost, stops=1.0):
+    """(when, fraction, seconds left) with each report of fits that take `cost[kind]` seconds with
+    all of their steps, and end after the part `stops` of them."""
+    clock = Clock()
+    whole = WholeRun(stages, clock)
+    for stage in stages:
+        words = [stage.member, *filter(None, [stage.group])]
+        label = ", ".join(reversed(words) if stage.group.startswith("trial") else words)
+        for step in range(1, int(STEPS * stops) + 1):
+            clock.now += cost[stage.kind] * stage.work / STEPS
+            whole.told(label, step, STEPS)
+            yield clock.now, whole.fraction, whole.seconds_left
+
+
+COST = {"trees": 10.0, "network": 40.0, "distilled": 120.0}
+ASKED = [
+    {"family": "trees"},
+    {"family": "ensemble"},
+    {"family": "ensemble", "everything": True},
+    {"family": "distilled"},
+    {"family": "distilled", "tuned": True},
+    {"family": "network", "trials": 4},
+    {"family": "ensemble", "confidence": False},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("stops", [1.0, 0.6])
+def test_the_whole_never_goes_back(asked, stops):
+    seen = list(simulated(stages_of(**asked), COST, stops))
+    fractions = [fraction for _, fraction, _ in seen]
+    assert fractions == sorted(fractions)
+    if len(stages_of(**asked)) > 2:  # the first fit of all may end before its time
+        assert 0.85 < fractions[-1] < 1.0
+        assert seen[-1][2] < 0.12 * seen[-1][0]
+    assert fractions[len(fractions) // 50] < 0.2
+
+
+@pytest.mark.parametrize("stops", [1.0, 0.6])
+def test_the_time_left_is_of_the_whole(stops):
+    """Once a fit of each kind is over, it is told within a part of what it then takes."""
+    stages = stages_of("ensemble")
+    seen = list(simulated(stages, COST, stops))
+    end = seen[-1][0]
+    for when, fraction, left in seen[2 * int(STEPS * stops) :]:
+        assert left == pytest.approx(end - when, rel=0.3, abs=0.1 * end)
+        assert fraction == pytest.approx(when / end, abs=0.12)
+
+
+def test_what_a_checkpoint_has_done_is_passed_over():
+    clock = Clock()
+    whole = WholeRun(stages_of("ensemble"), clock)
+    clock.now = 10.0
+    whole.told("network-3, fold 3 of 3", 1, 100)
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 16
+
+
+def test_a_rate():
+    clock = Clock()
+    whole = WholeRun([Stage("", "trees-0")], clock)
+    assert whole.rate is None
+    for step in range(1, 11):
+        clock.now += 0.5
+        whole.told("trees-0", step, 10)
+    assert whole.rate == pytest.approx(2.0)
+
+
+def test_the_stages_of_a_cross_validation():
+    stages = stages_of_folds("ensemble", ["fold 1 of 2", "fold 2 of 2"])
+    assert len(stages) == 8
+    assert list(simulated(stages, COST))[-1][1] > 0.9
