@@ -76,6 +76,7 @@ def view(status: Status) -> RunView:
 
 def _says(status: Status) -> str:
     run, progress = status.run, status.run.progress or {}
+    words: list[str] = []
     if run.kind == "train" and "member" in progress and not status.state.ended:
         words = [
             f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
@@ -86,7 +87,6 @@ def _says(status: Status) -> str:
         if stages := progress.get("stages"):
             words.append(f"fit {progress.get('stage')} of {stages}")
         return " · ".join(words)
-    words: list[str] = []
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
         for name, label in (
