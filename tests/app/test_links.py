@@ -87,7 +87,7 @@ def test_a_command_opens_it_again(tmp_path):
         (Link("runs", "2"), RunScreen, "Run 2, train"),
         (Link("data", "3"), ProblemScreen, "candidates"),
         (Link("models", "plain@1"), ModelScreen, "plain@1"),
-        (Link("runs", filter="kind:train"), RunsScreen, "1 runs · filter: kind:train"),
+        (Link("runs", filter="kind:train"), RunsScreen, "1 run · filter: kind:train"),
         (Link("data", filter="op:bmm"), DataScreen, "filter: op:bmm"),
     ],
     ids=str,

@@ -7,6 +7,7 @@ import pytest
 from diode_app.data.source import Condition, Look
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import Telling
+from diode_engine.runs import Status
 from diode_engine.runs.process import current
 from diode_engine.store import Store
 from tests.app.waiting import looked, started, toasts
@@ -17,7 +18,7 @@ from tests.app.waiting import looked, started, toasts
     ("way", "written"),
     [
         ("bell", "\a"),
-        ("notification", "\x1b]9;Run 1, train: ✗ failed after 0 s; It fails.\x07"),
+        ("notification", "\x1b]9;Run 1, train: ✗ failed after 1 min 23 s; It fails.\x07"),
         ("nothing", None),
     ],
 )
@@ -25,6 +26,7 @@ async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch
     run = store.start_run("train", {}, process=current())
     app = make_app()
     app.session.settings = Settings(tell=way)
+    monkeypatch.setattr(Status, "seconds", property(lambda _: 83.0))
     said: list[str] = []
     monkeypatch.setattr(app._telling, "_write", said.append)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -37,7 +39,7 @@ async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch
         await looked(pilot)
         assert said[1:] == ["\x1b]2;Diode · diode.db\x07", *([written] if written else [])]
         assert [says for says in toasts(app) if "Run 1, train" in says] == [
-            "Run 1, train: ✗ failed after 0 s; It fails."
+            "Run 1, train: ✗ failed after 1 min 23 s; It fails."
         ]
 
 
