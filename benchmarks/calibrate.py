@@ -107,7 +107,7 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
     ok = fits(problem, offered, detect())
-    usable = [c for c, fit in zip(offered, ok, strict=True) if fit and "BLOCK_M" in c.config]
+    usable = [c for c, fit in zip(offered, ok, strict=True) if fit and c.tile is not None]
     usable = [c for c in usable if plausible(problem, c)]
     sample = random.Random(f"{seed}/{problem.key}").sample(usable, min(each, len(usable)))
     return (*[c for c in offered if c.is_extern][:1], *sample)
@@ -202,9 +202,8 @@ def kinds(pair: Pair, reference: Times) -> list[str]:
         names.append("all over 10 µs")
     if candidate.is_extern:
         return [*names, "ATen"]
-    block_k = candidate.config["BLOCK_K"]
-    assert isinstance(block_k, int)
-    loops = -(-problem.K // block_k)
+    assert candidate.tile is not None
+    loops = -(-problem.K // candidate.tile["block_k"])
     names.append(
         "K loop to 8" if loops <= 8 else "K loop 9 to 36" if loops <= 36 else "K loop over 36"
     )

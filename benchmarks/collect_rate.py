@@ -42,8 +42,6 @@ from diode_engine.collect.farm import Farm
 from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import Direct, collect, cores
-from diode_engine.collect.sources import mixed
-from diode_engine.collect.sources.wanted import Wanted
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
@@ -51,6 +49,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.sources import mixed
+from diode_engine.problems.sources.wanted import Wanted
 from diode_engine.store import Store
 
 Chosen = list[tuple[Problem, list[Candidate]]]
@@ -64,7 +64,7 @@ def chosen(problem: Problem, each: int) -> list[Candidate]:
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         default = list(kernels.offered(problem.op, operands, space="DEFAULT"))
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
-    usable = [c for c in dict.fromkeys([*default, *offered]) if "BLOCK_M" in c.config]
+    usable = [c for c in dict.fromkeys([*default, *offered]) if c.tile is not None]
     ok = fits(problem, usable, environment().hardware)
     usable = [c for c, fit in zip(usable, ok, strict=True) if fit and plausible(problem, c)]
     first = [c for c in usable if c in set(default)]

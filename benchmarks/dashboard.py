@@ -6,8 +6,9 @@ It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped tim
 altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
 the screen. Limits: 1 s to a usable screen, 100 ms from a key to what it shows, and for which the
 event loop may be held up (watched_dashboard.py notes it), 0.5 s to quit.
-With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every core
-is busy; how many of them did what they say, and how many runs they started, which is to be none.
+With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
+core is busy; how many of them did what they say, and how many runs they started: none, it is
+to be.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat.
 """
 

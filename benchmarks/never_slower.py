@@ -27,9 +27,9 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import taken, usual
+from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
-from diode_engine.validation.splits import split
 
 FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
 LAYERS = FOLDER / "real-layers-2026-11-22.packed.zst"

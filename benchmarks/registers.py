@@ -25,6 +25,7 @@ from diode_engine.collect.farm import Farm
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 from diode_engine.store.transfer import read_dataset
@@ -48,7 +49,7 @@ def drawn(table: TimingTable, count: int) -> dict[KernelClass, tuple[Problem, Ca
             problem = table.problems[table.problem[row]]
             candidate = table.candidates[table.candidate[row]]
             # TMA kernels have no addresses in registers.
-            if candidate.template in ("triton::mm", "triton::bmm") and (
+            if not template_of(candidate.template).tma and (
                 cls := shared_class(problem, candidate)
             ):
                 found.setdefault(cls, (problem, candidate))

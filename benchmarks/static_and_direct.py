@@ -20,7 +20,8 @@ import numpy as np
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_operands
 from diode_engine.core.table import TimingTable
-from diode_engine.inductor.lowering.kernel_class import TEMPLATES, TMA, loads_a_thread
+from diode_engine.core.templates import template_of
+from diode_engine.inductor.lowering.kernel_class import loads_a_thread
 from diode_engine.store.transfer import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
@@ -31,9 +32,9 @@ SHORT_US = 8.0  # below, all that is timed is how long a launch takes
 
 
 def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candidate, float]]:
-    """Of the problems that are wanted, the microseconds of each kernel of TEMPLATES."""
+    """Of the problems that are wanted, the microseconds of each tiled kernel."""
     asked = np.array([problem in wanted for problem in table.problems], np.bool_)
-    tiled = np.array([c.template in TEMPLATES for c in table.candidates], np.bool_)
+    tiled = np.array([template_of(c.template).tiled for c in table.candidates], np.bool_)
     rows = (table.failure == 0) & asked[table.problem] & tiled[table.candidate]
     part = table.take(rows)
     found: dict[Problem, dict[Candidate, float]] = defaultdict(dict)
@@ -45,11 +46,12 @@ def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candid
 def kind(problem: Problem, candidate: Candidate) -> tuple[str, int]:
     loads = loads_a_thread(problem, candidate)
     most = next(limit for limit in LOADS if loads <= limit)
-    if candidate.template == TMA:
+    if template_of(candidate.template).tma:
         return "TMA", most
-    config = candidate.config
-    wgmma = uses_wgmma(wgmma_operands(problem), config["BLOCK_M"], config["num_warps"])
-    staged = "one stage" if config["num_stages"] == 1 else "pipelined"
+    assert candidate.tile is not None
+    tile = candidate.tile
+    wgmma = uses_wgmma(wgmma_operands(problem), tile["block_m"], tile["warps"])
+    staged = "one stage" if tile["stages"] == 1 else "pipelined"
     return f"{'wgmma' if wgmma else 'no wgmma'}, {staged}", most
 
 

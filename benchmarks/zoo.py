@@ -189,8 +189,8 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
     names = {model.name for model in models}
     kept = [r for r in rows.rows if r["model"] in names and r.get("torch") == here]
     if args.products:
-        from diode_engine.collect.sources import write_shapeset
         from diode_engine.core.problem import Problem
+        from diode_engine.problems.sources import write_shapeset
 
         found = [Problem.from_dict(p) for row in kept for p in row.get("problems", ())]
         write_shapeset(dict.fromkeys(found), args.products, "the zoo, benchmarks/zoo.py")

@@ -213,19 +213,19 @@ class DiodeApp(Actions, App[None]):
 
     def action_import_shipped(self, asked: bool = False) -> None:
         async def bring() -> str | None:
+            from diode_app.screens.run import RunScreen
+
             self.session.source.must_be_writable()
-            files = [str(path) for path in shipped_timings()]
+            files = shipped_timings()
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
             if not asked and not await self.push_screen_wait(
                 Confirm("Import the timings that come with Diode into this store?", yes="Import")
             ):
                 return None
-            self.notify("Importing the shipped timings ...")
-            await self.session.source.command(
-                ["data", "import", *files, f"--store={self.session.path}"]
-            )
-            return "The shipped timings are in the store."
+            run = await self.session.source.start_import(files)
+            self.push_screen(RunScreen(self.session, run))
+            return f"Run {run} imports the shipped timings; it goes on when you leave."
 
         self._act(bring)
 

@@ -18,6 +18,7 @@
     ├── RunError           a run cannot be started, cancelled or resumed
     │   └── RunOverError
     ├── TrainingError      there is too little data, or none that fits
+    ├── ReportError        a report of a validation is malformed or too new
     └── IntegrationError   this torch cannot carry Diode's choices
 
 Those that say that something does not exist, or that there is nothing to do, are NothingError too.
@@ -107,6 +108,10 @@ class RunOverError(RunError, NothingError):
 
 class TrainingError(DiodeError):
     """The timings at hand cannot train or validate a model."""
+
+
+class ReportError(DiodeError):
+    """A report of a validation is not as Diode writes it, or was written by a newer Diode."""
 
 
 class IntegrationError(DiodeError):

@@ -27,7 +27,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.encoding import CandidateColumns, Family, encode
+from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Bias, Candidate, DType, Layout, Op, Problem
 from diode_engine.core.resources import (
@@ -179,6 +179,13 @@ class Space:
         """Of these candidates only."""
         return Space(self.problem, self.rest.take(np.flatnonzero(which), axis=1))
 
+    def rows(self) -> npt.NDArray[np.float32]:
+        """[n, F] as `matrix` has them, bit for bit."""
+        x = np.empty((self.rest.shape[1], len(NAMES)), np.float32)
+        x[:, :OF_PROBLEM] = self.problem
+        x[:, OF_PROBLEM:] = self.rest.T
+        return x
+
 
 def space(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Space:
     """The same numbers as `matrix`, bit for bit, in half the time."""
@@ -241,7 +248,7 @@ def _describe(problem: Problem, hardware: Hardware) -> tuple[list[float], list[f
 
 @lru_cache(maxsize=16)  # as many as `encode` keeps
 def _of_candidates(c: CandidateColumns) -> tuple[Array, Array]:
-    """[len(_CANDIDATE), n] the columns of the candidates, and [9, n] what the cross columns need
+    """[len(_CANDIDATE), n] the columns of the candidates, and [10, n] what the cross columns need
     of them."""
     columns, knobs = _candidate_columns(c), _knobs(c)
     columns.flags.writeable = knobs.flags.writeable = False
@@ -250,10 +257,9 @@ def _of_candidates(c: CandidateColumns) -> tuple[Array, Array]:
 
 def _candidate_columns(c: CandidateColumns) -> Array:
     """[len(_CANDIDATE), n]"""
-    family = [c.family == f for f in Family]
     return np.stack(
         [
-            *family, c.bias_addmm,
+            c.extern, c.tiled & ~c.tma, c.tiled & c.tma, c.splits_k, c.bias_vector,
             np.log2(c.block_m), np.log2(c.block_n), np.log2(c.block_k), c.stages,
             np.log2(c.warps), np.log2(c.group_m), np.log2(c.k_split),
             np.log2(c.block_m * c.block_n),
@@ -263,11 +269,11 @@ def _candidate_columns(c: CandidateColumns) -> Array:
 
 
 def _knobs(c: CandidateColumns) -> Array:
-    """[9, n] what the cross columns need of a candidate."""
+    """[10, n] what the cross columns need of a candidate."""
     return np.stack(
         [
             c.block_m, c.block_n, c.block_k, c.stages, c.warps, c.group_m, c.k_split,
-            c.tiled, c.family == Family.TRITON_TMA,
+            c.tiled, c.tma, c.persistent,
         ],
         dtype=np.float32, casting="unsafe",
     )  # fmt: skip
@@ -292,7 +298,7 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     numbers up to 2²⁴ exact."""
     B, M, N, K, itemsize, typed, copy_a, copy_b, along_k_a, along_k_b, peak = facts[:11]
     operand_bytes, unique_bytes, small_m, small_n = facts[11:]
-    block_m, block_n, block_k, stages, warps, group_m, k_split, tiled, persistent = knobs
+    block_m, block_n, block_k, stages, warps, group_m, k_split, tiled, tma, persistent = knobs
     sms = np.float32(max(hardware.multiprocessors, 1))
     bandwidth = np.float32(max(hardware.memory_gb_s * 1e3, 1.0))  # bytes a microsecond
     shared_limit = np.float32(hardware.shared_bytes_multiprocessor or 1 << 20)
@@ -340,14 +346,14 @@ def _cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
 
     # What a thread block needs, and how many of them a multiprocessor holds.
     wgmma = uses_wgmma(typed, block_m, warps)
-    shared = tile_shared_bytes(itemsize, block_m, block_n, block_k, stages, wgmma, persistent > 0)
+    shared = tile_shared_bytes(itemsize, block_m, block_n, block_k, stages, wgmma, tma > 0)
     accumulator = accumulator_registers(block_m, block_n, warps)
     # mma.sync reads a slice of 16 (8 in TF32) of K from registers, 32 bytes of each row.
     operands = np.where(wgmma, np.float32(0), (block_m + block_n) * np.float32(8) / threads)
     staged = stages > 1
     waiting = _waiting(loads_a, moves_a, copied_a & staged)
     waiting += _waiting(loads_b, moves_b, copied_b & staged)
-    waiting = np.where(persistent > 0, np.float32(0), waiting)
+    waiting = np.where(tma > 0, np.float32(0), waiting)
     registers = (
         np.float32(_REGISTERS_ACCUMULATOR) * accumulator
         + operands + waiting + np.float32(_OTHER_REGISTERS)

@@ -30,6 +30,7 @@ NAV = {
     ),
     "Add": (
         "docs/hardware",
+        "docs/adding-a-model-family",
         "docs/adding-integrations",
         "examples/model-package/README",
         "docs/dashboard-development",

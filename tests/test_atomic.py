@@ -13,9 +13,9 @@ from diode_app import settings
 from diode_engine import atomic
 from diode_engine.atomic import scratch_beside, whole_file, write_whole
 from diode_engine.cli import lookup_table, workflow
-from diode_engine.collect.sources.shapeset import write_shapeset
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.problems.sources.shapeset import write_shapeset
 from diode_engine.store import Store, maintenance, write_dataset
 
 

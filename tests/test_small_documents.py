@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from diode_engine.collect.plan import read_candidates
-from diode_engine.collect.sources import read_shapeset
 from diode_engine.errors import DatasetError, DiodeError, RegistryError
+from diode_engine.problems.sources import read_shapeset
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.index import read_index

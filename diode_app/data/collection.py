@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from diode_engine.errors import CollectionError, DatasetError
 
 if TYPE_CHECKING:
-    from diode_engine.collect.sources import Wanted
     from diode_engine.core.problem import Problem
+    from diode_engine.problems.sources import Wanted
     from diode_engine.store import Store
 
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -42,7 +42,7 @@ class SourceKind:
 
 def source_kinds() -> tuple[SourceKind, ...]:
     """All of them, in the engine's own words."""
-    from diode_engine.collect.sources import SOURCES
+    from diode_engine.problems.sources import SOURCES
 
     return tuple(
         SourceKind(
@@ -161,7 +161,7 @@ class _MistakeError(Exception):
 
 
 def _problems(values: Mapping[str, str], seed: int) -> list[Problem]:
-    from diode_engine.collect.sources import Wanted, parse_source
+    from diode_engine.problems.sources import Wanted, parse_source
 
     def names(field: str) -> tuple[str, ...]:
         value = values[field]
@@ -190,14 +190,14 @@ def _problems(values: Mapping[str, str], seed: int) -> list[Problem]:
 
 @lru_cache(maxsize=4)  # while a person changes other fields
 def _in_file(path: Path, _changed: int, seed: int) -> Sequence[Problem]:
-    from diode_engine.collect.sources import problems_in
+    from diode_engine.problems.sources import problems_in
 
     return problems_in(path, seed)
 
 
 @lru_cache(maxsize=4)
 def _drawn(count: int, seed: int, sources: tuple[str, ...], wanted: Wanted) -> Sequence[Problem]:
-    from diode_engine.collect.sources import mixed
+    from diode_engine.problems.sources import mixed
 
     return mixed(count, seed, sources, wanted)
 

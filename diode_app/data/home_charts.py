@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diode_app.data.curves import CurveReader, Curves, samples
-from diode_app.data.reports import NoReportError, Report, report_of
+from diode_app.data.reports import NoReportError, ShownReport, report_of
 from diode_app.data.trainings import Trainings
 from diode_engine.errors import StoreError
 
@@ -39,7 +39,7 @@ class HomeChartReader:
     def __init__(self) -> None:
         self._trainings = Trainings()
         self._curves = CurveReader()
-        self._report: Report | None = None
+        self._report: ShownReport | None = None
 
     def read(self, store: Store) -> HomeCharts:
         from diode_engine.runs import find
@@ -62,17 +62,20 @@ class HomeChartReader:
         report = self._last_report(store)
         worst: tuple[tuple[float, str, str], ...] = ()
         if report is not None:
-            known = [case for case in report.cases if case.efficiency is not None]
-            known.sort(key=lambda case: case.efficiency or 0.0)
-            worst = tuple(
-                (case.efficiency or 0.0, str(case.problem),
-                 "" if case.chosen is None else str(case.chosen.candidate))
-                for case in known[:_WORST]
-            )  # fmt: skip
+            known = [
+                (
+                    case.efficiency[1],
+                    str(case.problem),
+                    "" if case.chosen is None else str(case.chosen),
+                )
+                for case in report.cases
+                if case.efficiency is not None
+            ]
+            worst = tuple(sorted(known)[:_WORST])
         judged = "" if report is None else report.model
         return HomeCharts(trend, live, curves, is_collection, judged, worst)
 
-    def _last_report(self, store: Store) -> Report | None:
+    def _last_report(self, store: Store) -> ShownReport | None:
         from diode_engine.runs import find
 
         last = find(store, "kind:validate state:done", limit=1)

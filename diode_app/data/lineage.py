@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
@@ -21,8 +21,8 @@ RUN, MODEL, DATA, NOWHERE = "run", "model", "data", "none"
 
 @dataclass(frozen=True)
 class ModelView:
-    """All of a model's page. A key of `lineage` is `what:where`, with a run's number, a model's
-    folder or a filter query; `history` has the newest change first."""
+    """All of a model's page. A key of `lineage` is `number:what:where`, with a run's number, a
+    model's folder or a filter query; `history` has the newest change first."""
 
     entry: Entry
     facts: tuple[tuple[str, str], ...]
@@ -45,7 +45,7 @@ def model_view(store: Store | None, folder: str) -> ModelView:
         entry=entry,
         facts=facts(entry),
         card="" if entry.manifest is None else registry.card(entry.model, entry.facts),
-        lineage=() if entry.manifest is None else tuple(_steps(store, entry, entry.manifest)),
+        lineage=() if entry.manifest is None else _lineage(store, entry, entry.manifest),
         gate=None if gate is None else _verdict(gate),
         history=tuple(
             (event.at[:16].replace("T", " "), _said(event))
@@ -69,6 +69,12 @@ def _said(event: Event) -> str:
         f"({event.reason})" if event.reason else "",
     ]  # fmt: skip
     return " ".join(word for word in words if word)
+
+
+def _lineage(store: Store | None, entry: Entry, m: Manifest) -> tuple[Row, ...]:
+    """Several steps may lead to the same place."""
+    steps = _steps(store, entry, m)
+    return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
 
 def _steps(store: Store | None, entry: Entry, m: Manifest) -> Iterator[Row]:

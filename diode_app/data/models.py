@@ -211,7 +211,7 @@ class Verdict:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Verdict:
-        """From what the gate wrote (validation.gate.Verdict.to_dict)."""
+        """From what the gate wrote (validation.gate.GateVerdict.to_dict)."""
         return cls(
             str(given["model"]),
             str(given["against"]),

@@ -179,7 +179,7 @@ def in_default(
     problem: Problem, candidates: Sequence[Candidate], torch: str
 ) -> npt.NDArray[np.bool_]:
     """[n] which of these max-autotune offers with its search space DEFAULT, by this torch."""
-    from diode_engine.validation import default_space
+    from diode_engine.problems.default_space import default_space
     from diode_engine.validation.choosers import kernel_keys
 
     offered = set(kernel_keys(default_space(problem, torch)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.pages import Page, PageQuery, Row
 from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.templates import template_of
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -27,10 +28,9 @@ def dtype(problem: Problem) -> str:
 
 
 def short(candidate: Candidate) -> str:
-    """A candidate in at most some 26 characters: the template is Triton's where nothing else is
-    said, `mm_tma` is mm_persistent_tma."""
-    words = str(candidate).removeprefix("triton::")
-    return words.replace("persistent_tma", "tma")
+    """A candidate in at most some 26 characters: the template by its short name."""
+    name = candidate.template
+    return str(candidate).replace(name, template_of(name).short_name, 1)
 
 
 def key_of(row: ProblemRow) -> str:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_app.data.reports import Case, Other, Report
+from diode_app.data.reports import Other, ShownReport
+
+if TYPE_CHECKING:
+    from diode_engine.validation.report import Case
 
 CURVES = 6  # at most, over each other
 WITHIN = np.arange(61) * 0.005  # of the best: 0 to 30 %
 
 
-def members(report: Report, kind: str) -> dict[str, list[Case]]:
+def members(report: ShownReport, kind: str) -> dict[str, list[Case]]:
     """The cases in each group of a kind, in the groups' natural order."""
     from diode_engine.validation.metrics import M_ABOVE, M_BANDS
 
     found: dict[str, list[Case]] = {}
-    for case in report.cases:
-        for name in case.groups.get(kind, ()):
+    for case, groups in zip(report.cases, report.groups, strict=True):
+        for name in groups.get(kind, ()):
             found.setdefault(name, []).append(case)
     bands = [*(name for _, name in M_BANDS), M_ABOVE]
     order = [b for b in bands if b in found] if kind == "M" else sorted(found)
@@ -34,13 +38,13 @@ class Curve:
     share: tuple[float, ...]
 
 
-def kinds(report: Report) -> tuple[str, ...]:
+def kinds(report: ShownReport) -> tuple[str, ...]:
     """What the curves can be by."""
     found = [kind for kind in ("op", "dtype", "M", "layout", "part") if members(report, kind)]
     return ("chooser", *found)
 
 
-def curves(report: Report, against: Other | None, kind: str) -> tuple[Curve, ...]:
+def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[Curve, ...]:
     """By chooser, the model and whom it is held against first; or the model's by group, the
     largest ones."""
     if kind == "chooser":
@@ -52,7 +56,7 @@ def curves(report: Report, against: Other | None, kind: str) -> tuple[Curve, ...
         values = {name: list(found.values()) for name, found in named.items()}
     else:
         values = {
-            f"{name} ({len(cases)})": [c.efficiency for c in cases if c.efficiency is not None]
+            f"{name} ({len(cases)})": [c.first for c in cases if c.first is not None]
             for name, cases in members(report, kind).items()
         }
         largest = sorted(values, key=lambda name: -len(values[name]))[:CURVES]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diode_app import text
 from diode_app.data.pages import Row
 from diode_app.data.problems import dtype, short
 from diode_app.data.report_curves import members
-from diode_app.data.reports import Case, Other, Report, Taken, share_within
+from diode_app.data.reports import Other, ShownReport, share_within
+
+if TYPE_CHECKING:
+    from diode_engine.core.problem import Candidate
+    from diode_engine.validation.report import Case
 
 TIE = 0.01  # efficiencies that differ by less are called the same
 
 
-def figure_rows(report: Report, against: Other | None) -> tuple[Row, ...]:
+def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
     """A row a chooser, the best first; another report's model counts on the problems of both."""
     rows = [
         _figure(
@@ -71,7 +75,7 @@ def _figure(
     return Row(name, shown, record)
 
 
-def group_rows(report: Report, against: Other | None) -> tuple[Row, ...]:
+def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
     """A row for all cases and for each group: the model, the other, and how often which is the
     better one."""
     rows = [_group("all", "all problems", report.cases, against)]
@@ -85,7 +89,7 @@ def group_rows(report: Report, against: Other | None) -> tuple[Row, ...]:
 def _group(kind: str, name: str, cases: Sequence[Case], against: Other | None) -> Row | None:
     """On the problems that both judge, where there are any."""
     theirs = {} if against is None else against.efficiency
-    there = [(c.efficiency, theirs.get(c.identity)) for c in cases if c.efficiency is not None]
+    there = [(c.first, theirs.get(c.identity)) for c in cases if c.first is not None]
     both = [(a, b) for a, b in there if b is not None]
     ours = [a for a, _ in both] or [a for a, _ in there]
     if not ours:
@@ -120,22 +124,23 @@ def difference(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
-def case_rows(report: Report, against: Other | None) -> tuple[Row, ...]:
+def case_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
     theirs = {} if against is None else against.efficiency
     return tuple(
-        _case(str(place), case, theirs.get(case.identity))
-        for place, case in enumerate(report.cases)
+        _case(str(place), case, "".join(groups.get("part", ())), theirs.get(case.identity))
+        for place, (case, groups) in enumerate(zip(report.cases, report.groups, strict=True))
     )
 
 
-def _case(key: str, case: Case, other: float | None) -> Row:
-    p, ours = case.problem, case.efficiency
+def _case(key: str, case: Case, part: str, other: float | None) -> Row:
+    p, ours = case.problem, case.first
     apart = None if ours is None or other is None else ours - other
     record: dict[str, Any] = {
         "problem": str(p), "key": p.key, **p.to_dict(),
         "efficiency": ours, "other": other, "difference": apart, "sure": case.confidence,
-        **_record("chosen", case.chosen), **_record("best", case.best),
-        "part": _part(case), "gpu": case.environment.hardware.name,
+        **_record("chosen", case.chosen, case.chosen_us, case.chosen_predicted_us),
+        **_record("best", case.best, case.best_us, case.best_predicted_us),
+        "part": part, "gpu": case.environment.hardware.name,
         **{f"efficiency of {name}": value for name, value in case.others.items()},
     }  # fmt: skip
     batch = f"{p.B}×" if p.op.batched else ""
@@ -147,35 +152,25 @@ def _case(key: str, case: Case, other: float | None) -> Row:
         "other": text.ratio(other),
         "difference": difference(apart),
         "sure": "" if case.confidence is None else f"{case.confidence:.2f}",
-        "chosen": "" if case.chosen is None else short(case.chosen.candidate),
-        "chosen_us": _time(case.chosen),
-        "chosen_predicted_us": _predicted(case.chosen),
-        "best": short(case.best.candidate),
-        "best_us": _time(case.best),
-        "best_predicted_us": _predicted(case.best),
-        "part": _part(case),
+        "chosen": "" if case.chosen is None else short(case.chosen),
+        "chosen_us": "" if case.chosen is None else _time(case.chosen_us),
+        "chosen_predicted_us": text.microseconds(case.chosen_predicted_us),
+        "best": short(case.best),
+        "best_us": _time(case.best_us),
+        "best_predicted_us": text.microseconds(case.best_predicted_us),
+        "part": part,
     }
     return Row(key, shown, record)
 
 
-def _part(case: Case) -> str:
-    return "".join(case.groups.get("part", ()))
-
-
-def _record(role: str, taken: Taken | None) -> dict[str, Any]:
-    if taken is None:
-        return {role: None, f"{role}_us": None, f"{role}_predicted_us": None}
+def _record(
+    role: str, candidate: Candidate | None, us: float | None, predicted_us: float | None
+) -> dict[str, Any]:
     return {
-        role: str(taken.candidate), f"{role}_us": taken.us,
-        f"{role}_predicted_us": taken.predicted_us,
+        role: None if candidate is None else str(candidate), f"{role}_us": us,
+        f"{role}_predicted_us": predicted_us,
     }  # fmt: skip
 
 
-def _time(taken: Taken | None) -> str:
-    if taken is None:
-        return ""
-    return "failed" if taken.us is None else text.microseconds(taken.us)
-
-
-def _predicted(taken: Taken | None) -> str:
-    return "" if taken is None else text.microseconds(taken.predicted_us)
+def _time(us: float | None) -> str:
+    return "failed" if us is None else text.microseconds(us)

@@ -12,12 +12,13 @@ from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.problem import NoSuchProblemError
 from diode_app.data.problems import rows_of
 from diode_app.data.report_rows import case_rows, figure_rows, group_rows
-from diode_app.data.reports import ATEN, DEFAULT, Case, NoReportError, Other, Report, report_of
+from diode_app.data.reports import NoReportError, Other, ShownReport, report_of
 from diode_app.data.run_columns import Listed, cells
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
     from diode_engine.store import Store
+    from diode_engine.validation.report import Case
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class ReportView:
     the last validation, where it is not done. `why` says what is the matter with the one that
     should be shown; `timings` tells whether the store has any."""
 
-    report: Report | None
+    report: ShownReport | None
     against: Other | None
     last: Status | None
     why: str | None
@@ -63,7 +64,7 @@ def report_view(
     return ReportView(report, other, last, why, timings, *shown)
 
 
-def _wanted(store: Store, wanted: int | None, before: Report | None) -> Report | None:
+def _wanted(store: Store, wanted: int | None, before: ShownReport | None) -> ShownReport | None:
     from diode_engine.runs import find
 
     if wanted is None:
@@ -75,8 +76,10 @@ def _wanted(store: Store, wanted: int | None, before: Report | None) -> Report |
 
 
 def _other(
-    store: Store, report: Report, against: str | int | None, before: ReportView | None
+    store: Store, report: ShownReport, against: str | int | None, before: ReportView | None
 ) -> Other | None:
+    from diode_engine.validation import ATEN, DEFAULT
+
     names = [chooser.name for chooser in report.choosers if chooser.name != report.model]
     if isinstance(against, int):
         theirs = report_of(store, against)

@@ -87,6 +87,8 @@ def _says(status: Status) -> str:
         if stages := progress.get("stages"):
             words.append(f"fit {progress.get('stage')} of {stages}")
         return " · ".join(words)
+    if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
+        words.append(str(doing))
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
         for name, label in (
@@ -168,6 +170,10 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
     )
 
 
+# What the meter says already.
+_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing"})
+
+
 def _facts(status: Status) -> list[tuple[str, str]]:
     run = status.run
     process = run.process
@@ -184,7 +190,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "in": run.directory,
         "log": run.log,
         "asked for": text.pairs(run.spec),
-        "tells": text.pairs(run.progress or {}),
+        "tells": text.pairs({k: v for k, v in (run.progress or {}).items() if k not in _SHOWN}),
         "tags": " ".join(run.tags),
         "note": run.note,
     }

@@ -23,7 +23,7 @@ class Captured:
 
 def captured(path: Path) -> Captured:
     """Raises DatasetError where the file is no shapeset."""
-    from diode_engine.collect.sources import read_shapeset
+    from diode_engine.problems.sources import read_shapeset
 
     shapeset = read_shapeset(path)
     problems = tuple(shapeset.problems(_SEED))

@@ -120,6 +120,19 @@ class Source:
         self.must_be_writable()
         return await run_command(words)
 
+    async def start_import(self, files: Sequence[Path]) -> int:
+        """Starts an import of dataset files, into a store that is made first where there is none;
+        the number of its run. Raises StoreError and RunError."""
+        if not self.path.is_file():
+            await self.create()
+
+        def start(store: Store) -> int:
+            from diode_engine.runs import start_import
+
+            return start_import(store, files).id
+
+        return await self.write(start)
+
     def must_be_writable(self) -> None:
         """Raises StoreError where the dashboard was started with --read-only. All that writes asks
         it; an action that asks the person something first does so before that."""

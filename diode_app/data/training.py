@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, QueryError
+from diode_engine.models.families import ENSEMBLE, TUNED, members_of, trainable
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
     from diode_engine.store import Store
 
-FAMILIES = ("ensemble", "trees", "network", "distilled")
+FAMILIES = tuple(sorted(trainable(), key=lambda name: name != ENSEMBLE))  # the usual one first
 RANKINGS = ("listwise", "regret", "pairwise", "none")
 HELD_OUT, NOTHING = "a fifth", "nothing"  # what is held out of what the registered model learns
 # The values of the form's fields where a person has changed nothing.
 USUAL = {
-    "query": "", "dataset": "", "hardware": "", "fine_tune": "", "family": "ensemble", "name": "",
+    "query": "", "dataset": "", "hardware": "", "fine_tune": "", "family": ENSEMBLE, "name": "",
     "all": HELD_OUT, "default": "", "search": "", "seed": "0", "hidden": "", "layers": "",
     "epochs": "", "batch_size": "", "learning_rate": "", "weight_decay": "", "patience": "",
     "ranking": RANKINGS[0], "rounds": "", "depth": "",
@@ -36,10 +37,10 @@ def fields_of(values: Mapping[str, str]) -> set[str]:
     left = set(USUAL)
     if values["fine_tune"].strip():
         left -= {"family", "search", *OF_TREES}
-    elif family == "trees":
-        left -= set(OF_NETWORKS)
-    elif family == "network":
-        left -= set(OF_TREES)
+    else:
+        members = members_of(family) or ()
+        left -= set() if "network" in members else set(OF_NETWORKS)
+        left -= set() if "trees" in members else set(OF_TREES)
     if values["dataset"].strip():
         left -= {"query"}
     return left
@@ -144,7 +145,7 @@ def planned(store: Store, values: Mapping[str, str]) -> Planned:
 def _least() -> int:
     """With fewer problems no training comes to its end, however they are split."""
     from diode_engine.training.fit import LEAST_FITTED, LEAST_WATCHED
-    from diode_engine.training.train import LEAST_HELD_OUT
+    from diode_engine.training.training_split import LEAST_HELD_OUT
 
     return LEAST_FITTED + LEAST_WATCHED + LEAST_HELD_OUT
 
@@ -205,10 +206,10 @@ def _base(reference: str, data: Part | None) -> tuple[tuple[str, ...], str | Non
 
 
 def _usual(*, tuned: bool) -> Mapping[str, str]:
-    from diode_engine.training.fit import Settings
+    from diode_engine.training.settings import TrainingSettings
 
-    settings = Settings()
-    network, trees = settings.distilled if tuned else settings.network, settings.trees
+    settings = TrainingSettings()
+    network, trees = settings.of(TUNED if tuned else "network"), settings.of("trees")
     hidden = ", ".join(map(str, network.hidden))
     return {
         "hidden": hidden,

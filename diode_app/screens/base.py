@@ -165,7 +165,7 @@ class DiodeScreen(Actions, Screen[None]):
     async def waited_for(self, work: Awaitable[T], what: str) -> T:
         """For `act`: what comes of some seconds of work, with a dialog that says what it is."""
         working = Working(what)
-        self.app.push_screen(working)
+        await self.app.push_screen(working)
         try:
             return await work
         finally:

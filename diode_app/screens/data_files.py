@@ -8,6 +8,7 @@ from pathlib import Path
 
 from diode_app.actions import Action
 from diode_app.screens.base import DiodeScreen
+from diode_app.screens.run import RunScreen
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
@@ -46,15 +47,9 @@ class FileActions(DiodeScreen):
             if given is None:
                 return None
             file = Path(given).expanduser()
-            self.notify(f"Importing {file.name} ...", markup=False)
-            told = await self.session.source.command(
-                ["data", "import", str(file.absolute()), f"--store={self.session.path}"]
-            )
-            done = json.loads(told)
-            if not done["timings"]:
-                return f"All of {file.name} was in the store before."
-            there = f" {done['there']:,} more were there before." if done["there"] else ""
-            return f"{done['timings']:,} timings of {file.name} are in the store.{there}"
+            run = await self.session.source.start_import((file,))
+            self.app.push_screen(RunScreen(self.session, run))
+            return f"Run {run} imports {file.name}; it goes on when you leave."
 
         self.act(bring, "imports a file")
 

@@ -147,7 +147,7 @@ class ModelScreen(ModelActions):
         self._tab("tab-history")
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        leads, _, where = event.key.partition(":")
+        _, leads, where = event.key.split(":", 2)
         if leads == RUN:
             self.app.push_screen(RunScreen(self.session, int(where)))
         elif leads == MODEL:

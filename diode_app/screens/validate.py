@@ -18,7 +18,7 @@ from diode_app.data.report_view import (
     reports,
     reports_page,
 )
-from diode_app.data.reports import Case, Report
+from diode_app.data.reports import ShownReport
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
@@ -44,6 +44,7 @@ from diode_app.widgets.table import PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
+    from diode_engine.validation.report import Case
 
 
 class ValidateScreen(DiodeScreen):
@@ -152,7 +153,7 @@ class ValidateScreen(DiodeScreen):
         return lambda store: report_view(store, wanted, against, before)
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> ShownReport | None:
         return None if self._view is None else self._view.report
 
     def values(self) -> Mapping[str, object]:
@@ -210,8 +211,8 @@ class ValidateScreen(DiodeScreen):
         kind, _, name = (self._group or "").partition("/")
         only = members(view.report, kind).get(name)
         self.query_one("#report-cases", HeldTable).hold(
-            [row for row, case in zip(view.cases, view.report.cases, strict=True)
-             if only is None or name in case.groups[kind]]
+            [row for row, groups in zip(view.cases, view.report.groups, strict=True)
+             if only is None or name in groups[kind]]
         )  # fmt: skip
         narrowed = "" if only is None else f" · only {kind} {name} (w: all)"
         self.put("#cases-legend", f"{self._legend}{narrowed}")

@@ -12,6 +12,7 @@ from textual.widgets import Button, Static
 
 from diode_app.actions import Action
 from diode_app.data.problems import suggestions
+from diode_app.data.training import FAMILIES
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
@@ -25,7 +26,6 @@ IN_USE = "in use"
 _MODEL = "a model"
 _HELD_OUT, _ALL = "held out", "all"
 _KINDS = (_MODEL, "folds", "llm", "sizes")
-_FAMILIES = ("ensemble", "trees", "network", "distilled")
 
 
 def model_choices() -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class NewValidationScreen(DiodeScreen):
                         "largest. These take minutes.", _KINDS, _MODEL),
             ChoiceField("model", "Model", "That in use is the one for the timings' GPU.",
                         self._models, self._model),
-            ChoiceField("family", "Family", "What is trained.", _FAMILIES, _FAMILIES[0]),
+            ChoiceField("family", "Family", "What is trained.", FAMILIES, FAMILIES[0]),
             "On which problems",
             ChoiceField("problems", "Problems", "Those that training holds out, about a fifth; or "
                         "all, also those that the model may have learned from.",

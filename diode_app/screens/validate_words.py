@@ -6,7 +6,7 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.data.report_view import ReportView, judged
-from diode_app.data.reports import Report
+from diode_app.data.reports import ShownReport
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import Step
 from diode_app.widgets.plot import Line, Lines
@@ -75,7 +75,7 @@ def seen(view: ReportView) -> Content:
     return Content("\n").join(lines)
 
 
-def remarks(report: Report) -> str:
+def remarks(report: ShownReport) -> str:
     """What the figures do not say."""
     lines = [
         "of best: time of the best measured kernel / time of the chosen one, geometric mean; p10: "
@@ -84,10 +84,10 @@ def remarks(report: Report) -> str:
     ]
     if (e := report.errors) is not None:
         lines.append(
-            f"Predicted times of {e['timings']:,} kernels are off by a factor of "
-            f"{e['exp_rmse']:.2f} (RMSE of the logarithm {e['rmse_log']:.3f}), by "
-            f"{100 * e['mape']:.1f} % on average; rank correlation in a problem "
-            f"{text.number(e['spearman'], 3)}."
+            f"Predicted times of {e.timings:,} kernels are off by a factor of "
+            f"{e.exp_rmse:.2f} (RMSE of the logarithm {e.rmse_log:.3f}), by "
+            f"{100 * e.mape:.1f} % on average; rank correlation in a problem "
+            f"{text.number(e.spearman, 3)}."
         )
     if report.unmeasured is not None:
         lines.append(
@@ -97,16 +97,16 @@ def remarks(report: Report) -> str:
     if (n := report.noise) is not None:
         lines.append(
             "No kernel was timed twice on a problem: the noise between runs is not known."
-            if n["median"] is None
-            else f"Two timings of a kernel differ by up to {100 * n['median']:.1f} % in half of "
-            f"the cases, {100 * n['p90']:.1f} % in nine of ten."
+            if n.median is None or n.p90 is None
+            else f"Two timings of a kernel differ by up to {100 * n.median:.1f} % in half of "
+            f"the cases, {100 * n.p90:.1f} % in nine of ten."
         )
     if report.left_out:
         lines.append(f"{report.left_out} problems with fewer than two timed kernels are left out.")
     return "\n".join(f"· {line}" for line in (*lines, *report.notes))
 
 
-def confidence_table(report: Report) -> str:
+def confidence_table(report: ShownReport) -> str:
     """How sure the model is, and how often it was right; what its confidence is good for."""
     c = report.calibration
     if c is None:
@@ -114,33 +114,32 @@ def confidence_table(report: Report) -> str:
     lines = [
         "Within 5 % of the best:", "",
         f"{'problems':>8} {'sure':>6} {'right':>7}",
-        *(f"{b['problems']:>8} {b['confidence']:>6.2f} {b['reached']:>7.2f}" for b in c["bins"]),
+        *(f"{b.problems:>8} {b.confidence:>6.2f} {b.reached:>7.2f}" for b in c.bins),
         "",
-        f"expected calibration error {c['error']:.3f}",
-        f"(chance alone: {c['chance']:.3f})",
+        f"expected calibration error {c.error:.3f}",
+        f"(chance alone: {c.chance:.3f})",
         "", "The surest problems, of the best:",
-        *(f"{100 * float(share):>7.0f} % {s['geomean']:>6.3f} p10 {s['p10']:.3f}"
-          for share, s in c["surest"].items()),
+        *(f"{100 * share:>7.0f} % {s.geomean:>6.3f} p10 {s.p10:.3f}"
+          for share, s in c.surest.items()),
         "", "Timing as many as it takes:", f"{'asked':>8} {'timed':>6} {'right':>7}",
-        *(f"{float(asked):>8.2f} {a['timed']:>6.1f} {a['reached']:>7.2f}"
-          for asked, a in c["adaptive"].items()),
+        *(f"{asked:>8.2f} {a.timed:>6.1f} {a.reached:>7.2f}" for asked, a in c.adaptive.items()),
     ]  # fmt: skip
     return "\n".join(lines)
 
 
-def reliability(report: Report) -> Lines:
+def reliability(report: ShownReport) -> Lines:
     """What the model says over what happened, by problems of like confidence (DeGroot and
     Fienberg, The Comparison and Evaluation of Forecasters, 1983)."""
     if report.calibration is None:
         return Lines(())
-    bins = report.calibration["bins"]
+    bins = report.calibration.bins
     return Lines(
         [
             Line(_EXACT, (0.0, 1.0), (0.0, 1.0)),
             Line(
                 report.model,
-                [b["confidence"] for b in bins],
-                [b["reached"] for b in bins],
+                [b.confidence for b in bins],
+                [b.reached for b in bins],
                 strong=True,
             ),
         ],

@@ -56,9 +56,15 @@ class Latest(Generic[T]):
                     self._fail(f"This could not be read ({error!r}); please report it.")
                 else:
                     if self._next is None and self._node.is_mounted:
-                        self._show(result)
+                        self._shown(result)
         finally:
             self._busy = False
+
+    def _shown(self, result: T) -> None:
+        try:
+            self._show(result)
+        except Exception as error:  # noqa: BLE001  # half of it may be on the screen
+            self._fail(f"This could not be shown ({error!r}); please report it.")
 
 
 class Reading(Latest[T]):

@@ -35,7 +35,7 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
     The exit code is the program's.
     """
     from diode_engine.collect.capture import run
-    from diode_engine.collect.sources import write_shapeset
+    from diode_engine.problems.sources import write_shapeset
 
     if not output.absolute().parent.is_dir():
         raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")

@@ -124,8 +124,8 @@ def collect(
     stdout as JSON; with --plan those of the plan do.
     """
     from diode_engine.collect.plan import Plan, read_candidates
-    from diode_engine.collect.sources import mixed, problems_in
     from diode_engine.errors import NothingError
+    from diode_engine.problems.sources import mixed, problems_in
     from diode_engine.store.transfer import SUFFIXES
 
     if candidates is not None and budget is not None:

@@ -13,6 +13,7 @@ from diode_engine.cli.drawing import Drawn, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
+from diode_engine.models.families import ENSEMBLE, trainable
 
 
 @click.command("collect-and-train")
@@ -23,8 +24,8 @@ from diode_engine.cli.validate import validate
 @click.option("--budget", type=click.IntRange(1), help="At most so many candidates a problem.")
 @click.option(
     "--family",
-    type=click.Choice(("trees", "network", "ensemble", "distilled")),
-    default="ensemble",
+    type=click.Choice(trainable()),
+    default=ENSEMBLE,
     show_default=True,
     help="What kind of model.",
 )

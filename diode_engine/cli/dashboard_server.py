@@ -131,7 +131,7 @@ class DashboardServer(Server):
         textual-serve's font, which another host has."""
         page = copy.copy(self)
         page.public_url = self._address(request)
-        response = await Server.handle_index(page, request)
+        response: Any = await Server.handle_index(page, request)
         response.text = _FOREIGN.sub("", response.text)
         return response
 

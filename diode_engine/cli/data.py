@@ -49,11 +49,12 @@ def import_(files: tuple[str, ...], store: Path) -> None:
     of torch-diode's were left out: those without a time or of no problem of Diode's. The first
     bad file ends it; what was imported before stays.
     """
-    from diode_engine.store import Store, import_dataset
+    from diode_engine.runs import import_as_run
+    from diode_engine.store import Store
 
     with Store.open(store) as opened:
         for file in files:
-            done = import_dataset(opened, file)
+            done = import_as_run(opened, file)
             if done.new:
                 before = f"; {done.there} were there before" if done.there else ""
                 diagnostics.note(f"{file}: {done.timings} timings imported into {store}{before}.")

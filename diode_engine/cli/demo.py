@@ -93,17 +93,16 @@ def _import(store: Store) -> None:
 
 def _train(store: Store) -> ModelVersion:
     from diode_engine.cli.train import fit_report
-    from diode_engine.models.fit_trees import TreesSettings
-    from diode_engine.training.fit import Settings
-    from diode_engine.training.run import Request, train_from_store
+    from diode_engine.training.run import TrainingRequest, train_from_store
+    from diode_engine.training.settings import TrainingSettings
 
     # smaller than `train` would make them, for it is a demonstration
-    settings = Settings(trees=TreesSettings(rounds=600, max_depth=8))
+    settings = TrainingSettings().but("trees", rounds=600, max_depth=8)
     diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
         trained = train_from_store(
             store,
-            Request(hardware=HARDWARE, name="demo", default=True, settings=settings),
+            TrainingRequest(hardware=HARDWARE, name="demo", default=True, settings=settings),
             report=fit_report(display),
         )
     diagnostics.note(
@@ -115,14 +114,14 @@ def _train(store: Store) -> ModelVersion:
 
 def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor]:
     from diode_engine.models.predictor import Predictor
+    from diode_engine.problems.splits import split
     from diode_engine.training.fit import one_environment
-    from diode_engine.validation import evaluate
-    from diode_engine.validation.splits import split
+    from diode_engine.validation import evaluate, render
 
     diagnostics.note("3. Validating it on the problems that were held out ...")
     predictor = Predictor.load(model.folder)
     held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
-    click.echo(evaluate(held_out, predictor, name=model.reference, unseen=True).render())
+    click.echo(render(evaluate(held_out, predictor, name=model.reference, unseen=True)))
     click.echo()
     return held_out, predictor
 

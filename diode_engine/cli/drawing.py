@@ -12,10 +12,11 @@ import click
 from diode_engine.cli.options import names
 
 if TYPE_CHECKING:
-    from diode_engine.collect.sources import Wanted
+    from diode_engine.problems.sources import Wanted
 
 SOURCES = (
-    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers"
+    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers",
+    "harvest",
 )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ class Drawn:
 
     def wanted(self) -> Wanted:
         """Raises CollectionError for a name that there is not."""
-        from diode_engine.collect.sources import Wanted
+        from diode_engine.problems.sources import Wanted
 
         return Wanted(
             names(self.ops), names(self.dtypes), names(self.layouts),

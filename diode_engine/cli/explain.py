@@ -156,7 +156,7 @@ def _explained(
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
     from diode_engine.models.preference import taken_by_default
-    from diode_engine.validation.exhaustive_space import exhaustive_space
+    from diode_engine.problems.exhaustive_space import exhaustive_space
 
     predictor = Predictor.load(model.folder)
     offered = exhaustive_space(problem, torch)

@@ -61,7 +61,7 @@ def to_judge(
     """The model, the timings to judge it on, and, where these are held out, those that it may
     have learned from. Raises RegistryError and TrainingError where there is none."""
     from diode_engine import registry
-    from diode_engine.validation.splits import split
+    from diode_engine.problems.splits import split
 
     model = _only_model(table) if reference is None else registry.resolve(reference)
     table, seen = _comparable(table, model), None

@@ -104,7 +104,7 @@ def export_lookup_table(
 
 
 def _problems(files: Sequence[Path], store: Path, query: str | None) -> list[Problem]:
-    from diode_engine.collect.sources import problems_in
+    from diode_engine.problems.sources import problems_in
 
     found = [problem for file in files for problem in problems_in(file, 0)]
     if query is not None:

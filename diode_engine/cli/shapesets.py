@@ -16,8 +16,8 @@ from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.errors import CollectionError
 
 if TYPE_CHECKING:
-    from diode_engine.collect.sources import Wanted
     from diode_engine.core.problem import Problem
+    from diode_engine.problems.sources import Wanted
 
 _FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OF_DRAWING = ("files", "sources", "problems", "log_normal", "power_of_two")
@@ -77,7 +77,7 @@ def create_validation(
 
     Problems that differ from a known one in bias or alignment alone are not taken either.
     """
-    from diode_engine.collect.sources import problems_in, read_shapeset, write_shapeset
+    from diode_engine.problems.sources import problems_in, read_shapeset, write_shapeset
 
     wanted = drawn.wanted()
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
@@ -98,7 +98,7 @@ def create_validation(
 def _unknown(
     count: int, known: set[tuple[Any, ...]], sources: tuple[str, ...], wanted: Wanted, seed: int
 ) -> list[Problem]:
-    from diode_engine.collect.sources import mixed
+    from diode_engine.problems.sources import mixed
 
     asked = count
     while True:

@@ -12,14 +12,15 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.models.families import ENSEMBLE, TUNED, trainable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
-    from diode_engine.models.fitting import Progress
-    from diode_engine.training.fit import Settings
+    from diode_engine.models.fitting import FitProgress
     from diode_engine.training.search import Trial
+    from diode_engine.training.settings import TrainingSettings
     from diode_engine.training.train import Trained
 
 _COUNT = click.IntRange(1)
@@ -62,8 +63,8 @@ _RATE = click.FloatRange(0, min_open=True)
 )
 @click.option(
     "--family",
-    type=click.Choice(("trees", "network", "ensemble", "distilled")),
-    default="ensemble",
+    type=click.Choice(trainable()),
+    default=ENSEMBLE,
     show_default=True,
     help="What kind of model: an ensemble is trees and three networks; distilled a small network "
     "that learns from an ensemble, answers in a millisecond and needs neither torch nor XGBoost.",
@@ -169,10 +170,10 @@ def train(
     from diode_engine import registry
     from diode_engine.models.artifact import load_artifact
     from diode_engine.store import Store
-    from diode_engine.training.run import Request, train_from_store
+    from diode_engine.training.run import TrainingRequest, train_from_store
 
     base = None if fine_tune is None else load_artifact(registry.resolve(fine_tune).folder)
-    request = Request(
+    request = TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,
         settings=_settings(tuned=base is not None, deeper=deeper, **options),
@@ -218,14 +219,13 @@ def _settings(
     rounds: int | None,
     depth: int | None,
     **of_networks: Any,
-) -> Settings:
+) -> TrainingSettings:
     """The usual settings with what was asked for."""
-    from dataclasses import replace
+    from diode_engine.training.settings import TrainingSettings
 
-    from diode_engine.training.fit import Settings
-
-    settings = Settings()
-    network = settings.distilled if tuned else settings.network
+    settings = TrainingSettings()
+    family = TUNED if tuned else "network"
+    network = settings.of(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}
     if hidden is not None or layers is not None or deeper > 1:
         usual = deeper * len(network.hidden)
@@ -233,15 +233,9 @@ def _settings(
     if batch_size is not None:
         rows = min(network.rows, batch_size)
         changes |= {"rows": rows, "problems": max(1, batch_size // rows)}
-    network = replace(network, **changes)
-    trees = replace(
-        settings.trees,
-        rounds=rounds or settings.trees.rounds,
-        max_depth=depth or settings.trees.max_depth,
-    )
-    if tuned:
-        return replace(settings, distilled=network)
-    return replace(settings, trees=trees, network=network)
+    settings = settings.but(family, **changes)
+    of_trees = {"rounds": rounds, "max_depth": depth}
+    return settings.but("trees", **{k: v for k, v in of_trees.items() if v is not None})
 
 
 def _say(trained: Trained) -> None:
@@ -269,11 +263,11 @@ def _say(trained: Trained) -> None:
         )
 
 
-def fit_report(display: Display) -> Callable[[str, Progress], None]:
+def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
     """Shows each fit as a bar."""
     tasks: dict[str, TaskID] = {}
 
-    def report(member: str, progress: Progress) -> None:
+    def report(member: str, progress: FitProgress) -> None:
         if member not in tasks:
             tasks[member] = display.add_task(member, total=progress.steps)
         display.update(

@@ -16,12 +16,13 @@ from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
 from diode_engine.cli.recording import as_run
+from diode_engine.models.families import ENSEMBLE, trainable
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
-    from diode_engine.models.fitting import Progress
-    from diode_engine.training.cross_validation import CrossValidation
+    from diode_engine.models.fitting import FitProgress
     from diode_engine.validation import Report
+    from diode_engine.validation.cross_validation import CrossValidation
 
 
 @click.command()
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--family",
-    type=click.Choice(("trees", "network", "ensemble", "distilled")),
-    help="What --cross-validate trains.  [default: ensemble]",
+    type=click.Choice(trainable()),
+    help=f"What --cross-validate trains.  [default: {ENSEMBLE}]",
 )
 @as_json_option
 @click.option(
@@ -73,9 +74,9 @@ def validate(
     is and whether that is so. Where the timings are the store's, a run of kind validate in it
     keeps the report.
     """
+    from diode_engine.problems.splits import split
     from diode_engine.store import read_dataset
-    from diode_engine.validation import Report
-    from diode_engine.validation.splits import split
+    from diode_engine.validation import Report, render
 
     one_source(dataset, query)
     if kind is None and family is not None:
@@ -96,7 +97,7 @@ def validate(
             if only_held_out:
                 diagnostics.note("The problems that training holds out take no part.")
                 table = split(table)[0]
-            return _cross_validated(table, kind, family or "ensemble", check, tell)
+            return _cross_validated(table, kind, family or ENSEMBLE, check, tell)
         report = _judge(table, reference, only_held_out=only_held_out)
         check()
         return report
@@ -119,7 +120,7 @@ def validate(
     if as_json:
         click.echo(json.dumps(report.to_dict(), allow_nan=False))
     elif isinstance(report, Report):
-        click.echo(report.render(worst))
+        click.echo(render(report, worst))
     else:
         click.echo(report.render())
     if figure is not None and isinstance(report, Report):
@@ -141,7 +142,7 @@ def _cross_validated(
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
     from diode_engine.training.run import WRITE_SECONDS
-    from diode_engine.training.stages import WholeRun, stages_of_folds
+    from diode_engine.training.whole_run import WholeRun, stages_of_folds
 
     whole = WholeRun([])
     told = time.monotonic()
@@ -152,7 +153,7 @@ def _cross_validated(
     with diagnostics.progress() as display:
         shown = fit_report(display)
 
-        def report(member: str, progress: Progress) -> None:
+        def report(member: str, progress: FitProgress) -> None:
             nonlocal told
             check()
             shown(member, progress)
@@ -166,10 +167,10 @@ def _cross_validated(
 
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     from diode_engine.models.predictor import Predictor
+    from diode_engine.problems.splits import split
     from diode_engine.store import dataset_key
     from diode_engine.training.fit import learnable
     from diode_engine.validation import evaluate
-    from diode_engine.validation.splits import split
 
     model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything

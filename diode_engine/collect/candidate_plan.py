@@ -17,8 +17,9 @@ import numpy.typing as npt
 from diode_engine.collect.adviser import Advice
 from diode_engine.collect.plan import Selection
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem, Scalar
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
+from diode_engine.core.templates import template_of
 
 # Neighbours are looked for around this many of the fastest candidates.
 ELITE = 6
@@ -74,7 +75,7 @@ class CandidatePlan:
             offered = [c for c in offered if c in wanted]
         budget = selection.budget
         usual = set(default)
-        first = [c for c in offered if c in usual or "BLOCK_M" not in c.config]
+        first = [c for c in offered if c in usual or c.tile is None]
         usual.update(first)
         rest = [] if selection.default else [c for c in offered if c not in usual]
         if budget is not None:
@@ -147,7 +148,7 @@ class CandidatePlan:
         if self._advice is not None and kind in (_Kind.EXPECTED, _Kind.HOPED):
             return self._advice.expected if kind is _Kind.EXPECTED else self._advice.hoped
         if kind is _Kind.NEAR:
-            tiled = (c for c in self._times if "BLOCK_M" in c.config)
+            tiled = (c for c in self._times if c.tile is not None)
             near = [_place(c) for c in heapq.nsmallest(ELITE, tiled, self._times.__getitem__)]
             if near:
                 steps = np.abs(self._places[:, None, :] - np.array(near)[None]).sum(axis=2)
@@ -160,16 +161,15 @@ class CandidatePlan:
 def plausible(problem: Problem, candidate: Candidate) -> bool:
     """False for kernels that are known to spill or to idle, whatever the problem: too many
     accumulators a thread, or more threads than a tile has work for."""
-    config = candidate.config
-    tile = _number(config, "BLOCK_M") * _number(config, "BLOCK_N")
-    warps = _number(config, "num_warps")
-    if tile / (32 * warps) > MOST_ACCUMULATORS:
+    elements = _number(candidate, "block_m") * _number(candidate, "block_n")
+    warps = _number(candidate, "warps")
+    if elements / (32 * warps) > MOST_ACCUMULATORS:
         return False
-    return not (warps >= 8 and tile < 1024)
+    return not (warps >= 8 and elements < 1024)
 
 
-def _number(config: Mapping[str, Scalar], name: str) -> int:
-    value = config.get(name, 1)
+def _number(candidate: Candidate, column: str) -> int:
+    value = (candidate.tile or {}).get(column, 1)
     return value if isinstance(value, int) else 1
 
 
@@ -177,7 +177,7 @@ def _number(config: Mapping[str, Scalar], name: str) -> int:
 def _place(candidate: Candidate) -> tuple[float, ...]:
     """6 coordinates in which neighbours are one apart: doublings of a block or of the
     warps, two stages, another template."""
-    c = candidate.config
-    sizes = [_number(c, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")]
-    template = float(candidate.template == "triton::mm_persistent_tma")
-    return (*map(math.log2, sizes), 0.5 * _number(c, "num_stages"), template)
+    columns = ("block_m", "block_n", "block_k", "warps")
+    sizes = [_number(candidate, column) for column in columns]
+    tma = float(template_of(candidate.template).tma)
+    return (*map(math.log2, sizes), 0.5 * _number(candidate, "stages"), tma)

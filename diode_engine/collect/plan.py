@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from diode_engine.collect.space import SpaceSize, space_size
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.documents import Limits, Malformed, read_json, shortened
 from diode_engine.errors import DatasetError, RecordError
+from diode_engine.problems.space_size import SpaceSize, space_size
 
 # Of one core for the compile, load and launch of a candidate as a static kernel, and of a GPU
 # for its launches. A collection on 64 cores and 4 H200 took 1.1 s of a core each; the rest is to

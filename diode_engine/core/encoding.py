@@ -1,78 +1,37 @@
 """Candidates as columns: what features and resource rules compute with.
 
-A candidate is *known* where its template belongs to one of the families below and its kwargs
-give what the family needs. Kwargs that are not named here are ignored; GROUP_M, num_stages
-and num_warps take Inductor's and Triton's defaults where they are missing.
+A candidate is *known* where its template is in the table (core/templates) and its kwargs give
+what the template requires. Kwargs that the template has no column for are ignored; GROUP_M,
+num_stages and num_warps take Inductor's and Triton's defaults where they are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from enum import IntEnum
+from functools import cached_property
 from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.problem import Candidate
+from diode_engine.core.templates import TEMPLATES, template_of
+from diode_engine.core.templates.template import COLUMNS
 
-
-class Family(IntEnum):
-    """Templates that are computed alike."""
-
-    ATEN = 0  # an extern kernel: cuBLAS
-    TRITON = 1  # the tiled template of mm, addmm, bmm and baddbmm
-    TRITON_TMA = 2  # the persistent one, that loads through the tensor memory accelerator
-    DECOMPOSE_K = 3  # K split into a batch, then summed
-
-
-# By Inductor's uid; the same in torch 2.10 to 2.15.
-TEMPLATES: Mapping[str, Family] = {
-    "aten::mm": Family.ATEN,
-    "aten::addmm": Family.ATEN,
-    "aten::bias_addmm": Family.ATEN,
-    "aten::bmm": Family.ATEN,
-    "aten::baddbmm": Family.ATEN,
-    "triton::mm": Family.TRITON,
-    "triton::bmm": Family.TRITON,
-    "triton::mm_persistent_tma": Family.TRITON_TMA,
-    "decompose_k": Family.DECOMPOSE_K,
-}
-
-_NEEDED = {
-    Family.ATEN: (),
-    Family.TRITON: ("BLOCK_M", "BLOCK_N", "BLOCK_K"),
-    Family.TRITON_TMA: ("BLOCK_M", "BLOCK_N", "BLOCK_K"),
-    Family.DECOMPOSE_K: ("k_split",),
-}
-# BLOCK_* of a kernel without tiles of its own: those of a usual cuBLAS kernel, so that the
-# columns that follow from a tile mean something there too.
-_DEFAULTS = {
-    "BLOCK_M": 128,
-    "BLOCK_N": 128,
-    "BLOCK_K": 64,
-    "num_stages": 3,
-    "num_warps": 4,
-    "GROUP_M": 8,
-    "k_split": 1,
-}
-_TILE = tuple(_DEFAULTS)[:6]
-_PLACE = {name: place for place, name in enumerate(_DEFAULTS, start=2)}
+_TILE = tuple(COLUMNS)[:6]
 _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateColumns:
-    """n candidates. All columns are float32 [n] and hold whole numbers, but for the masks and
-    `template`, each candidate's place among the distinct names of `templates`."""
+    """n candidates. All columns are float32 [n] and hold whole numbers, but for `known` and
+    `template`, each candidate's place among the distinct names of `templates`. What is true of a
+    template is a mask [n], false where the candidate is not known."""
 
     templates: tuple[str, ...]
     template: npt.NDArray[np.intp]
     known: npt.NDArray[np.bool_]
-    tiled: npt.NDArray[np.bool_]  # a Triton template: the tile is its own
-    family: npt.NDArray[np.float32]
-    bias_addmm: npt.NDArray[np.float32]  # 1 for aten::bias_addmm
     block_m: npt.NDArray[np.float32]
     block_n: npt.NDArray[np.float32]
     block_k: npt.NDArray[np.float32]
@@ -80,6 +39,40 @@ class CandidateColumns:
     warps: npt.NDArray[np.float32]
     group_m: npt.NDArray[np.float32]
     k_split: npt.NDArray[np.float32]
+
+    @cached_property
+    def extern(self) -> npt.NDArray[np.bool_]:
+        """Whether a library computes it."""
+        return self._where([template_of(name).extern for name in self.templates])
+
+    @cached_property
+    def bias_vector(self) -> npt.NDArray[np.bool_]:
+        """Whether it is a library's call that takes a bias vector as it is."""
+        return self._where([template_of(name).bias_vector for name in self.templates])
+
+    @cached_property
+    def tiled(self) -> npt.NDArray[np.bool_]:
+        """Whether the tile is the kernel's own."""
+        return self._where([template_of(name).tiled for name in self.templates])
+
+    @cached_property
+    def tma(self) -> npt.NDArray[np.bool_]:
+        """Whether it loads through TMA descriptors."""
+        return self._where([template_of(name).tma for name in self.templates])
+
+    @cached_property
+    def persistent(self) -> npt.NDArray[np.bool_]:
+        """Whether it launches one thread block a multiprocessor at most."""
+        return self._where([template_of(name).persistent for name in self.templates])
+
+    @cached_property
+    def splits_k(self) -> npt.NDArray[np.bool_]:
+        """Whether it has a number of parts of K."""
+        return self._where(["k_split" in template_of(name).names for name in self.templates])
+
+    def _where(self, of_templates: Sequence[bool]) -> npt.NDArray[np.bool_]:
+        """[n] the answer of each candidate's template."""
+        return np.array(of_templates, np.bool_)[self.template] & self.known
 
     def __len__(self) -> int:
         return len(self.known)
@@ -137,29 +130,21 @@ class CandidateTable(Sequence[Candidate]):
 
     @classmethod
     def tiled(cls, template: str, tiles: npt.NDArray[np.integer]) -> CandidateTable:
-        """Those of a Triton template of a known family: `tiles` is [6, n], the rows BLOCK_M,
-        BLOCK_N, BLOCK_K, num_stages, num_warps and GROUP_M."""
+        """Those of a tiled template of the table: `tiles` is [6, n], the rows BLOCK_M, BLOCK_N,
+        BLOCK_K, num_stages, num_warps and GROUP_M."""
+
+        names = TEMPLATES[template].names
+        parameters = [names[column] for column in _TILE]
 
         def make(place: int) -> Candidate:
-            return Candidate.make(
-                template, **dict(zip(_TILE, tiles[:, place].tolist(), strict=True))
-            )
+            values = tiles[:, place].tolist()
+            return Candidate.make(template, **dict(zip(parameters, values, strict=True)))
 
         n = tiles.shape[1]
-        columns = np.concatenate(
-            [
-                np.full((1, n), TEMPLATES[template]),  # family
-                np.zeros((1, n)),  # bias_addmm
-                tiles,
-                np.ones((1, n)),  # k_split
-            ],
-            dtype=np.float32,
-        )  # fmt: skip
+        columns = np.concatenate([tiles, np.ones((1, n))], dtype=np.float32)  # k_split
         columns.flags.writeable = False
         every = np.ones(n, np.bool_)
-        return cls(
-            CandidateColumns((template,), np.zeros(n, np.intp), every, every, *columns), make
-        )
+        return cls(CandidateColumns((template,), np.zeros(n, np.intp), every, *columns), make)
 
     @classmethod
     def joined(cls, tables: Sequence[CandidateTable]) -> CandidateTable:
@@ -188,38 +173,36 @@ class CandidateTable(Sequence[Candidate]):
         return cls(CandidateColumns(templates, template, *rest), make)
 
 
-def _row(candidate: Candidate, default: tuple[float, ...]) -> tuple[float, ...]:
-    family = TEMPLATES.get(candidate.template)
-    if family is None:
-        return default
-    row = list(default)
-    row[0] = family
-    row[1] = candidate.template == "aten::bias_addmm"
-    needed = len(_NEEDED[family])
+def _row(candidate: Candidate, unknown: tuple[float, ...]) -> tuple[float, ...]:
+    """Whether it is known, and its values of COLUMNS."""
+    template = TEMPLATES.get(candidate.template)
+    if template is None:
+        return unknown
+    row = [1.0, *unknown[1:]]
+    places, required = template.places, template.required
+    missing = len(required)
     for name, value in candidate.kwargs:
-        place = _PLACE.get(name)
+        place = places.get(name)
         if place is None:
             continue
         if type(value) is not int or not 1 <= value <= _LARGEST:
-            return default
-        row[place] = value
-        needed -= name in _NEEDED[family]
-    return tuple(row) if needed == 0 else default
+            return unknown
+        row[place + 1] = value
+        missing -= name in required
+    return tuple(row) if missing == 0 else unknown
 
 
 def _encode(candidates: tuple[Candidate, ...]) -> CandidateColumns:
-    default = (-1.0, 0.0, *map(float, _DEFAULTS.values()))
+    unknown = (0.0, *map(float, COLUMNS.values()))
     rows: npt.NDArray[np.float32] = np.array(
-        [_row(candidate, default) for candidate in candidates], dtype=np.float32
-    ).reshape(len(candidates), len(default))
+        [_row(candidate, unknown) for candidate in candidates], dtype=np.float32
+    ).reshape(len(candidates), len(unknown))
     columns = np.ascontiguousarray(rows.T)
     columns.flags.writeable = False
-    family = columns[0]
-    tiled = (family == Family.TRITON) | (family == Family.TRITON_TMA)
     templates = tuple(dict.fromkeys(candidate.template for candidate in candidates))
     places = {name: place for place, name in enumerate(templates)}
     template = np.array([places[candidate.template] for candidate in candidates], np.intp)
-    return CandidateColumns(templates, template, family >= 0, tiled, *columns)
+    return CandidateColumns(templates, template, columns[0] > 0, *columns[1:])
 
 
 _recent: tuple[tuple[tuple[Candidate, ...], CandidateColumns], ...] = ()

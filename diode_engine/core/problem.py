@@ -17,6 +17,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from diode_engine.core.templates import template_of
+from diode_engine.core.templates.template import TILE
 from diode_engine.errors import RecordError
 
 MAX_DIM = 2**31 - 1
@@ -411,6 +413,12 @@ class Candidate:
         """The kwargs as a mapping."""
         return MappingProxyType(dict(self.kwargs))
 
+    @cached_property
+    def tile(self) -> Mapping[str, Any] | None:
+        """The kwargs of a kernel that has a tile, by the names that the table of templates has for
+        their columns (block_m, block_n, block_k, stages, warps, …); None where it has no tile."""
+        return template_of(self.template).tile_of(self.config)
+
     def to_dict(self) -> dict[str, Any]:
         return {"template": self.template, "kwargs": dict(self.kwargs)}
 
@@ -432,13 +440,12 @@ class Candidate:
     @property
     def is_extern(self) -> bool:
         """Whether a library (cuBLAS through ATen) computes it, not a generated kernel."""
-        return self.template.startswith("aten::")
+        return template_of(self.template).extern
 
     def __str__(self) -> str:
-        c = self.config
-        if "BLOCK_M" in c:
-            tile = f"{c.get('BLOCK_M')}×{c.get('BLOCK_N')}×{c.get('BLOCK_K')}"
-            return f"{self.template} {tile} s{c.get('num_stages')} w{c.get('num_warps')}"
+        if self.tile is not None:
+            block = "×".join(str(self.tile.get(column)) for column in TILE)
+            return f"{self.template} {block} s{self.tile.get('stages')} w{self.tile.get('warps')}"
         rest = " ".join(f"{name}={value}" for name, value in self.kwargs)
         return f"{self.template} {rest}".rstrip()
 

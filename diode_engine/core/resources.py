@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.encoding import CandidateColumns, Family, encode
+from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.templates import template_of
 
 MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once
@@ -96,14 +97,19 @@ def shared_bytes(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> npt.NDArray[np.float32]:
     """[n] bytes of shared memory a thread block; 0 where the candidate has no tiles of its
-    own (ATen, decompose_k) or is not known."""
+    own (ATen, decompose_k) or is not known. A template that says itself what it needs is asked."""
     c = encode(candidates)
     need = tile_shared_bytes(
         np.float32(problem.dtype.itemsize), c.block_m, c.block_n, c.block_k, c.stages,
         uses_wgmma(wgmma_type(problem, hardware), c.block_m, c.warps),
-        c.family == Family.TRITON_TMA,
+        c.tma,
     )  # fmt: skip
-    return np.where(c.tiled, need, np.float32(0))
+    need = np.where(c.tiled, need, np.float32(0))
+    for place, name in enumerate(c.templates):
+        if (own := template_of(name).shared_bytes) is not None:
+            rows = c.known & (c.template == place)
+            need[rows] = own(problem, c.take(rows), hardware)
+    return need
 
 
 def fits(
@@ -117,11 +123,12 @@ def fits(
     ok = (32 * c.warps <= MAX_THREADS_BLOCK) & (
         accumulator_registers(c.block_m, c.block_n, c.warps) <= _MAX_ACCUMULATOR_REGISTERS
     )
+    ok |= ~c.tiled
     if hardware.shared_bytes_block:
         ok &= shared_bytes(problem, candidates, hardware) <= hardware.shared_bytes_block
     if 1 in (problem.M, problem.N, problem.K):
-        ok &= c.family != Family.TRITON_TMA
-    return np.logical_or(ok, ~c.tiled)
+        ok &= ~c.tma
+    return ok
 
 
 def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
@@ -166,6 +173,6 @@ def _loads(c: CandidateColumns) -> tuple[Array, Array, Array, Array]:
     for which its time is known, without wgmma and with it where the tile allows it."""
     share = c.block_k / (32 * c.warps)
     limit = np.where(c.stages > 1, np.float32(MOST_LOADS), np.float32(MOST_LOADS_AT_ONCE))
-    most = np.where(c.tiled & (c.family != Family.TRITON_TMA), limit, np.float32(np.inf))
+    most = np.where(c.tiled & ~c.tma, limit, np.float32(np.inf))
     typed = np.where(uses_wgmma(True, c.block_m, c.warps), np.float32(np.inf), most)
     return c.block_m * share, c.block_n * share, most, typed

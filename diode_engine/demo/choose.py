@@ -39,7 +39,7 @@ def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
             raise IntegrationError(f"Inductor did not ask for a kernel for {problem}.")
         seen = lowered.seen[0]  # the problem's own; the parts of decompose_k come after it
         with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-            default = kernels.offered(problem.op, operands, space="DEFAULT", persistent_tma=False)
+            default = kernels.offered(problem.op, operands, space="DEFAULT", optional=False)
         yield {
             "chosen": seen.candidates[0].to_dict(),
             "predicted_us": seen.predicted_us[0],

@@ -40,7 +40,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError
 from diode_engine.models.confidence import Confidence
-from diode_engine.models.members import family_of, load_member
+from diode_engine.models.families import FAMILIES
+from diode_engine.models.members import family_of
 from diode_engine.models.protocol import TimingModel
 from diode_engine.version import __version__
 
@@ -116,7 +117,7 @@ class Data:
 class Manifest:
     """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
     problems that were held out. `everything` tells whether the problems that
-    validation.splits.held_out keeps from models were trained on too; None: nobody knows.
+    problems.splits.held_out keeps from models were trained on too; None: nobody knows.
     `confidence` is the file of its models.confidence.Confidence, None where it has none."""
 
     name: str
@@ -435,6 +436,17 @@ def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
         tuple(load_member(e["family"], contents[e["file"]]) for e in manifest.members),
         None if sure is None else Confidence.from_bytes(contents[sure["file"]]),
     )
+
+
+def load_member(family: str, data: bytes) -> TimingModel:
+    """The model of this family in these bytes. Raises ModelError where there is no such family
+    or the bytes are not one."""
+    if family not in FAMILIES:
+        raise ModelError(
+            f"The model has a member of the family {show(family)}, which this Diode does not "
+            "know; update Diode."
+        )
+    return FAMILIES[family].model_class().from_bytes(data)
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:

@@ -21,9 +21,8 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.network import Network
-from diode_engine.models.protocol import MOST_SUM, Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel, mean_answer
 from diode_engine.models.tensors import Tensors
 
 EXACT = 1 << 24
@@ -46,7 +45,7 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class DistilledNetwork:
+class DistilledNetwork(TimingModel):
     """The network; `low` and `step` [F, 1] take a feature to its level, (x − low) · step. Its
     outputs are logarithms of the time over the features' base time, one for each member of the
     model that it learned from; how far they differ tells how little is known. The prediction is
@@ -76,10 +75,11 @@ class DistilledNetwork:
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict, and the same bits for a row whatever rows are around it."""
-        return Ensemble.mean(list(self.answers(x)))
+        return mean_answer(self.answers(x))
 
     def answers(self, x: Matrix) -> Matrix:
-        """[outputs, n] log times of the feature rows [n, F]."""
+        """[outputs, n] log times of the feature rows [n, F], by each member of the model that it
+        learned from."""
         first = self.layers[0]
         out = np.empty((len(self.layers[-1].weight), len(x)), np.float32)
         for start in range(0, len(x), _BLOCK):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,8 +18,8 @@ from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
     Examples,
-    Progress,
-    Report,
+    FitProgress,
+    ProgressCallback,
     efficiency,
     history_of,
     importance,
@@ -26,6 +27,7 @@ from diode_engine.models.fitting import (
     ranking_loss,
     unpack,
 )
+from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import Matrix
 
@@ -66,6 +68,10 @@ class NetworkSettings:
     temperature: float = 0.1
     seed: int = 0
 
+    def with_fewer_steps(self, divisor: int) -> NetworkSettings:
+        """As FitSettings.with_fewer_steps."""
+        return replace(self, epochs=max(self.epochs // divisor, 1))
+
 
 _HUBER = 0.3  # log time: beyond 30 % an error counts by its size, not its square
 _MAX_STEPS_EPOCH = 2000
@@ -76,10 +82,9 @@ def fit_network(
     train: Examples,
     held_out: Examples,
     settings: NetworkSettings | None = None,
-    report: Report = lambda progress: None,
+    report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
     *,
-    heads: Matrix | None = None,
     device: str | None = None,
 ) -> Network:
     """Trains until the objective on the held-out problems has not improved for `patience`
@@ -87,8 +92,8 @@ def fit_network(
     the fit. The same seed on the same device and threads gives the same network.
 
     With a `checkpoint` it goes on after the last epoch that was saved, reports the epochs before
-    it again, and gives the same network as a fit in one go. With `heads` [m, n], log times of
-    the training rows whose mean is theirs, the network has an output for each of the m.
+    it again, and gives the same network as a fit in one go. Where the training examples have
+    `heads`, the network has an output for each of these.
     """
     import torch
 
@@ -96,7 +101,7 @@ def fit_network(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(s.seed)
-        return _Fit(train, held_out, s, heads, where).run(report, checkpoint)
+        return _Fit(train, held_out, s, where).run(report, checkpoint)
 
 
 class _Fit:
@@ -107,7 +112,6 @@ class _Fit:
         train: Examples,
         held_out: Examples,
         s: NetworkSettings,
-        heads: Matrix | None,
         where: torch.device,
     ) -> None:
         import torch
@@ -120,7 +124,7 @@ class _Fit:
         scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
         self.inputs = low, high, mean, scale
         base = _base(train, s)
-        target = (train.log_us[None] if heads is None else heads) - base
+        target = (train.log_us[None] if train.heads is None else train.heads) - base
         self.middle = float(target.mean())
 
         sizes = (len(features.NAMES), *s.hidden)
@@ -158,9 +162,9 @@ class _Fit:
             self.optimiser, s.learning_rate, total_steps=self.steps * s.epochs + 1, pct_start=0.05
         )
         self.best = copy.deepcopy(self.averaged.state_dict())
-        self.history: list[Progress] = []
+        self.history: list[FitProgress] = []
 
-    def run(self, report: Report, checkpoint: Checkpoint | None) -> Network:
+    def run(self, report: ProgressCallback, checkpoint: Checkpoint | None) -> Network:
         saved = checkpoint.load() if checkpoint is not None else None
         if saved is not None:
             self.restore(saved)
@@ -183,7 +187,7 @@ class _Fit:
             return 0
         return len(self.history) - min((p.objective, p.step) for p in self.history)[1]
 
-    def epoch(self) -> Progress:
+    def epoch(self) -> FitProgress:
         import torch
 
         self.net.train()
@@ -343,7 +347,7 @@ def _exported(
 
 def _progress(
     predicted: Matrix, held_out: Examples, s: NetworkSettings, epoch: int, train_objective: float
-) -> Progress:
+) -> FitProgress:
     error = predicted - held_out.log_us
     size = np.abs(error)
     huber = np.where(size < _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2)) / _HUBER
@@ -351,7 +355,7 @@ def _progress(
     objective = float(np.average(huber, weights=weight))
     if s.ranking != "none" and s.rank:
         objective += s.rank * ranking_loss(held_out, predicted, s.temperature)
-    return Progress(
+    return FitProgress(
         epoch,
         s.epochs,
         float(np.sqrt(np.mean(error**2))),
@@ -359,3 +363,41 @@ def _progress(
         objective,
         train_objective,
     )
+
+
+# What a search for better settings tries: widths of the layers, the first to the last but one.
+_WIDTHS = (64, 96, 128, 192, 256, 384)
+_DEPTHS = Range(2, 4)
+
+
+def _layers_of(settings: NetworkSettings) -> Mapping[str, Any]:
+    hidden = settings.hidden
+    return {
+        "width": min(_WIDTHS, key=lambda width: abs(width - hidden[0])),
+        "layers": min(max(len(hidden), int(_DEPTHS.low)), int(_DEPTHS.high)),
+    }
+
+
+def _with_layers(settings: NetworkSettings, parameters: Mapping[str, Any]) -> NetworkSettings:
+    width, layers = parameters["width"], parameters["layers"]
+    # The last layer is half as wide, as in the networks that were compared by hand.
+    return replace(settings, hidden=(width,) * (layers - 1) + (width // 2,))
+
+
+FITTING = FittingMethod(
+    NetworkSettings(),
+    fit_network,
+    SearchedSettings(
+        {
+            "learning_rate": Range(5e-4, 8e-3, log=True),
+            "weight_decay": Range(1e-4, 0.1, log=True),
+            "dropout": Range(0.0, 0.2),
+            "focus": Range(0.5, 12.0, log=True),
+            "rank": Range(0.01, 1.0, log=True),
+            "temperature": Range(0.03, 0.3, log=True),
+        },
+        {"width": _WIDTHS, "layers": _DEPTHS},
+        read=_layers_of,
+        write=_with_layers,
+    ),
+)

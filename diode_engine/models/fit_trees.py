@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
     Examples,
-    Progress,
-    Report,
+    FitProgress,
+    ProgressCallback,
     efficiency,
     history_of,
     importance,
@@ -26,6 +26,7 @@ from diode_engine.models.fitting import (
     softmax_by_problem,
     unpack,
 )
+from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
 from diode_engine.models.trees import Trees
 
 
@@ -49,12 +50,20 @@ class TreesSettings:
     seed: int = 0
     threads: int = 0  # 0: as many as there are cores
 
+    def with_fewer_steps(self, divisor: int) -> TreesSettings:
+        """As FitSettings.with_fewer_steps: each round counts for that much more."""
+        return replace(
+            self,
+            rounds=max(self.rounds // divisor, 1),
+            learning_rate=min(self.learning_rate * divisor, 1),
+        )
+
 
 def fit_trees(
     train: Examples,
     held_out: Examples,
     settings: TreesSettings | None = None,
-    report: Report = lambda progress: None,
+    report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
 ) -> Trees:
     """Boosts until the objective on the held-out problems has not improved for `patience`
@@ -117,7 +126,7 @@ def fit_trees(
         "nthread": s.threads,
     }
     booster = xgboost.Booster(parameters, [matrix, checks])
-    history: list[Progress] = []
+    history: list[FitProgress] = []
     saved = checkpoint.load() if checkpoint is not None else None
     if saved is not None:
         booster, history = _restored(saved)
@@ -135,7 +144,7 @@ def fit_trees(
             break
         booster.update(matrix, len(history), objective)
         log_us = booster.predict(checks) + base_held_out
-        progress = Progress(
+        progress = FitProgress(
             len(history) + 1,
             s.rounds,
             float(np.sqrt(np.mean((log_us - held_out.log_us) ** 2))),
@@ -151,7 +160,7 @@ def fit_trees(
     return Trees(booster[:best], residual=s.residual)
 
 
-def _restored(saved: bytes) -> tuple[Any, list[Progress]]:
+def _restored(saved: bytes) -> tuple[Any, list[FitProgress]]:
     """The booster and the history of a checkpoint. Raises CheckpointError where it is none of
     trees."""
     tensors, facts = unpack(saved)
@@ -163,3 +172,20 @@ def _restored(saved: bytes) -> tuple[Any, list[Progress]]:
     if booster.num_boosted_rounds() != len(history):
         raise CheckpointError("A checkpoint's trees are not those that it tells of; remove it.")
     return booster, history
+
+
+FITTING = FittingMethod(
+    TreesSettings(),
+    fit_trees,
+    SearchedSettings(
+        {
+            "max_depth": Range(4, 10),
+            "learning_rate": Range(0.02, 0.2, log=True),
+            "min_child_weight": Range(1.0, 30.0, log=True),
+            "row_share": Range(0.5, 1.0),
+            "column_share": Range(0.3, 1.0),
+            "l2": Range(0.1, 10.0, log=True),
+            "focus": Range(0.5, 12.0, log=True),
+        }
+    ),
+)

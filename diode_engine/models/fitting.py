@@ -1,4 +1,4 @@
-"""What both families are fitted to, and how a fit tells how it goes."""
+"""What models are fitted to, and how a fit tells how it goes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ class Examples:
     """n timed rows, those of one problem together.
 
     `x` is [n, F] (features.matrix), `log_us` [n] natural logarithms of measured microseconds,
-    `problem` [n] any number that rows of one problem share. Raises TrainingError where there
-    is nothing to learn from, or a value is not finite.
+    `problem` [n] any number that rows of one problem share. `heads` [m, n], where a teacher was
+    asked, are the log times by each of its m members, whose mean is `log_us`. Raises
+    TrainingError where there is nothing to learn from, or a value is not finite.
     """
 
     x: Matrix
     log_us: Matrix
     problem: npt.NDArray[np.integer[Any]]
+    heads: Matrix | None = None
 
     def __post_init__(self) -> None:
         n = len(self.log_us)
@@ -57,6 +59,11 @@ class Examples:
         x = features.matrix(table.problems, table.candidates, problem, candidate, hardware)
         return cls(x, np.log(table.time_us[rows]).astype(np.float32), problem)
 
+    def take(self, which: npt.NDArray[np.bool_]) -> Examples:
+        """These rows only."""
+        heads = None if self.heads is None else self.heads[:, which]
+        return Examples(self.x[which], self.log_us[which], self.problem[which], heads)
+
     @property
     def starts(self) -> npt.NDArray[np.intp]:
         """[problems] the first row of each problem."""
@@ -77,7 +84,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Progress:
+class FitProgress:
     """One step of a fit (an epoch, or a round of boosting), on the held-out problems.
 
     `rmse` is of log time; `efficiency` the geometric mean over problems of the best time over
@@ -93,7 +100,7 @@ class Progress:
     train_objective: float
 
 
-Report = Callable[[Progress], None]
+ProgressCallback = Callable[[FitProgress], None]
 
 
 class CheckpointError(TrainingError):
@@ -133,7 +140,7 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], Any]:
     return tensors, facts
 
 
-def history_of(steps: Any) -> list[Progress]:
+def history_of(steps: Any) -> list[FitProgress]:
     """The progress that a checkpoint's facts tell. Raises CheckpointError where they do not."""
     kinds = [int, int, float, float, float, float]
     if not isinstance(steps, list) or not all(
@@ -141,7 +148,7 @@ def history_of(steps: Any) -> list[Progress]:
         for place, step in enumerate(steps, 1)
     ):
         raise CheckpointError("A checkpoint does not say how far its fit was; remove it.")
-    return [Progress(*step) for step in steps]
+    return [FitProgress(*step) for step in steps]
 
 
 def efficiency(examples: Examples, predicted: Matrix) -> float:

@@ -6,47 +6,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diode_engine.documents import show
-from diode_engine.errors import ModelError
-from diode_engine.models.ensemble import Ensemble
-from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine import features
+from diode_engine.models.families import ENSEMBLE
+from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 
 
 def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
-    """[m, n] log times of the feature rows [n, F] by each member; a distilled network answers
-    for every member of the model that it learned from."""
-    from diode_engine.models.distilled import DistilledNetwork
+    """[m, n] log times of the feature rows [n, F] by each model that the members answer for."""
+    return np.concatenate([member.answers(x) for member in members])
 
-    return np.concatenate(
-        [
-            member.answers(x) if isinstance(member, DistilledNetwork) else member.predict(x)[None]
-            for member in members
-        ]
-    )
+
+def space_answers_of(members: Sequence[TimingModel], space: features.Space) -> Matrix:
+    """[m, n] the same of a problem's candidate space."""
+    return np.concatenate([member.space_answers(space) for member in members])
+
+
+def prediction_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
+    """[n] the mean of the members' log times: the geometric mean of their times."""
+    return mean_answer([member.predict(x) for member in members])
 
 
 def family_of(members: Sequence[TimingModel]) -> str:
     """The members' common family, or "ensemble" where they have none."""
     families = {member.family for member in members}
-    return families.pop() if len(families) == 1 else Ensemble.family
-
-
-def load_member(family: str, data: bytes) -> TimingModel:
-    """The model of this family in these bytes. Raises ModelError where there is no such family
-    or the bytes are not one."""
-    if family == "network":
-        from diode_engine.models.network import Network
-
-        return Network.from_bytes(data)
-    if family == "distilled":
-        from diode_engine.models.distilled import DistilledNetwork
-
-        return DistilledNetwork.from_bytes(data)
-    if family == "trees":
-        from diode_engine.models.trees import Trees
-
-        return Trees.from_bytes(data)
-    raise ModelError(
-        f"The model has a member of the family {show(family)}, which this Diode does not know; "
-        "update Diode."
-    )
+    return families.pop() if len(families) == 1 else ENSEMBLE

@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.protocol import MOST_SUM, Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel
 from diode_engine.models.tensors import Tensors
 
 _BLOCK = 2048  # rows at once: the activations stay in the processor's cache
@@ -23,7 +23,7 @@ _LN2 = np.float32(math.log(2))
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(TimingModel):
     """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F];
     a layer is (weight [inputs, outputs], bias [outputs]). The answer is the mean of the last
     one's outputs, of which a saved network has one."""

@@ -9,17 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.core.encoding import Family, encode
+from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, type_of
 from diode_engine.models.blas import one_thread
-from diode_engine.models.distilled import DistilledNetwork
-from diode_engine.models.ensemble import Ensemble
-from diode_engine.models.members import answers_of
-from diode_engine.models.protocol import Matrix
+from diode_engine.models.members import answers_of, prediction_of, space_answers_of
+from diode_engine.models.protocol import Matrix, mean_answer
 from diode_engine.models.ranking import Ranking
 
 Times = npt.NDArray[np.float64]
@@ -65,7 +63,7 @@ class Predictor:
         order = known[np.argsort(predicted[known], kind="stable")]
         reaches = None
         if self._confidence is not None and len(known):
-            library = encode(candidates).family[known] == Family.ATEN
+            library = encode(candidates).extern[known]
             reaches = self._confidence.probabilities(problem, members, library)
         return Ranking(order, predicted, reaches)
 
@@ -92,7 +90,7 @@ class Predictor:
     def log_us(self, x: Matrix) -> Times:
         """[n] natural logarithms of microseconds for feature rows [n, F] (features.matrix), also
         of what the model was not trained on."""
-        return Ensemble.mean(list(answers_of(self._members, x))).astype(np.float64)
+        return mean_answer(answers_of(self._members, x)).astype(np.float64)
 
     @_quiet
     def _one(
@@ -106,16 +104,10 @@ class Predictor:
         known = self._known((problem,), candidates, *index)
         if not known.any():
             return predicted, np.empty((len(self._members), 0))
-        first = self._members[0]
-        if len(self._members) == 1 and isinstance(first, DistilledNetwork):
-            space = features.space(problem, candidates, self.hardware)
-            known &= _shortlist(space.base, known, candidates, most)
-            answers = first.space_answers(space if known.all() else space.take(known))
-        else:
-            x = features.matrix((problem,), candidates, *index, self.hardware)
-            known &= _shortlist(x[:, features.BASE], known, candidates, most)
-            answers = answers_of(self._members, x[known])
-        predicted[known] = us = _microseconds(Ensemble.mean(list(answers)))
+        space = features.space(problem, candidates, self.hardware)
+        known &= _shortlist(space.base, known, candidates, most)
+        answers = space_answers_of(self._members, space if known.all() else space.take(known))
+        predicted[known] = us = _microseconds(mean_answer(answers))
         return predicted, answers[:, ~np.isnan(us)].astype(np.float64)
 
     @_quiet
@@ -132,8 +124,7 @@ class Predictor:
             x = features.matrix(
                 problems, candidates, problem[known], candidate[known], self.hardware
             )
-            answers = [member.predict(x) for member in self._members]
-            out[known] = _microseconds(Ensemble.mean(answers))
+            out[known] = _microseconds(prediction_of(self._members, x))
         return out
 
     def _known(

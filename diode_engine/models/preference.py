@@ -16,6 +16,7 @@ import numpy.typing as npt
 from diode_engine.core.encoding import encode
 from diode_engine.core.problem import Candidate, DType, Problem
 from diode_engine.core.resources import spills_erratically
+from diode_engine.core.templates import template_of
 from diode_engine.models.ranking import Ranking
 
 Microseconds = npt.NDArray[np.float64]
@@ -80,8 +81,8 @@ def taken_by_default(
     problem: Problem, candidates: Sequence[Candidate], ranking: Ranking
 ) -> tuple[int, Why]:
     """`taken` of what Inductor offers unless it is told otherwise: no persistent TMA kernels."""
-    without_tma = np.array(["tma" not in candidate.template for candidate in candidates])
-    offered_us = np.where(without_tma, ranking.predicted_us, np.nan)
+    by_default = np.array([not template_of(c.template).option for c in candidates])
+    offered_us = np.where(by_default, ranking.predicted_us, np.nan)
     return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
 
 
@@ -96,10 +97,10 @@ def usual(candidates: Sequence[Candidate]) -> Mask:
     """[n] which of the candidates is the library's that plain torch.compile calls: of the two of
     addmm with a bias vector the one that needs no copy of it."""
     columns = encode(candidates)
-    if "aten::bias_addmm" in columns.templates:
-        plain = [name == "aten::bias_addmm" for name in columns.templates]
-    else:
-        plain = [name.startswith("aten::") for name in columns.templates]
+    templates = [template_of(name) for name in columns.templates]
+    plain = [template.bias_vector for template in templates]
+    if not any(plain):
+        plain = [template.extern for template in templates]
     return np.array(plain, np.bool_)[columns.template]
 
 

@@ -1,15 +1,18 @@
 """What a model is to everything that uses one.
 
-Fitting is apart (`fit_network`, `fit_trees`): a fitted model is a function of feature rows, and
-bytes that hold no code.
+Fitting is apart (`fitting_method`): a fitted model is a function of feature rows, and bytes that
+hold no code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from diode_engine import features
 
 Matrix = npt.NDArray[np.float32]
 MOST_SUM = (
@@ -18,18 +21,43 @@ MOST_SUM = (
 
 
 class TimingModel(Protocol):
-    """A fitted model: feature rows to log time. Immutable, and may be shared by threads."""
+    """A fitted model: feature rows to log time. Immutable, and may be shared by threads.
 
-    family: ClassVar[str]
+    A family's class inherits from it and defines `predict`, `to_bytes` and `from_bytes`. A class
+    that answers for several models, or is faster when asked about a whole candidate space,
+    defines `answers` and `space_answers` too.
+    """
+
+    family: ClassVar[str]  # its name in `families.FAMILIES`
     suffix: ClassVar[str]  # of the file that holds its bytes
 
     def predict(self, x: Matrix) -> Matrix:
         """[n, F] feature rows (features.matrix) to [n] natural logarithms of microseconds.
         The same rows give the same bits; a row among other rows may differ in the last ones."""
+        raise NotImplementedError
+
+    def answers(self, x: Matrix) -> Matrix:
+        """[m, n] the log times by each of the m models that it answers for: by default only
+        itself. `predict` is their mean."""
+        return self.predict(x)[None]
+
+    def space_answers(self, space: features.Space) -> Matrix:
+        """[m, n] what `answers` says of the space's n candidates."""
+        return self.answers(space.rows())
 
     def to_bytes(self) -> bytes:
         """The file's content."""
+        raise NotImplementedError
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The inverse of `to_bytes`. Raises ModelError where the bytes are corrupt or hostile."""
+        raise NotImplementedError
+
+
+def mean_answer(answers: Sequence[Matrix] | Matrix) -> Matrix:
+    """[n] the mean of several answers, each [n]."""
+    total = answers[0]
+    for answer in answers[1:]:
+        total = total + answer
+    return total / np.float32(len(answers))

@@ -15,14 +15,14 @@ from diode_engine import features
 from diode_engine.documents import shortened, show
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.protocol import MOST_SUM, Matrix
+from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel
 
 _CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _RESIDUAL = "diode_residual"
 _LN2 = np.float32(math.log(2))
 
 
-class Trees:
+class Trees(TimingModel):
     """A fitted booster whose prediction is a log time, or with `residual` what is added to the
     base time's logarithm."""
 

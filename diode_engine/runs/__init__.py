@@ -6,8 +6,17 @@ is (`look`), start one (`start`), follow it, stop it, and go on with one that wa
 
 from diode_engine.runs.cancelling import cancel
 from diode_engine.runs.following import Tail, Tick, follow
+from diode_engine.runs.importing import import_as_run
 from diode_engine.runs.job import Heartbeat, begin
-from diode_engine.runs.launch import KINDS, command_line, repeat, resume, settle, start
+from diode_engine.runs.launch import (
+    KINDS,
+    command_line,
+    repeat,
+    resume,
+    settle,
+    start,
+    start_import,
+)
 from diode_engine.runs.status import Status, find, look, look_at_all
 
 __all__ = [
@@ -21,10 +30,12 @@ __all__ = [
     "command_line",
     "find",
     "follow",
+    "import_as_run",
     "look",
     "look_at_all",
     "repeat",
     "resume",
     "settle",
     "start",
+    "start_import",
 ]

@@ -41,9 +41,17 @@ def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
     return waiting
 
 
+def is_awaited(store: Store, kind: str) -> bool:
+    """Whether this process was started for a queued run of this kind, which `begin` begins."""
+    claim = claimed()
+    return (
+        claim is not None and claim[1] == store.path.absolute() and store.run(claim[0]).kind == kind
+    )
+
+
 def _claim(store: Store, kind: str) -> int | None:
     claim = claimed()
-    if claim is None or claim[1] != store.path.absolute() or store.run(claim[0]).kind != kind:
+    if claim is None or not is_awaited(store, kind):
         return None
     del os.environ[VARIABLE]  # it is nobody else's, and no child's
     return claim[0]

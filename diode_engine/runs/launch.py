@@ -56,6 +56,14 @@ def start(store: Store, kind: str, spec: Mapping[str, Any]) -> Run:
     return _launch(store, kind, spec, command_line(kind, spec, store.path), Path.cwd())
 
 
+def start_import(store: Store, files: Sequence[Path]) -> Run:
+    """As `start`, an import of dataset files: a run of kind import, and one more for each file
+    but the first."""
+    words = [str(file.absolute()) for file in files]
+    command = ("diode-engine", "data", "import", *words, f"--store={store.path.absolute()}")
+    return _launch(store, "import", {"file": words[0]}, command, Path.cwd())
+
+
 def repeat(store: Store, run: int) -> Run:
     """Starts the command of a run that has ended, however it did, once more as a new run.
 

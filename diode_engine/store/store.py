@@ -25,7 +25,7 @@ from diode_engine.store.records import (
     problem_of,
     records_with,
 )
-from diode_engine.store.run_table import RunTable
+from diode_engine.store.run_table import RunTable, _json
 from diode_engine.store.runs import Run, RunState
 
 _Ids = npt.NDArray[np.int64]
@@ -91,10 +91,19 @@ class Store(RunTable):
             self._update(connection, run, {"heartbeat": time.time()})
             return add_rows(connection, run, table)
 
-    def import_table(self, table: TimingTable, *, key: str, spec: Mapping[str, Any]) -> Imported:
+    def has_key(self, key: str) -> bool:
+        """Whether a run has this key: the rows that it names were imported."""
+        with self.reads() as connection:
+            there = sa.select(schema.runs.c.id).where(schema.runs.c.key == key)
+            return connection.scalar(there) is not None
+
+    def import_table(
+        self, table: TimingTable, *, key: str, spec: Mapping[str, Any], run: int | None = None
+    ) -> Imported:
         """Writes a finished run of kind import with these rows, all in one transaction; but no
         row that the store holds already, from an import or from a run of its own, and no run
-        where one has this key or no row is left."""
+        where one has this key or no row is left. With `run` they are this run's, which is at
+        work and gets the key."""
         with self.writes() as connection:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
             if there is not None:
@@ -103,7 +112,11 @@ class Store(RunTable):
             count = int(known.sum())
             if last is not None and count == len(table):
                 return Imported(last, new=False, timings=0, there=count)
-            run = self._start(connection, "import", spec, RunState.DONE, key=key)
+            if run is None:
+                run = self._start(connection, "import", spec, RunState.DONE, key=key)
+            else:
+                values = {"key": key, "spec": _json(spec, "A run's spec")}
+                self._update(connection, run, values)
             added = add_rows(connection, run, table.take(~known) if count else table)
             return Imported(run, new=True, timings=added, there=count)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.table import TimingTable
+from diode_engine.core.templates import template_of
 from diode_engine.store import schema
 
 _Ids = npt.NDArray[np.int64]
@@ -112,7 +113,12 @@ def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
 def extern_ids(connection: sa.Connection) -> _Ids:
     """The candidates that a library computes."""
     c = schema.candidates.c
-    found = connection.scalars(sa.select(c.id).where(c.template.startswith("aten::")))
+    names = [
+        name
+        for name in connection.scalars(sa.select(c.template).distinct())
+        if template_of(name).extern
+    ]
+    found = connection.scalars(sa.select(c.id).where(c.template.in_(names)))
     return np.array(found.all(), dtype=np.int64)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
 from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Op, Problem, Timing
 from diode_engine.core.table import TimingTable
+from diode_engine.core.templates import templates_for
 from diode_engine.errors import RecordError
 from diode_engine.store.parsing import (
     MAX_TEXT,
@@ -125,7 +126,7 @@ class _Reader:
             problems = [Problem.from_dict({**fields, "allow_tf32": tf32}) for tf32 in (False, True)]
         except RecordError as error:
             raise Malformed(f"{place}: {shortened(str(error))}") from None
-        template = "triton::bmm" if Op(op).batched else "triton::mm"
+        template = next(t for t in templates_for(op) if t.tiled and not t.option)
         for i, each in enumerate(timed):
             where = f"{place}.timed_configs[{i}]"
             given = _mapping(each, where)
@@ -136,7 +137,7 @@ class _Reader:
             if us is None or not all(kwargs[name] for name in _TILE):
                 self.left_out += 1
             else:
-                candidate = Candidate.make(template, **kwargs)
+                candidate = Candidate.make(template.name, **kwargs)
                 self._candidates[candidate] = None
                 check_records(self._candidates, "candidates")
                 yield problems[tf32], candidate, Timing(median_us=us)

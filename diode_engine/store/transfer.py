@@ -160,12 +160,32 @@ def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ..
 def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
     """Adds the file's timings as one run of kind import, all or nothing. What the store holds
     already, from whichever file or run, is not added again (see Store.import_table)."""
+    return import_table_of(store, read_import(path))
+
+
+@dataclass(frozen=True)
+class ToImport:
+    """What a file brings: its timings, their key, the run's spec, and how many were left out."""
+
+    table: TimingTable
+    key: str
+    spec: Mapping[str, Any]
+    left_out: int
+
+
+def read_import(path: str | PathLike[str]) -> ToImport:
+    """Raises DatasetError as `read_dataset` does, and where nothing in the file is of use."""
     table, _, left_out = _read(Path(path), times_required=True)
     if left_out and not len(table):
         raise DatasetError(f"{path}: None of its {left_out} timings is one that Diode can use.")
     spec = {"file": str(path), "timings": len(table), "version": VERSION}
-    done = store.import_table(table, key=dataset_key(table), spec=spec)
-    return replace(done, left_out=left_out)
+    return ToImport(table, dataset_key(table), spec, left_out)
+
+
+def import_table_of(store: Store, given: ToImport, *, run: int | None = None) -> Imported:
+    """Adds what was read from a file (see Store.import_table)."""
+    done = store.import_table(given.table, key=given.key, spec=given.spec, run=run)
+    return replace(done, left_out=given.left_out)
 
 
 def read_datasets(paths: Iterable[str | PathLike[str]], query: str = "") -> TimingTable:

@@ -20,8 +20,8 @@ from diode_engine import features
 from diode_engine.atomic import write_whole
 from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.errors import ModelError, TrainingError
+from diode_engine.models.artifact import load_member
 from diode_engine.models.fitting import Checkpoint, CheckpointError, unpack
-from diode_engine.models.members import load_member
 from diode_engine.models.protocol import TimingModel
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,6 @@ fold without having seen it, and what came of their choices is what the confiden
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from diode_engine import features
@@ -15,12 +13,13 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
-from diode_engine.models.fitting import Examples, Progress
+from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
+from diode_engine.problems.splits import folds
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import Report, Settings, fit
-from diode_engine.validation.splits import folds
+from diode_engine.training.fit import MemberProgressCallback, fit
+from diode_engine.training.settings import TrainingSettings
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3
@@ -32,19 +31,19 @@ def learn_confidence(
     family: str,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> Confidence | None:
     """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
     are too few to say."""
     if len(np.unique(table.problem)) < LEAST_CASES:
         return None
-    fewer = _fewer_steps(settings or Settings())
+    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
     unseen: list[Unseen] = []
     for part in folds(table, FOLDS, seed=seed):
 
-        def told(member: str, progress: Progress, name: str = part.name) -> None:
+        def told(member: str, progress: FitProgress, name: str = part.name) -> None:
             report(f"{member}, {name}", progress)
 
         try:
@@ -85,18 +84,3 @@ def learn_confidence(
 def places_of(table: TimingTable) -> Places:
     """Where the problems with timings are."""
     return places([table.problems[i] for i in np.unique(table.problem)])
-
-
-def _fewer_steps(settings: Settings) -> Settings:
-    trees, network, distilled = settings.trees, settings.network, settings.distilled
-    return replace(
-        settings,
-        trees=replace(
-            trees,
-            rounds=max(trees.rounds // STEPS, 1),
-            learning_rate=min(trees.learning_rate * STEPS, 1),
-        ),
-        network=replace(network, epochs=max(network.epochs // STEPS, 1)),
-        distilled=replace(distilled, epochs=max(distilled.epochs // STEPS, 1)),
-        lessons=settings.lessons // STEPS,
-    )

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage
-from diode_engine.models.fitting import Checkpoint, Examples, Progress
+from diode_engine.models.families import FAMILIES, TUNED
+from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.distil import (
-    distil,
+from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
+from diode_engine.training.lessons import (
     drawn_problems,
     far_from,
     lessons,
     part,
     with_timings,
 )
-from diode_engine.training.fit import DISTILLED, Report, Settings, fitted_and_watched
+from diode_engine.training.settings import TrainingSettings
 
 LEAST_DRAWN = 50  # problems unlike the timed ones on which the base is held to
 
@@ -31,12 +32,13 @@ def fine_tune(
     base: Artifact,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
-    """A distilled network that has learned these timings, rows as `fit` takes them, and what
-    the base model says on drawn problems of all that it covers, but for those like the timed ones.
+    """A model of the family TUNED that has learned these timings, rows as `fit` takes them, and
+    what the base model says on drawn problems of all that it covers, but for those like the timed
+    ones.
 
     Raises TrainingError where the base is another GPU's, there are too few problems, or the
     timings are of problems like all that could be drawn.
@@ -45,11 +47,11 @@ def fine_tune(
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
     check_base(base, hardware)
-    settings = settings or Settings()
+    settings = settings or TrainingSettings()
     teacher: Sequence[TimingModel] = base.members
 
-    def told(progress: Progress) -> None:
-        report(f"{DISTILLED}-0", progress)
+    def told(progress: FitProgress) -> None:
+        report(f"{TUNED}-0", progress)
 
     def make(checkpoint: Checkpoint | None) -> TimingModel:
         coverage, torch = base.manifest.coverage, environment.torch
@@ -65,13 +67,13 @@ def fine_tune(
             with_timings(side, teacher, Examples.of(rows, hardware))
             for side, rows in zip(part(taught), (fitted, watched), strict=True)
         )
-        network = replace(settings.distilled, seed=seed)
-        return distil(learned, checks, network, told, checkpoint)
+        of_tuned = replace(settings.of(TUNED), seed=seed)
+        return FAMILIES[TUNED].fitting_method().fit(learned, checks, of_tuned, told, checkpoint)
 
     if checkpoints is None:
         return (make(None),)
-    what = [dataset_key(table), base.manifest.identity, seed, asdict(settings)]
-    return (checkpoints.fitted(what, DISTILLED, make),)
+    what = [dataset_key(table), base.manifest.identity, seed, settings.to_dict()]
+    return (checkpoints.fitted(what, TUNED, make),)
 
 
 def check_base(base: Artifact, hardware: Hardware) -> None:

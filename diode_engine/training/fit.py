@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,49 +16,20 @@ from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Coverage
-from diode_engine.models.fit_network import NetworkSettings, fit_network
-from diode_engine.models.fit_trees import TreesSettings, fit_trees
-from diode_engine.models.fitting import Checkpoint, Examples, Progress
+from diode_engine.models.families import FAMILIES, members_of, trainable
+from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
+from diode_engine.problems.splits import split_validation
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.distil import distil, drawn_problems, lessons, part, with_timings
-from diode_engine.validation.splits import split_validation
-
-# The members of each family, in the order in which they are fitted.
-# Networks of other seeds err elsewhere: three of them with the trees chose better on problems
-# that they had not seen than any one of them (docs/models.md). The distilled network learns from
-# such an ensemble, TEACHER.
-TEACHER = "ensemble"
-FAMILIES = {
-    "trees": ("trees",),
-    "network": ("network",),
-    TEACHER: ("trees", "network", "network", "network"),
-    "distilled": ("trees", "network", "network", "network", "distilled"),
-}
-DISTILLED = "distilled"  # a member that learns from those before it, and stands for them
+from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
+from diode_engine.training.settings import TrainingSettings
 
 LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
 LEAST_WATCHED = 2  # problems that early stopping watches
 
-Report = Callable[[str, Progress], None]  # is told the member that is being fitted: "network-1"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How each kind of member is fitted; the seeds in here are set by the training's. A
-    distilled network's lessons are on `lessons` problems, and of each problem `rows` timings are
-    learned at most."""
-
-    trees: TreesSettings = field(default_factory=TreesSettings)
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    distilled: NetworkSettings = field(
-        default_factory=lambda: NetworkSettings(
-            hidden=(256, 128), epochs=40, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
-        )
-    )
-    lessons: int = 10000
-    rows: int = 240
+# Is told the member that is being fitted, as "network-1", and how far it is.
+MemberProgressCallback = Callable[[str, FitProgress], None]
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
@@ -141,8 +113,8 @@ def fit(
     family: str,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
     """The fitted members of this family, from rows that are `learnable` and of one
@@ -152,48 +124,56 @@ def fit(
 
     Raises TrainingError where there is no such family or there are too few problems.
     """
-    if family not in FAMILIES:
-        raise TrainingError(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
+    families = families_of(family)
     fitted, watched = fitted_and_watched(table, seed=seed)
-    settings = settings or Settings()
+    settings = settings or TrainingSettings()
     fitted, watched = (thinned(part, settings.rows, seed=seed) for part in (fitted, watched))
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
     train, held_out = Examples.of(fitted, hardware), Examples.of(watched, hardware)
     data = dataset_key(table) if checkpoints is not None else ""
-    members: list[TimingModel] = []
-    for place, member in enumerate(FAMILIES[family]):
 
-        def told(progress: Progress, label: str = f"{member}-{place}") -> None:
-            report(label, progress)
+    def taught(teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
+        """The teacher's answers, with the timings among those to learn."""
+        coverage = Coverage.of(table)
+        timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
+        drawn = drawn_problems(coverage, settings.lessons - len(timed), seed=seed)
+        asked = [*timed, *drawn][: settings.lessons]
+        learned, checks = part(
+            lessons(teacher, coverage, hardware, asked, torch=environment.torch, seed=seed)
+        )
+        return with_timings(learned, teacher, train), checks
 
-        def make(
-            checkpoint: Checkpoint | None,
-            member: str = member,
-            place: int = place,
-            before: tuple[TimingModel, ...] = tuple(members),
-        ) -> TimingModel:
-            if member == "trees":
-                trees = replace(settings.trees, seed=seed + place)
-                return fit_trees(train, held_out, trees, told, checkpoint)
-            if member == DISTILLED:
-                coverage = Coverage.of(table)
-                timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
-                drawn = drawn_problems(coverage, settings.lessons - len(timed), seed=seed)
-                asked = [*timed, *drawn][: settings.lessons]
-                taught = lessons(
-                    before, coverage, hardware, asked, torch=environment.torch, seed=seed
-                )
-                network = replace(settings.distilled, seed=seed + place)
-                learned, checks = part(taught)
-                learned = with_timings(learned, before, train)
-                return distil(learned, checks, network, told, checkpoint)
-            network = replace(settings.network, seed=seed + place)
-            return fit_network(train, held_out, network, told, checkpoint)
+    def fit_member(
+        member: str,
+        place: int,
+        teacher: tuple[TimingModel, ...],
+        checkpoint: Checkpoint | None,
+    ) -> TimingModel:
+        method = FAMILIES[member].fitting_method()
+        examples = taught(teacher) if teacher else (train, held_out)
+        of_member = replace(settings.of(member), seed=seed + place)
 
+        def told(progress: FitProgress) -> None:
+            report(f"{member}-{place}", progress)
+
+        return method.fit(*examples, of_member, told, checkpoint)
+
+    members: tuple[TimingModel, ...] = ()
+    for place, member in enumerate(families):
+        teacher = members if FAMILIES[member].teacher else ()
+        make = partial(fit_member, member, place, teacher)
         if checkpoints is None:
             model = make(None)
         else:
-            model = checkpoints.fitted([data, seed, place, asdict(settings)], member, make)
-        members = [model] if member == DISTILLED else [*members, model]
-    return tuple(members)
+            model = checkpoints.fitted([data, seed, place, settings.to_dict()], member, make)
+        members = (model,) if teacher else (*members, model)
+    return members
+
+
+def families_of(name: str) -> tuple[str, ...]:
+    """As families.members_of. Raises TrainingError where there is no such name."""
+    families = members_of(name)
+    if families is None:
+        raise TrainingError(f"There is no family {name!r}; there are {', '.join(trainable())}.")
+    return families

@@ -5,30 +5,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
+from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import LEAST_CASES
-from diode_engine.models.fitting import Progress
+from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import (
-    FAMILIES,
-    TEACHER,
-    Report,
-    Settings,
-    learnable,
-    one_environment,
-)
+from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.search import Trial, search
-from diode_engine.training.stages import Stage, WholeRun, stages_of
-from diode_engine.training.train import Origin, Trained, train
-from diode_engine.validation import splits
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.train import Trained, train
+from diode_engine.training.training_split import TrainingSplit, count_problems
+from diode_engine.training.training_stages import Origin
+from diode_engine.training.whole_run import Stage, WholeRun, rest_of, stages_of
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -37,13 +33,13 @@ WRITE_SECONDS = 1.0  # between two looks that others get at a training
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainingRequest:
     """What is asked of a training: see `train` for family, base, hardware, name, seed,
     everything and default. It learns from the timings of the problems that `query` finds, in the
     store or, where some are named, in the files `datasets`; `trials` of a search for better
     settings come first."""
 
-    family: str = "ensemble"
+    family: str = ENSEMBLE
     base: Artifact | None = None
     hardware: str | None = None
     name: str | None = None
@@ -53,7 +49,7 @@ class Request:
     query: str = ""
     datasets: tuple[Path, ...] = ()
     trials: int = 0
-    settings: Settings = field(default_factory=Settings)
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def spec(self) -> dict[str, Any]:
         """As the run's spec has it."""
@@ -68,7 +64,7 @@ class Request:
             "query": self.query or None,
             "dataset": ", ".join(map(str, self.datasets)) or None,
             "search": self.trials or None,
-            **_changed(asdict(self.settings), asdict(Settings())),
+            **_changed(self.settings.to_dict(), TrainingSettings().to_dict()),
         }
 
 
@@ -86,9 +82,9 @@ def _changed(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str,
 
 def train_from_store(
     store: Store,
-    request: Request | None = None,
+    request: TrainingRequest | None = None,
     *,
-    report: Report = lambda member, progress: None,
+    report: MemberProgressCallback = lambda member, progress: None,
     told: Callable[[Trial], None] = lambda trial: None,
 ) -> Trained:
     """`train` as a run of kind train in the store, which shows how far it is, holds its curves
@@ -96,20 +92,21 @@ def train_from_store(
     `search/efficiency` by trial) and what came of it. One that was cut short goes on from its
     checkpoints, in a folder beside the store, when the same is asked again. `told` hears of each
     trial of a search."""
-    r = request or Request()
+    r = request or TrainingRequest()
     table, origin = _timings(store, r)
     with _Run(store, r) as run:
         checkpoints = Checkpoints(store.path.with_name(f"{store.path.name}-checkpoints"))
         settings = r.settings
-        learned, _ = splits.split(learnable(one_environment(table, r.hardware)))
+        learned = TrainingSplit.of(table, r.hardware).learned
         run.consists_of(
             stages_of(
-                r.family if r.family in FAMILIES else TEACHER,
+                r.family,
                 tuned=r.base is not None,
                 everything=r.everything,
                 trials=r.trials,
-                confidence=len(set(learned.problem.tolist())) >= LEAST_CASES,
-            )
+                confidence=count_problems(learned) >= LEAST_CASES,
+            ),
+            rest_of(r.family, settings),
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told)
@@ -122,7 +119,7 @@ def train_from_store(
     return trained
 
 
-def _timings(store: Store, r: Request) -> tuple[TimingTable, Origin]:
+def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
     """What the model learns from, and where that came from."""
     if r.datasets:
         one_whole = len(r.datasets) == 1 and not r.query
@@ -145,12 +142,12 @@ def _timings(store: Store, r: Request) -> tuple[TimingTable, Origin]:
 
 def _searched(
     store: Store,
-    r: Request,
+    r: TrainingRequest,
     learned: TimingTable,
     run: _Run,
-    report: Report,
+    report: MemberProgressCallback,
     told: Callable[[Trial], None],
-) -> Settings:
+) -> TrainingSettings:
     """The best settings that a search among the problems to learn from finds."""
 
     def trial_ended(trial: Trial) -> None:
@@ -168,7 +165,7 @@ def _searched(
 class _Run:
     """The run in the store; a context manager around the work, which writes how it ended."""
 
-    def __init__(self, store: Store, request: Request) -> None:
+    def __init__(self, store: Store, request: TrainingRequest) -> None:
         self._store = store
         self.id = begin(store, "train", request.spec())
         self._heartbeat = Heartbeat(store, self.id)
@@ -196,15 +193,17 @@ class _Run:
         else:
             self._store.finish_run(self.id, "failed", str(error))
 
-    def consists_of(self, stages: list[Stage]) -> None:
-        """What is done from now on, of which the store is told how far it is."""
-        self._whole = WholeRun(stages)
+    def consists_of(self, stages: list[Stage], rest: float) -> None:
+        """What is done from now on, of which the store is told how far it is (see `WholeRun`)."""
+        self._whole = WholeRun(stages, rest)
 
-    def reporting(self, report: Report, *, curves: bool = True) -> Report:
+    def reporting(
+        self, report: MemberProgressCallback, *, curves: bool = True
+    ) -> MemberProgressCallback:
         """Tells `report` and, now and then, the store; raises KeyboardInterrupt where somebody
         asked the run to stop."""
 
-        def told(member: str, progress: Progress) -> None:
+        def told(member: str, progress: FitProgress) -> None:
             self._heartbeat.check()
             report(member, progress)
             if curves:
@@ -224,8 +223,8 @@ class _Run:
 
         return told
 
-    def finish(self, trained: Trained, settings: Settings) -> None:
-        self._store.set_result(self.id, {**trained.to_dict(), "settings": asdict(settings)})
+    def finish(self, trained: Trained, settings: TrainingSettings) -> None:
+        self._store.set_result(self.id, {**trained.to_dict(), "settings": settings.to_dict()})
         self._done = f"registered as {trained.model.reference}"
 
     def _write_points(self) -> None:
@@ -234,7 +233,7 @@ class _Run:
         self._points = {}
 
 
-def _progress(member: str, progress: Progress) -> Mapping[str, Any]:
+def _progress(member: str, progress: FitProgress) -> Mapping[str, Any]:
     return {
         "member": member,
         "step": progress.step,

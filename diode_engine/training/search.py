@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.core.table import TimingTable
-from diode_engine.models.ensemble import Ensemble
+from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples, efficiency
+from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
+from diode_engine.models.protocol import mean_answer
+from diode_engine.problems.splits import folds
 from diode_engine.store.transfer import dataset_key
-from diode_engine.training.fit import DISTILLED, FAMILIES, TEACHER, Report, Settings, fit
-from diode_engine.validation.splits import folds
+from diode_engine.training.fit import MemberProgressCallback, families_of, fit
+from diode_engine.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     import optuna
@@ -47,10 +50,10 @@ def search(
     storage: Path,
     *,
     seed: int = 0,
-    settings: Settings | None = None,
-    report: Report = lambda member, progress: None,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
     told: Callable[[Trial], None] = lambda trial: None,
-) -> Settings:
+) -> TrainingSettings:
     """The best settings of this many trials, those of an earlier search for the same among them,
     on rows as `fit` takes them; what is not searched is as in `settings`. `told` hears of each
     trial, those of the earlier search first. The first trial is `settings` itself.
@@ -59,11 +62,11 @@ def search(
     """
     import optuna
 
-    base = settings or Settings()
-    if family == DISTILLED:  # what it learns from decides, and takes a third of the time
-        family = TEACHER
+    base = settings or TrainingSettings()
+    if family in FAMILIES:  # what it learns from decides, and takes a third of the time
+        family = FAMILIES[family].teacher or family
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    key = f"{dataset_key(table)} {family} {seed} {base}"
+    key = f"{dataset_key(table)} {family} {seed} {_written(base)}"
     study = optuna.create_study(
         storage=f"sqlite:///{storage}",
         study_name=hashlib.sha256(key.encode()).hexdigest()[:32],
@@ -99,7 +102,7 @@ def search(
             )  # fmt: skip
             hardware = part.judged.environments[int(part.judged.environment[0])].hardware
             judged = Examples.of(part.judged, hardware)
-            reached = efficiency(judged, Ensemble.mean(list(answers_of(members, judged.x))))
+            reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
             gaps += [np.log(reached)] * len(judged.starts)
             trial.report(float(np.exp(np.mean(gaps))), number)
             if trial.should_prune():
@@ -111,73 +114,58 @@ def search(
         n_trials=max(0, trials - len(earlier)),
         callbacks=[lambda _, trial: tell(trial)],
     )
-    return _settings(base, study.best_params)
+    return _with(base, study.best_params)
 
 
-# The settings that are searched, by the kind of member: name, range, whether by its logarithm.
-_NUMBERS: dict[str, dict[str, tuple[float, float, bool]]] = {
-    "network": {
-        "learning_rate": (5e-4, 8e-3, True),
-        "weight_decay": (1e-4, 0.1, True),
-        "dropout": (0.0, 0.2, False),
-        "focus": (0.5, 12.0, True),
-        "rank": (0.01, 1.0, True),
-        "temperature": (0.03, 0.3, True),
-    },
-    "trees": {
-        "max_depth": (4, 10, False),
-        "learning_rate": (0.02, 0.2, True),
-        "min_child_weight": (1.0, 30.0, True),
-        "row_share": (0.5, 1.0, False),
-        "column_share": (0.3, 1.0, False),
-        "l2": (0.1, 10.0, True),
-        "focus": (0.5, 12.0, True),
-    },
-}
-_WIDTHS = (64, 96, 128, 192, 256, 384)  # of a network's layers, the first to the last but one
-_DEPTHS = (2, 4)
+def _written(settings: TrainingSettings) -> str:
+    """The settings as studies are named by, in the form that earlier versions of Diode wrote."""
+    parts = {name: settings.of(name) for name in FAMILIES}
+    parts |= {"lessons": settings.lessons, "rows": settings.rows}
+    return f"Settings({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
 
 
-def _kinds(family: str) -> list[str]:
-    """The kinds of members of this family that are searched."""
-    return [kind for kind in _NUMBERS if kind in FAMILIES[family]]
+def _searched(family: str) -> list[str]:
+    """The families of the members whose settings are searched."""
+    return [kind for kind in sorted(set(families_of(family))) if _space(kind).fields]
 
 
-def _parameters(settings: Settings, family: str) -> dict[str, Any]:
+def _space(kind: str) -> SearchedSettings:
+    return FAMILIES[kind].fitting_method().searched
+
+
+def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
     """The settings as a trial's parameters, as far as they are in the ranges."""
-    out: dict[str, Any] = {}
-    for kind in _kinds(family):
-        for name, (low, high, _) in _NUMBERS[kind].items():
-            out[f"{kind}.{name}"] = min(max(getattr(getattr(settings, kind), name), low), high)
-    if "network" in _kinds(family):
-        hidden = settings.network.hidden
-        out["network.width"] = min(_WIDTHS, key=lambda width: abs(width - hidden[0]))
-        out["network.layers"] = min(max(len(hidden), _DEPTHS[0]), _DEPTHS[1])
-    return out
+    return {
+        f"{kind}.{name}": value
+        for kind in _searched(family)
+        for name, value in _space(kind).parameters(settings.of(kind)).items()
+    }
 
 
-def _suggested(trial: optuna.Trial, base: Settings, family: str) -> Settings:
-    for kind in _kinds(family):
-        for name, (low, high, log) in _NUMBERS[kind].items():
-            if isinstance(low, int):
-                trial.suggest_int(f"{kind}.{name}", low, int(high))
-            else:
-                trial.suggest_float(f"{kind}.{name}", low, high, log=log)
-    if "network" in _kinds(family):
-        trial.suggest_categorical("network.width", _WIDTHS)
-        trial.suggest_int("network.layers", *_DEPTHS)
-    return _settings(base, trial.params)
+def _suggested(trial: optuna.Trial, base: TrainingSettings, family: str) -> TrainingSettings:
+    for kind in _searched(family):
+        for name, reach in _space(kind).fields.items():
+            _suggest(trial, f"{kind}.{name}", reach)
+    for kind in _searched(family):
+        for name, choices in _space(kind).derived.items():
+            _suggest(trial, f"{kind}.{name}", choices)
+    return _with(base, trial.params)
 
 
-def _settings(base: Settings, parameters: dict[str, Any]) -> Settings:
+def _suggest(trial: optuna.Trial, name: str, choices: Range | tuple[Any, ...]) -> None:
+    if isinstance(choices, tuple):
+        trial.suggest_categorical(name, choices)
+    elif isinstance(choices.low, int):
+        trial.suggest_int(name, choices.low, int(choices.high))
+    else:
+        trial.suggest_float(name, choices.low, choices.high, log=choices.log)
+
+
+def _with(base: TrainingSettings, parameters: dict[str, Any]) -> TrainingSettings:
     """The settings with a trial's parameters in them."""
-    parts = {kind: getattr(base, kind) for kind in _NUMBERS}
-    for kind, numbers in _NUMBERS.items():
-        found = {n: parameters[f"{kind}.{n}"] for n in numbers if f"{kind}.{n}" in parameters}
-        parts[kind] = replace(parts[kind], **found)
-    if "network.width" in parameters:
-        width, layers = parameters["network.width"], parameters["network.layers"]
-        # The last layer is half as wide, as in the networks that were compared by hand.
-        hidden = (width,) * (layers - 1) + (width // 2,)
-        parts["network"] = replace(parts["network"], hidden=hidden)
-    return replace(base, **parts)
+    families = dict(base.families)
+    for kind in dict.fromkeys(name.partition(".")[0] for name in parameters):
+        start = f"{kind}."
+        own = {n[len(start) :]: v for n, v in parameters.items() if n.startswith(start)}
+        families[kind] = _space(kind).applied(base.of(kind), own)
+    return replace(base, families=families)

@@ -8,8 +8,10 @@ from diode_engine.validation.choosers import (
     NV_HEURISTICS,
     ROOFLINE,
 )
-from diode_engine.validation.default_space import default_space
-from diode_engine.validation.report import Report, evaluate
+from diode_engine.validation.evaluation import evaluate
+from diode_engine.validation.reading import read_report
+from diode_engine.validation.render import render
+from diode_engine.validation.report import Report
 
 __all__ = [
     "ATEN",
@@ -19,6 +21,7 @@ __all__ = [
     "NV_HEURISTICS",
     "ROOFLINE",
     "Report",
-    "default_space",
     "evaluate",
+    "read_report",
+    "render",
 ]

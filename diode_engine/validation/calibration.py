@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,13 @@ class Calibration:
     chance: float
     surest: Mapping[float, Summary]
     adaptive: Mapping[float, Adaptive]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: shares and probabilities are texts."""
+        out = asdict(self)
+        for name in ("surest", "adaptive"):
+            out[name] = {str(key): value for key, value in out[name].items()}
+        return out
 
 
 def calibration(

@@ -16,10 +16,10 @@ from diode_engine.core.problem import Candidate
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.neighbours import distances, places
+from diode_engine.problems.default_space import default_space
 from diode_engine.validation import nv_heuristics
-from diode_engine.validation.default_space import default_space
 from diode_engine.validation.metrics import Values
-from diode_engine.validation.pool import Pool
+from diode_engine.validation.pool import CandidatePool
 
 ATEN = "ATen"
 DEFAULT = "max-autotune DEFAULT"
@@ -32,7 +32,7 @@ _ROWS = 1 << 17  # features at once
 
 
 @dataclass(frozen=True, eq=False)
-class Chooser:
+class ScoredChooser:
     """`score` is [n] over the pool, NaN for what is never chosen; `timed` how many kernels are
     timed at compile to choose one (the mean over cases); `ranks` whether the second and later
     places mean something, so that several could be timed and the best of them taken."""
@@ -43,19 +43,19 @@ class Chooser:
     ranks: bool = False
 
 
-def model(pool: Pool, predicted_us: Values, name: str) -> Chooser:
+def model(pool: CandidatePool, predicted_us: Values, name: str) -> ScoredChooser:
     """The least predicted time among the candidates that fit."""
-    return Chooser(name, np.where(fitting(pool), predicted_us, np.nan), ranks=True)
+    return ScoredChooser(name, np.where(fitting(pool), predicted_us, np.nan), ranks=True)
 
 
-def aten(pool: Pool) -> Chooser:
+def aten(pool: CandidatePool) -> ScoredChooser:
     """The library's kernel, as torch.compile without max-autotune takes it; the best, where an
     op has two."""
     extern = np.array([c.is_extern for c in pool.table.candidates], np.bool_)
-    return Chooser(ATEN, np.where(extern[pool.table.candidate], pool.time_us, np.nan))
+    return ScoredChooser(ATEN, np.where(extern[pool.table.candidate], pool.time_us, np.nan))
 
 
-def max_autotune_default(pool: Pool) -> Chooser:
+def max_autotune_default(pool: CandidatePool) -> ScoredChooser:
     """The best of what max-autotune times with its search space DEFAULT, as far as measured."""
     table = pool.table
     keys = kernel_keys(table.candidates)
@@ -69,10 +69,10 @@ def max_autotune_default(pool: Pool) -> Chooser:
         wanted = [i for key in space for i in place.get(key, ())]
         offered[rows] = np.isin(table.candidate[rows], wanted)
     score = np.where(offered, pool.time_us, np.nan)
-    return Chooser(DEFAULT, score, timed=np.count_nonzero(~np.isnan(score)) / len(cases))
+    return ScoredChooser(DEFAULT, score, timed=np.count_nonzero(~np.isnan(score)) / len(cases))
 
 
-def nearest_problem(pool: Pool, seen: TimingTable) -> Chooser | None:
+def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | None:
     """A look-up without a model: what was fastest on the nearest of the `seen` problems on the
     same hardware (models.neighbours), among what was measured on both. None where nothing was
     seen of any of the hardware."""
@@ -97,10 +97,10 @@ def nearest_problem(pool: Pool, seen: TimingTable) -> Chooser | None:
             us = np.full(len(kernels) + 1, np.nan)  # the last one for kernels that were not seen
             np.fmin.at(us, theirs[there.candidate[near]], there.time_us[near])
             score[rows] = us[ours[pool.table.candidate[rows]]]
-    return Chooser(NEIGHBOUR, score, ranks=True) if by_hardware else None
+    return ScoredChooser(NEIGHBOUR, score, ranks=True) if by_hardware else None
 
 
-def roofline(pool: Pool) -> Chooser:
+def roofline(pool: CandidatePool) -> ScoredChooser:
     """The least base time of the features: what their arithmetic says without any learning."""
     table = pool.table
     score = np.full(len(pool), np.nan)
@@ -116,19 +116,19 @@ def roofline(pool: Pool) -> Chooser:
                 environment.hardware,
             )  # fmt: skip
             score[rows] = x[:, features.BASE]
-    return Chooser(ROOFLINE, score, ranks=True)
+    return ScoredChooser(ROOFLINE, score, ranks=True)
 
 
-def median_candidate(pool: Pool) -> Chooser:
+def median_candidate(pool: CandidatePool) -> ScoredChooser:
     """The candidate whose time is nearest to the problem's median: a blind choice."""
     score = np.full(len(pool), np.nan)
     for _, _, rows in pool.cases():
         log = np.log(pool.time_us[rows])
         score[rows] = np.abs(log - np.nanmedian(log))
-    return Chooser(MEDIAN, score)
+    return ScoredChooser(MEDIAN, score)
 
 
-def nv_matmul_heuristics(pool: Pool) -> tuple[Chooser | None, tuple[str, ...]]:
+def nv_matmul_heuristics(pool: CandidatePool) -> tuple[ScoredChooser | None, tuple[str, ...]]:
     """nvMatmulHeuristics, where it can be asked about any of the hardware, and the sentences
     that say why it cannot."""
     table = pool.table
@@ -148,10 +148,10 @@ def nv_matmul_heuristics(pool: Pool) -> tuple[Chooser | None, tuple[str, ...]]:
                 problem, table.candidates, np.isin(everywhere, timed), environment.hardware
             )
             score[rows] = rank[table.candidate[rows]]
-    return Chooser(NV_HEURISTICS, score, ranks=True), notes
+    return ScoredChooser(NV_HEURISTICS, score, ranks=True), notes
 
 
-def fitting(pool: Pool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def fitting(pool: CandidatePool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """[n] whether the device can launch it, as far as that is known beforehand."""
     table = pool.table
     out = np.zeros(len(pool), np.bool_)

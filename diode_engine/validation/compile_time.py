@@ -13,10 +13,10 @@ from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.ranking import Ranking
+from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.validation.choosers import kernel_keys
-from diode_engine.validation.exhaustive_space import exhaustive_space
 from diode_engine.validation.metrics import Values
-from diode_engine.validation.pool import Pool
+from diode_engine.validation.pool import CandidatePool
 
 
 class Asked(Protocol):
@@ -39,7 +39,7 @@ class CompileTime:
     confidence: float | None
 
 
-def at_compile_time(pool: Pool, model: Asked) -> list[CompileTime]:
+def at_compile_time(pool: CandidatePool, model: Asked) -> list[CompileTime]:
     """One for each of the pool's cases."""
     out = []
     keys = kernel_keys(pool.table.candidates)

@@ -20,10 +20,11 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import Manifest
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
 from diode_engine.registry import Action, ModelVersion, Status
 from diode_engine.validation.choosers import ATEN
-from diode_engine.validation.report import Report, evaluate
-from diode_engine.validation.splits import split
+from diode_engine.validation.evaluation import evaluate
+from diode_engine.validation.report import Report
 
 LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
 # How far below the present default counts as no worse: two models that differ in their seed alone
@@ -36,7 +37,7 @@ _JUDGED = ("efficiency", "calibration")
 
 
 @dataclass(frozen=True)
-class Check:
+class GateCheck:
     """One thing that the gate looked at, and a sentence on what it found."""
 
     name: str
@@ -45,13 +46,13 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """What the gate says of a model. `against` is what it was compared with: a model's
     reference, or ATen; `at` is UTC."""
 
     model: str
     against: str
-    checks: tuple[Check, ...]
+    checks: tuple[GateCheck, ...]
     at: str
 
     @property
@@ -67,9 +68,9 @@ class Verdict:
         return {**asdict(self), "checks": [asdict(c) for c in self.checks], "passed": self.passed}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Verdict:
+    def from_dict(cls, given: Mapping[str, Any]) -> GateVerdict:
         """From what `to_dict` gave. Raises KeyError or TypeError for anything else."""
-        checks = tuple(Check(c["name"], bool(c["passed"]), c["found"]) for c in given["checks"])
+        checks = tuple(GateCheck(c["name"], bool(c["passed"]), c["found"]) for c in given["checks"])
         return cls(given["model"], given["against"], checks, given["at"])
 
 
@@ -86,7 +87,7 @@ class _Figures:
         return f"{self.geomean:.3f} (10th percentile {self.p10:.3f}{source})"
 
 
-def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None) -> Verdict:
+def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None) -> GateVerdict:
     """The gate's verdict on a model. Of the table, the held-out problems of the model's hardware
     count; `against` is the present default, None for ATen.
 
@@ -96,10 +97,10 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
     """
     predictor = Predictor.load(model.folder)
     manifest = model.manifest
-    checks = [Check("loads", True, "Its files are whole and of formats that this Diode knows.")]
+    checks = [GateCheck("loads", True, "Its files are whole and of formats that this Diode knows.")]
     different = registry.differences(manifest)
     checks.append(
-        Check(
+        GateCheck(
             "software",
             not different,
             f"It was made with other software than is installed ({', '.join(different)})."
@@ -110,7 +111,7 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
     rows = gate_problems(table, manifest)
     problems = len(set(rows.problem[rows.failure == 0].tolist()))
     checks.append(
-        Check(
+        GateCheck(
             "problems",
             problems >= LEAST_PROBLEMS,
             f"There are timings of {problems} held-out problems of {manifest.hardware.name}"
@@ -127,7 +128,7 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
         other, check = _no_worse(manifest, report, rows, against)
         checks += [check, *_calibrated(manifest, report)]
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return Verdict(model.reference, other, tuple(checks), now)
+    return GateVerdict(model.reference, other, tuple(checks), now)
 
 
 def gate_problems(table: TimingTable, manifest: Manifest) -> TimingTable:
@@ -142,7 +143,7 @@ def gate_problems(table: TimingTable, manifest: Manifest) -> TimingTable:
 
 def _no_worse(
     manifest: Manifest, report: Report, rows: TimingTable, against: ModelVersion | None
-) -> tuple[str, Check]:
+) -> tuple[str, GateCheck]:
     """What the model was compared with, and the result."""
     ours = _told(manifest) if manifest.everything else _measured(report)
     name, theirs = ATEN, None
@@ -157,12 +158,12 @@ def _no_worse(
             "It has seen the problems that models are judged on, and its manifest does not tell "
             "how well one without them chooses."
         )
-        return name, Check("efficiency", False, found)
+        return name, GateCheck("efficiency", False, found)
     if theirs is None:
-        return name, Check("efficiency", True, f"Its efficiency is {ours}; there is no other.")
+        return name, GateCheck("efficiency", True, f"Its efficiency is {ours}; there is no other.")
     worse = ours.geomean < theirs.geomean - TOLERANCE or ours.p10 < theirs.p10 - TOLERANCE_P10
     found = f"Its efficiency is {ours}, that of {name} {theirs}."
-    return name, Check("efficiency", not worse, found)
+    return name, GateCheck("efficiency", not worse, found)
 
 
 def _of(model: ModelVersion, rows: TimingTable) -> _Figures | None:
@@ -183,14 +184,14 @@ def _measured(report: Report) -> _Figures:
     return _Figures(report.rows[0].top[1].geomean, report.rows[0].top[1].p10)
 
 
-def _calibrated(manifest: Manifest, report: Report) -> list[Check]:
+def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
     """Whether it means what it says of how sure it is; nothing of a model that does not say it,
     or has seen the problems."""
     if report.calibration is None or manifest.everything:
         return []
     error, chance = report.calibration.error, report.calibration.chance
     return [
-        Check(
+        GateCheck(
             "calibration",
             error <= MOST_CALIBRATION_ERROR + chance,
             f"Its confidence is off by {error:.3f} on average, {chance:.3f} of which chance alone "
@@ -206,7 +207,7 @@ def promote(
     force: bool = False,
     reason: str = "",
     check: Callable[[], None] = lambda: None,
-) -> Verdict:
+) -> GateVerdict:
     """Makes the model the default of its hardware where the gate passes it, or with `force`, and
     returns the verdict, which the registry keeps, as it does the reason. `check` may raise, after
     the model was judged and before anything is changed.
@@ -232,7 +233,7 @@ def promote(
     return verdict
 
 
-def overrule(model: ModelVersion, verdict: Verdict, *, reason: str) -> Verdict:
+def overrule(model: ModelVersion, verdict: GateVerdict, *, reason: str) -> GateVerdict:
     """Makes the model the default of its hardware against the verdict that `promote` has given;
     nothing is judged again. Returns the verdict.
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Problem
-from diode_engine.validation.pool import Pool
+from diode_engine.validation.pool import CandidatePool
 
 Values = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ def geomean(efficiency: Values) -> float:
     return float(np.exp(np.mean(np.log(np.maximum(efficiency, FLOOR)))))
 
 
-def efficiencies(pool: Pool, score: Values, ks: Sequence[int]) -> Values:
+def efficiencies(pool: CandidatePool, score: Values, ks: Sequence[int]) -> Values:
     """[len(ks), cases] the efficiency of the k candidates with the least score (fewer where
     fewer have one), for each k; equal ones in the pool's order.
 
@@ -90,7 +90,7 @@ class Errors:
     spearman: float
 
 
-def prediction_errors(pool: Pool, predicted_us: Values) -> Errors | None:
+def prediction_errors(pool: CandidatePool, predicted_us: Values) -> Errors | None:
     """None where nothing measured was predicted."""
     both = ~np.isnan(predicted_us) & ~np.isnan(pool.time_us)
     if not both.any():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.encoding import Family, encode
+from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, DType, Layout, Problem
 
@@ -91,7 +91,7 @@ def ranking(
     candidates that are `usable` ([n]) stand for a suggestion."""
     columns = encode(candidates)
     rank = np.full(len(candidates), np.nan)
-    places = np.flatnonzero((columns.family == Family.TRITON) & usable)
+    places = np.flatnonzero(columns.tiled & ~columns.tma & usable)
     if not len(places):
         return rank
     there = np.log2(

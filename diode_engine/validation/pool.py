@@ -20,7 +20,7 @@ _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class CandidatePool:
     """n candidates of c cases, those of a case together.
 
     `table` has one row for each, its time (the median, where a pair was timed several times)
@@ -34,7 +34,7 @@ class Pool:
     left_out: int  # cases with fewer than two times, where there is nothing to choose
 
     @classmethod
-    def of(cls, table: TimingTable) -> Pool:
+    def of(cls, table: TimingTable) -> CandidatePool:
         """The table's timings of equal pairs as one; a pair failed where it always did. Rows
         that were never timed are left out. Raises TrainingError where no case is left."""
         asked = np.flatnonzero(table.failure != _NOT_TIMED)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from diode_engine.validation.calibration import Calibration
+from diode_engine.validation.metrics import Summary
+from diode_engine.validation.report import Case, Report
 from diode_engine.validation.text import aligned
-
-if TYPE_CHECKING:
-    from diode_engine.validation.calibration import Calibration
-    from diode_engine.validation.metrics import Summary
-    from diode_engine.validation.report import Case, Report
 
 _HEADLINE = {
     True: "which it has not seen in training",
@@ -18,7 +14,7 @@ _HEADLINE = {
 }
 
 
-def render(report: Report, worst: int) -> str:
+def render(report: Report, worst: int = 5) -> str:
     """The whole report, with so many of the worst choices."""
     parts = [
         f"{report.model}: {report.problems} problems, {_HEADLINE[report.unseen]}; "

@@ -1,42 +1,28 @@
-"""The report on a model: it and others choosing on the same problems."""
+"""The report on a model, and its form as JSON: versioned, with a table of the cases from which
+everything can be drawn."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.core.table import TimingTable
-from diode_engine.errors import TrainingError
-from diode_engine.models.confidence import MOST
-from diode_engine.validation import choosers
-from diode_engine.validation.calibration import Calibration, calibration
-from diode_engine.validation.choosers import Chooser
-from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
-from diode_engine.validation.document import document
-from diode_engine.validation.metrics import (
-    Errors,
-    Summary,
-    Values,
-    by_group,
-    efficiencies,
-    geomean,
-    prediction_errors,
-)
-from diode_engine.validation.noise import Noise, noise
-from diode_engine.validation.pool import Pool
-from diode_engine.validation.render import render
+from diode_engine.validation.calibration import Calibration
+from diode_engine.validation.choosers import ATEN
+from diode_engine.validation.compile_time import CompileTime
+from diode_engine.validation.metrics import Errors, Summary
+from diode_engine.validation.noise import Noise
 
+FORMAT = "diode-validation"
+VERSION = 1
 KS = (1, 3, 5, 10)
 
 
 @dataclass(frozen=True)
-class Row:
+class ChooserRow:
     """One chooser. `top` has a summary for each k of KS, or only for 1 where the chooser does
     not rank; `answered` is the number of problems on which it could say something: on the
     others ATen is taken, and what has no ATen either is not among `top[1].problems`.
@@ -76,6 +62,43 @@ class Case:
     others: Mapping[str, float]  # by chooser: the efficiency of its first choice
     compiled: CompileTime | None
 
+    @property
+    def first(self) -> float | None:
+        """The efficiency of the model's first choice."""
+        return None if self.efficiency is None else self.efficiency[1]
+
+    def other(self, chooser: str) -> float | None:
+        """Another chooser's efficiency: ATen's where that chooser could not say."""
+        return self.others.get(chooser, self.others.get(ATEN))
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The same in two reports where they judge the same."""
+        return self.problem.key, self.environment.key
+
+    def to_dict(self, environment: int) -> dict[str, Any]:
+        """As JSON has it; `environment` is its place among the report's."""
+        compiled = self.compiled
+        return {
+            "key": self.problem.key,
+            "problem": self.problem.to_dict(),
+            "environment": environment,
+            "efficiency": None
+            if self.efficiency is None
+            else {str(k): value for k, value in self.efficiency.items()},
+            "confidence": self.confidence,
+            "chosen": _candidate(self.chosen, self.chosen_us, self.chosen_predicted_us),
+            "best": _candidate(self.best, self.best_us, self.best_predicted_us),
+            "others": dict(self.others),
+            "compiled": None
+            if compiled is None or compiled.choice is None
+            else {
+                **compiled.choice.to_dict(),
+                "measured": compiled.measured,
+                "confidence": compiled.confidence,
+            },
+        }
+
 
 @dataclass(frozen=True)
 class Report:
@@ -93,14 +116,14 @@ class Report:
     problems: int
     candidates: int
     left_out: int
-    rows: tuple[Row, ...]
+    rows: tuple[ChooserRow, ...]
     errors: Errors | None
     calibration: Calibration | None
     noise: Noise
     cases: tuple[Case, ...]
     notes: tuple[str, ...]
 
-    def row(self, chooser: str) -> Row | None:
+    def row(self, chooser: str) -> ChooserRow | None:
         """The row of this name (choosers.ATEN, …); None where it could not be asked."""
         return next((row for row in self.rows if row.chooser == chooser), None)
 
@@ -126,167 +149,41 @@ class Report:
         return [case for case in chosen[:n] if (case.efficiency or {})[1] < 1]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it (docs/validation.md): NaN is None, a k is a text."""
-        return document(self)
-
-    def render(self, worst: int = 5) -> str:
-        """As plain text, with so many of the worst choices."""
-        return render(self, worst)
-
-
-def evaluate(
-    table: TimingTable,
-    asked: Asked | Values,
-    *,
-    name: str = "model",
-    unseen: bool | None = None,
-    seen: TimingTable | None = None,
-) -> Report:
-    """Judges a model (or its predictions, [n] microseconds for the table's rows, NaN where it
-    cannot say) against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and
-    the median candidate, on all problems of the table. `name` is the model's in the report,
-    `unseen` is Report.unseen; with `seen`, timings that the model may have learned from, a
-    look-up among these is compared with too.
-
-    Raises TrainingError where no problem has two timed candidates, or the predictions are not
-    one for each row.
-    """
-    pool = Pool.of(table)
-    if isinstance(asked, np.ndarray):
-        if asked.shape != (len(table),):
-            raise TrainingError("There must be one prediction for each timing of the table.")
-        predicted = asked[pool.rows].astype(np.float64)
-    else:
-        predicted = asked.predict_table(pool.table)
-    model = choosers.model(pool, predicted, name)
-    heuristics, notes = choosers.nv_matmul_heuristics(pool)
-    everyone = [
-        model,
-        choosers.aten(pool),
-        choosers.max_autotune_default(pool),
-        heuristics,
-        None if seen is None else choosers.nearest_problem(pool, seen),
-        choosers.roofline(pool),
-        choosers.median_candidate(pool),
-    ]
-    there = [chooser for chooser in everyone if chooser is not None]
-    ks = tuple(range(1, MOST + 1))
-    found = {c.name: efficiencies(pool, c.score, ks if c.ranks else (1,)) for c in there}
-    instead, default = found[choosers.ATEN][0], found[choosers.DEFAULT][0]
-    rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]
-    if not rows or rows[0].chooser != name:
-        raise TrainingError(
-            f"The model {name} can say nothing about these timings, and there is no ATen among "
-            "them to fall back to; give it timings of what it was trained on."
-        )
-    cases = pool.cases()
-    answered = ~np.isnan(found[name][0])
-    if not answered.all():
-        notes = (
-            f"The model cannot say anything about {np.count_nonzero(~answered)} of the problems: "
-            "ATen counts as its choice there. In max-autotune Inductor benchmarks instead.",
-            *notes,
-        )
-    reaches: list[tuple[float, ...] | None] = [None] * len(cases)
-    compiled: list[CompileTime] = []
-    if not isinstance(asked, np.ndarray):
-        reaches = _reaches(pool, asked, model.score)
-        compiled = at_compile_time(pool, asked)
-    sure = [i for i, reach in enumerate(reaches) if reach is not None]
-    return Report(
-        model=name,
-        hardware=tuple(dict.fromkeys(e.hardware.name for _, e, _ in cases)),
-        unseen=unseen,
-        problems=len(cases),
-        candidates=len(pool),
-        left_out=pool.left_out,
-        rows=tuple(rows),
-        errors=prediction_errors(pool, predicted),
-        calibration=calibration([reaches[i] or () for i in sure], found[name][:, sure])
-        if sure
-        else None,
-        noise=noise(table),
-        cases=_cases(pool, model, predicted, found, reaches, compiled),
-        notes=notes,
-    )
+        """As JSON has it (docs/validation.md): NaN is None, a k is a text, a case's environment
+        is its place in `environments`. `reading.read_report` is the inverse."""
+        environments = list(dict.fromkeys(case.environment for case in self.cases))
+        places = {environment: i for i, environment in enumerate(environments)}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.model,
+            "hardware": list(self.hardware),
+            "unseen": self.unseen,
+            "problems": self.problems,
+            "candidates": self.candidates,
+            "left_out": self.left_out,
+            "unmeasured": self.unmeasured,
+            "choosers": [
+                {**asdict(row), "top": {str(k): asdict(summary) for k, summary in row.top.items()}}
+                for row in self.rows
+            ],
+            "errors": None
+            if self.errors is None
+            else {
+                name: None if math.isnan(value) else value
+                for name, value in asdict(self.errors).items()
+            },
+            "calibration": None if self.calibration is None else self.calibration.to_dict(),
+            "noise": asdict(self.noise),
+            "environments": [environment.to_dict() for environment in environments],
+            "cases": [case.to_dict(places[case.environment]) for case in self.cases],
+            "notes": list(self.notes),
+        }
 
 
-def _row(
-    pool: Pool, chooser: Chooser, found: Values, instead: Values, default: Values
-) -> Row | None:
-    """None where neither the chooser nor ATen has an answer to any problem. `found` is
-    [k, cases], `instead` and `default` [cases] are ATen's and DEFAULT's efficiencies."""
-    answered = ~np.isnan(found[0])
-    found = np.where(answered, found, instead)
-    judged = ~np.isnan(found[0])
-    if not judged.any() or (chooser.name != choosers.ATEN and not answered.any()):
+def _candidate(
+    candidate: Candidate | None, us: float | None, predicted_us: float | None
+) -> dict[str, Any] | None:
+    if candidate is None:
         return None
-    both = judged & ~np.isnan(default)
-    return Row(
-        chooser=chooser.name,
-        timed=chooser.timed,
-        answered=int(np.count_nonzero(answered)),
-        speed=geomean(found[0][both]) / geomean(default[both]) if both.any() else None,
-        top={k: Summary.of(found[k - 1][judged]) for k in KS if k <= len(found)},
-        groups=by_group([problem for problem, _, _ in pool.cases()], found[0]),
-    )
-
-
-def _reaches(pool: Pool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
-    """How sure the model is of each case's choice among what was measured and may be chosen."""
-    out = []
-    for problem, _, rows in pool.cases():
-        offered = pool.table.candidate[rows][~np.isnan(score[rows])]
-        ranking = asked.rank(problem, [pool.table.candidates[i] for i in offered])
-        out.append(ranking.reaches)
-    return out
-
-
-def _cases(
-    pool: Pool,
-    model: Chooser,
-    predicted: Values,
-    found: Mapping[str, Values],
-    reaches: Sequence[tuple[float, ...] | None],
-    compiled: Sequence[CompileTime],
-) -> tuple[Case, ...]:
-    ours, instead = found[model.name], found[choosers.ATEN][0]
-    out = []
-    for i, (problem, environment, rows) in enumerate(pool.cases()):
-
-        def candidate(row: int) -> Candidate:
-            return pool.table.candidates[int(pool.table.candidate[row])]
-
-        answered = not np.isnan(ours[0, i])
-        chosen = rows.start + int(np.nanargmin(model.score[rows])) if answered else None
-        best = rows.start + int(np.nanargmin(pool.time_us[rows]))
-        efficiency = ours[:, i] if answered else np.repeat(instead[i], len(ours))
-        reach = reaches[i]
-        out.append(
-            Case(
-                problem=problem,
-                environment=environment,
-                efficiency=None
-                if np.isnan(efficiency[0])
-                else {k: float(efficiency[k - 1]) for k in KS},
-                confidence=None if reach is None else reach[0],
-                chosen=None if chosen is None else candidate(chosen),
-                chosen_us=None if chosen is None else _known(pool.time_us[chosen]),
-                chosen_predicted_us=None if chosen is None else _known(predicted[chosen]),
-                best=candidate(best),
-                best_us=float(pool.time_us[best]),
-                best_predicted_us=_known(predicted[best]),
-                others={
-                    name: float(values[0, i])
-                    for name, values in found.items()
-                    if name != model.name and not np.isnan(values[0, i])
-                },
-                compiled=compiled[i] if compiled else None,
-            )
-        )
-    return tuple(out)
-
-
-def _known(value: float) -> float | None:
-    """None for NaN."""
-    return None if math.isnan(value) else float(value)
+    return {**candidate.to_dict(), "us": us, "predicted_us": predicted_us}

@@ -26,10 +26,10 @@ from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import DatasetError, TrainingError
 from diode_engine.validation import choosers
-from diode_engine.validation.choosers import Chooser
+from diode_engine.validation.choosers import ScoredChooser
 from diode_engine.validation.compile_time import Asked
 from diode_engine.validation.metrics import Values, efficiencies, geomean
-from diode_engine.validation.pool import Pool
+from diode_engine.validation.pool import CandidatePool
 
 # Each config is held against each candidate and each problem: one for each of the shipped
 # dataset's 8,651 problems is within this.
@@ -116,7 +116,7 @@ def _config(given: Any, place: str) -> Config:
     return Config(op, (sizes[0], sizes[1], sizes[2]) if sizes else None, kernel)
 
 
-def of_solution(pool: Pool, solution: Solution) -> Chooser:
+def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
     """The best measured of the kernels that the solution has for a problem, Triton's alone."""
     table = pool.table
     columns = encode(table.candidates)
@@ -131,7 +131,7 @@ def of_solution(pool: Pool, solution: Solution) -> Chooser:
         if meant:
             taken = np.any(meant, axis=0)[table.candidate[rows]]
             score[rows] = np.where(taken, pool.time_us[rows], np.nan)
-    return Chooser(solution.name, score)
+    return ScoredChooser(solution.name, score)
 
 
 def against_solution(
@@ -146,7 +146,7 @@ def against_solution(
     geometric mean of the solution's time over the model's) and `no_slower`, the share on which it
     takes no longer. None where nothing was compared. Raises TrainingError where that is all.
     """
-    pool = Pool.of(table)
+    pool = CandidatePool.of(table)
     theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]
     ours = efficiencies(
         pool, choosers.model(pool, asked.predict_table(pool.table), name).score, tuple(ns)

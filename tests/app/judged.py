@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store
 from diode_engine.validation import Report, evaluate
-from diode_engine.validation.splits import split
 
 
 def judge(store: Store, model: ModelVersion) -> tuple[int, Report]:

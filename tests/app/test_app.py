@@ -21,7 +21,7 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Notice, Problem, Prompt, Twins
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import imported, looked, settled, started, text_of, toasts
 from tests.training.conftest import make_timings
 
 pytestmark = pytest.mark.asyncio
@@ -266,10 +266,8 @@ async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_pat
         await settled(pilot)
         assert not path.exists()  # it asks first
         await pilot.press("y")
-        await settled(pilot)
-        await looked(pilot)
+        assert (await imported(pilot)).kind == "import"
         assert "● ready" in text_of(app)
-        assert "The shipped timings are in the store." in toasts(app)
     with Store.open(path) as store:
         assert store.stats().problems == 5
 

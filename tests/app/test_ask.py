@@ -22,7 +22,7 @@ from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.models.preference import Why as Reason
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
 from tests.app.registered import register_model
 from tests.app.waiting import settled, started, text_of
 from tests.training.conftest import make_timings

@@ -14,10 +14,10 @@ from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.widgets.modals import Confirm, Problem
 from diode_engine.cli import main
-from diode_engine.collect import sources
-from diode_engine.collect.sources import write_shapeset
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem as Gemm
+from diode_engine.problems import sources
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs import command_line
 from diode_engine.store import RunState
 from tests.app.waiting import looked, say_yes, settled, started, text_of

@@ -20,10 +20,10 @@ from diode_app.widgets.heat_map import HeatMap
 from diode_engine import paths
 from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.default_space import default_space
 from diode_engine.store import Store
-from diode_engine.validation import default_space
 from tests.app.registered import register_model
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import imported, looked, settled, started, text_of, toasts
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 TIMINGS = make_timings(40)
@@ -247,7 +247,7 @@ async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
         await pilot.press("f")
         await settled(pilot)
         assert "timeout" in text_of(app)
-        await pilot.press("c", "m", "space", "tab", "enter")  # without the first model
+        await pilot.press("t", "m", "space", "tab", "enter")  # without the first model
         await settled(pilot)
         assert len(page._view.models) == 1
         await pilot.press("escape")
@@ -298,7 +298,7 @@ async def test_a_problem_that_is_not_there_is_told(make_app, filled):
         app.push_screen(ProblemScreen(app.session, "0" * 32))
         await settled(pilot)
         assert any("has no timings of a problem" in toast for toast in toasts(app))
-        await pilot.press("p", "c", "f", "m", "v", "w", "escape")
+        await pilot.press("p", "t", "f", "m", "v", "w", "escape")
         await settled(pilot)
         assert not isinstance(app.screen, ProblemScreen)
 
@@ -396,8 +396,7 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
         await settled(pilot)
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
-        await settled(pilot)
-        assert any("was in the store before" in toast for toast in toasts(app))
+        assert "timings were there before, by run 1" in (await imported(pilot)).message
     Store.open(other).close()
     from diode_app.app import create_app
 
@@ -408,9 +407,8 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
         await settled(pilot)
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
-        await settled(pilot)
-        assert f"{len(TIMINGS):,} timings of out.msgpack.zst are in the store." in toasts(app)
-        await looked(pilot)
+        run = await imported(pilot)
+        assert (run.kind, run.message) == ("import", f"{len(TIMINGS):,} timings")
         assert "40 problems" in text_of(app)
 
 

@@ -14,8 +14,11 @@ from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_engine.runs.process import current
 from diode_engine.store import Store
+from tests.app.judged import judge
+from tests.app.registered import register_model
 from tests.app.trained import make_training
 from tests.app.waiting import settled, started, text_of, toasts
+from tests.training.conftest import make_timings
 
 
 async def go(pilot, *keys: str) -> None:
@@ -152,3 +155,18 @@ async def test_home_has_trend_and_live_curve_where_there_is_room(make_app, store
         await pilot.resize_terminal(80, 24)
         await settled(pilot)
         assert "At work" not in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_home_has_the_worst_problems_of_the_last_report(
+    make_app, store: Store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    store.import_table(make_timings(20), key="x", spec={})
+    _, report = judge(store, register_model(tmp_path / "made", "plain"))
+    worst = min(case.efficiency[1] for case in report.cases if case.efficiency is not None)
+    app = make_app()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await started(pilot)
+        assert "of plain@1, by its choice's efficiency" in text_of(app)
+        assert f"{worst:.3f}" in text_of(app)

@@ -88,7 +88,7 @@ async def test_pages(pictures: SnapshotAssertion, size):
                 changed.append(name)
 
         await look("figures", "V")
-        await look("curves", "c")
+        await look("curves", "v")
         await look("groups", "b")
         await look("worst", "w")
         await look("sure", "h")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -14,8 +16,8 @@ from diode_engine import paths
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current
 from diode_engine.store import Store
-from diode_engine.training.cross_validation import CrossValidation
 from diode_engine.validation.choosers import ATEN, DEFAULT
+from diode_engine.validation.cross_validation import CrossValidation
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.training.conftest import make_timings
@@ -70,12 +72,13 @@ def test_who_is_better_and_who_is_near_the_best(timed, model):
     pairs = ((0.905, 0.9), (0.96, 0.9), (0.7, 0.9), (0.9, None))
     cases = tuple(
         dataclasses.replace(
-            case, efficiency=ours,
+            case, efficiency={1: ours},
             others={ATEN: 0.5} if theirs is None else {ATEN: 0.5, DEFAULT: theirs},
         )
         for case, (ours, theirs) in zip(report.cases, pairs, strict=False)
     )  # fmt: skip
-    report = dataclasses.replace(report, cases=cases)
+    whole = dataclasses.replace(report.parts[""], cases=cases)
+    report = dataclasses.replace(report, parts={"": whole})
     row = group_rows(report, Other(DEFAULT, report.of(DEFAULT)))[0].record
     assert (row["problems"], row["better"], row["worse"]) == (4, 2, 1)
     assert row["within"] == 0.25
@@ -144,3 +147,24 @@ def test_a_report_whose_figures_are_no_numbers_is_not_shown(timed, model, name):
     timed.set_result(run, document)
     with pytest.raises(NoReportError, match="is no number from 0 up"):
         report_of(timed, run)
+
+
+def test_a_report_is_read_without_torch(timed, model):
+    """In a process of its own, as the dashboard's is."""
+    run, _ = judge(timed, model)
+    program = f"""
+import sys
+from pathlib import Path
+from diode_app.data.report_curves import curves, kinds
+from diode_app.data.report_view import report_view
+from diode_engine.store import Store
+with Store.open(Path({str(timed.path)!r})) as store:
+    view = report_view(store, None, None, None)
+assert view.report.run == {run} and view.cases
+assert curves(view.report, view.against, kinds(view.report)[-1])
+print(sorted({{"torch", "triton", "xgboost"}} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr

@@ -15,11 +15,11 @@ from diode_app.widgets.modals import Confirm, Problem
 from diode_engine.cli.train import train as command
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
+from diode_engine.models.families import trainable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.training.fit import FAMILIES as ENGINE_FAMILIES
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import looked, say_yes, settled, started, text_of
+from tests.app.waiting import imported, looked, say_yes, settled, started, text_of
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -51,7 +51,7 @@ def test_the_fields_offer_what_the_command_takes():
     options = {parameter.opts[0].removeprefix("--").replace("-", "_"): parameter
                for parameter in command.params}  # fmt: skip
     assert set(USUAL) <= set(options)
-    assert set(FAMILIES) == set(ENGINE_FAMILIES) == set(options["family"].type.choices)
+    assert set(FAMILIES) == set(trainable()) == set(options["family"].type.choices)
     assert set(RANKINGS) == set(options["ranking"].type.choices)
 
 
@@ -313,8 +313,7 @@ async def test_without_data_it_says_what_is_missing(make_app, store, tmp_path, m
         assert "There are no timings in the store yet" in text_of(app)
         await pilot.press("i")
         await say_yes(pilot)
-        await settled(pilot)
-        await looked(pilot)
+        await imported(pilot)
         assert "30 problems" in text_of(app)
 
 

@@ -128,7 +128,7 @@ async def test_curves_go_round(make_app, timed, model):
     async with app.run_test(size=(120, 40)) as pilot:
         await open_validate(pilot)
         for expected in ("max-autotune DEFAULT", "by op", "by dtype", "M ≤ 16", "by layout"):
-            await pilot.press("c")
+            await pilot.press("v")
             await settled(pilot)
             assert expected in text_of(app)
 

@@ -8,7 +8,7 @@ from diode_app.screens.run import RunScreen
 from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, write_dataset
-from tests.app.waiting import looked, settled, started, text_of
+from tests.app.waiting import imported, looked, settled, started, text_of
 from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
 
@@ -40,8 +40,7 @@ async def test_import_train_validate_register_ask(make_app, path, tmp_path, monk
         await pilot.press("i")
         await settled(pilot)
         await pilot.press("y")
-        await settled(pilot)
-        await looked(pilot)
+        await imported(pilot)
         assert "problems 60" in text_of(app)
 
         await pilot.press("T")

@@ -14,7 +14,10 @@ from textual.widgets import DataTable
 
 from diode_app.app import DiodeApp
 from diode_app.data.source import Condition
+from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, Working
+from diode_engine.store import Run, Store
+from tests.runs.conftest import wait_for_end
 
 
 async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
@@ -97,3 +100,22 @@ async def say_yes(pilot: Pilot[None]) -> None:
     await settled(pilot)
     assert isinstance(pilot.app.screen, Confirm)
     await pilot.press("y")
+
+
+async def imported(pilot: Pilot[None]) -> Run:
+    """Until the import that was started has ended, its page is left, and the store is looked at
+    again; its run."""
+    await settled(pilot)
+    app = pilot.app
+    assert isinstance(app, DiodeApp)
+    assert isinstance(app.screen, RunScreen)
+    number = app.screen.run
+    with Store.open(app.session.path) as store:
+        process = store.run(number).process
+        assert process is not None
+        wait_for_end(process)
+        run = store.run(number)
+    await looked(pilot)
+    await pilot.press("escape")
+    await looked(pilot)
+    return run

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from diode_engine.cli import collect, drawing, main
-from diode_engine.collect import sources
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.collect.sources import write_shapeset
 from diode_engine.core.problem import Failure, Problem
+from diode_engine.problems import sources
+from diode_engine.problems.sources import write_shapeset
 
 
 def test_the_help_names_every_source() -> None:

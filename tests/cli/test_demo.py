@@ -21,8 +21,8 @@ from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import margin
+from diode_engine.problems.splits import held_out
 from diode_engine.store import RunState, Store, write_dataset
-from diode_engine.validation.splits import held_out
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 OPS = ("mm", "addmm", "bmm", "baddbmm")

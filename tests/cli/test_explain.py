@@ -19,7 +19,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import Predictor
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
 
 Run = Callable[..., Any]
 

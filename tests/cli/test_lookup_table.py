@@ -11,8 +11,8 @@ import pytest
 
 from diode_engine.cli import lookup_table
 from diode_engine.cli.models import looking
-from diode_engine.collect.sources import write_shapeset
 from diode_engine.core.problem import Problem
+from diode_engine.problems.sources import write_shapeset
 
 Run = Callable[..., Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from diode_engine.collect.sources import read_shapeset, write_shapeset
 from diode_engine.core.problem import Problem
+from diode_engine.problems.sources import read_shapeset, write_shapeset
 
 Run = Callable[..., Any]
 

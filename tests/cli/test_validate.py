@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from diode_engine.core.table import TimingTable
+from diode_engine.problems.splits import held_out, split
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.training.fit import learnable
-from diode_engine.validation.splits import held_out, split
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -160,8 +160,8 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     from diode_engine.models.fit_trees import TreesSettings
     from diode_engine.training import fit
 
-    settings = fit.Settings(trees=TreesSettings(rounds=3, threads=1))
-    monkeypatch.setattr(fit, "Settings", lambda: settings)
+    settings = fit.TrainingSettings({"trees": TreesSettings(rounds=3, threads=1)})
+    monkeypatch.setattr(fit, "TrainingSettings", lambda: settings)
 
 
 @pytest.mark.usefixtures("quick_fits")

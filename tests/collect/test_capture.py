@@ -13,9 +13,9 @@ import pytest
 
 from diode_engine.cli import main
 from diode_engine.collect.capture import run
-from diode_engine.collect.sources import problems_in
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.sources import problems_in
 
 PROBLEM = Problem.make("mm", 4, 8, 16, "float16")
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_engine.collect.sources import mixed
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.inductor.lowering.kernel_class import (
@@ -22,7 +21,8 @@ from diode_engine.inductor.lowering.kernel_class import (
     serves,
     shared_class,
 )
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import mixed
 
 
 def config(m=128, n=128, k=64, template="triton::mm", stages=3, warps=8):

@@ -13,12 +13,12 @@ from diode_engine import registry
 from diode_engine.collect.adviser import Advice, Adviser, adviser_for
 from diode_engine.collect.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.plan import Plan, Selection, expected_rate, read_candidates
-from diode_engine.collect.space import space_size
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
 from diode_engine.errors import DatasetError
-from diode_engine.validation.default_space import default_space
+from diode_engine.problems.default_space import default_space
+from diode_engine.problems.space_size import space_size
 
 PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
 DEFAULT = default_space(PROBLEM)

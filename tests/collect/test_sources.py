@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_engine.collect.sources import (
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.harvested import families_of, harvest, held_out_family
+from diode_engine.core.named_layers import TRANSFORMERS, models_of
+from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import CollectionError, DatasetError
+from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.sources import (
     SOURCES,
     Wanted,
     mixed,
@@ -23,14 +30,8 @@ from diode_engine.collect.sources import (
     read_shapeset,
     write_shapeset,
 )
-from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.named_layers import TRANSFORMERS, models_of
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
-from diode_engine.core.table import TimingTable
-from diode_engine.errors import CollectionError, DatasetError
-from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.splits import split_families, split_named
 from diode_engine.store import write_dataset
-from diode_engine.validation.splits import split_named
 
 
 @pytest.fixture
@@ -52,6 +53,66 @@ def drawn(source: str, count: int = 300, seed: int = 0) -> list[Problem]:
 def test_a_source_draws_the_same_by_the_same_seed_only(name: str) -> None:
     assert drawn(name) == drawn(name)
     assert drawn(name) != drawn(name, seed=1)
+
+
+def test_the_harvest_ends_and_has_each_problem_once() -> None:
+    problems = list(parse_source("harvest").problems(0))
+    assert len(set(problems)) == len(problems) == len(harvest().found)
+
+
+def test_the_harvest_gives_what_more_programs_have_sooner() -> None:
+    found = harvest().found
+    problems = list(parse_source("harvest:side=learned").problems(0))
+    first, last = problems[:200], problems[-200:]
+    assert np.mean([found[p].programs for p in first]) > np.mean([found[p].programs for p in last])
+
+
+def test_the_sides_of_the_harvest_share_no_sizes() -> None:
+    learned = list(parse_source("harvest:side=learned").problems(0))
+    held = list(parse_source("harvest:side=held-out").problems(0))
+    sizes = [{(p.B, p.M, p.N, p.K) for p in side} for side in (learned, held)]
+    assert sizes[0].isdisjoint(sizes[1])
+    assert len(learned) + len(held) == len(harvest().found)
+    assert not any(map(held_out_family, learned))
+    assert all(map(held_out_family, held))
+
+
+def test_the_harvest_by_family_and_kind() -> None:
+    for p in islice(parse_source("harvest:families=llama/bert").problems(0), 200):
+        assert families_of(p) & {"llama", "bert"}
+    for p in islice(parse_source("harvest:kinds=encoder").problems(0), 200):
+        assert "encoder" in {harvest().families[name].kind for name in families_of(p)}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("harvest:side=left", "no side 'left'; it has all, learned, held-out"),
+        ("harvest:families=gpt9", "no family 'gpt9'"),
+        ("harvest:kinds=poem", "no kind 'poem'"),
+    ],
+)
+def test_what_the_harvest_has_not_is_said(source: str, said: str) -> None:
+    with pytest.raises(CollectionError, match=said):
+        parse_source(source)
+
+
+def test_a_table_is_parted_by_families() -> None:
+    environment = Environment(H200, "570", "2.13.0", "3.7.1")
+    held = list(islice(parse_source("harvest:side=held-out").problems(0), 50))
+    # the same sizes in a type that nothing was harvested in
+    twins = [
+        Problem.from_dict({**p.to_dict(), "dtype": "float64", "out_dtype": "float64"}) for p in held
+    ]
+    learned = list(islice(parse_source("harvest:side=learned").problems(0), 50))
+    several = dict.fromkeys([*held, *twins, *learned, *drawn("odd", 50)])
+    table = TimingTable.from_records(
+        (p, Candidate.make("aten::mm"), environment, Timing(min_us=1.0)) for p in several
+    )
+    kept, judged = split_families(table)
+    assert set(judged.problems) >= {*held, *twins}
+    assert set(kept.problems) >= {*learned}
+    assert len(kept) + len(judged) == len(table)
 
 
 def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types() -> None:

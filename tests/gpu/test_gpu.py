@@ -81,7 +81,7 @@ def predicted_us(op, args):
         False, bias,
     )  # fmt: skip
     with kernels.graph_for(problem, a.device) as operands:
-        offered = list(kernels.offered(problem.op, operands, persistent_tma=False))
+        offered = list(kernels.offered(problem.op, operands, optional=False))
     fit = fits(problem, offered, detect())
     us = load_predictor(detect()).predict_us(problem, offered)
     return {c: t for c, t, ok in zip(offered, us, fit, strict=True) if ok and t == t}

@@ -11,7 +11,7 @@ from torch._inductor import config
 
 from diode_engine.core.problem import Candidate, Op, Problem
 from diode_engine.inductor import without_gpu
-from diode_engine.validation import default_space
+from diode_engine.problems.default_space import default_space
 
 SIZES = {
     "mm": [(1024, 1024, 1024), (17, 4096, 1000), (8, 24, 256), (300, 33, 47)],

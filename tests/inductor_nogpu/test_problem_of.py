@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
+from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.lowering import lowerings
 from torch._inductor.select_algorithm import NoValidChoicesError
 from torch._inductor.virtualized import V
@@ -20,7 +21,7 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Bias, Layout, Operand, Problem
 from diode_engine.inductor.choosing import chooser
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.candidates import problem_of, tf32_allowed
+from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of, tf32_allowed
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import read_dataset
 
@@ -74,7 +75,7 @@ def asked(problem: Problem) -> list[Problem | None]:
     notes = Notes()
     with (
         kernels.graph_for(problem, torch.device("cuda", 0)) as operands,
-        config.patch(kernels.asking(persistent_tma=False)),
+        config.patch(kernels.asking(optional=False)),
         V.set_choices_handler(notes),
         contextlib.suppress(NoValidChoicesError),
     ):
@@ -93,6 +94,21 @@ def test_shipped_problems_come_back_as_they_went_in() -> None:
 @pytest.mark.parametrize("problem", WITH_A_ONE + BIASES, ids=lambda p: f"{p} {p.bias}")
 def test_odd_problems_come_back_as_they_went_in(problem: Problem) -> None:
     assert set(asked(problem)) == {problem}  # addmm asks twice
+
+
+def test_a_bias_that_is_computed_and_transposed_is_a_matrix() -> None:
+    """Until torch 2.12 such a bias is no buffer when the kernel is asked for, and has no strides;
+    it is computed into one without gaps."""
+    like = Problem.make("addmm", 48, 64, 32, "float32", bias="matrix")
+    with kernels.graph_for(like, torch.device("cuda", 0)) as (bias, a, b):
+        turned = lowerings[torch.ops.aten.permute.default](bias, [1, 0])
+        doubled = lowerings[torch.ops.aten.mul.Tensor](turned, 2)
+        computed = lowerings[torch.ops.aten.permute.default](doubled, [1, 0])
+        inputs = MMKernelInputs([computed, a, b], scalars={"alpha": 1, "beta": 1})
+        with pytest.raises(NotImplementedError):
+            inputs.strides_hinted()
+        assert problem_of(inputs, "addmm") == like
+        assert not is_broadcast(inputs)
 
 
 def test_every_alignment_and_layout_comes_back() -> None:

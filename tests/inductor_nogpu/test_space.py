@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._inductor import config
 
-from diode_engine.collect.sources import mixed
-from diode_engine.collect.space import SpaceSize, space_size
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import mixed
+from diode_engine.problems.space_size import SpaceSize, space_size
 
 CHOSEN = [
     Problem.make("mm", 1024, 1024, 1024, "bfloat16"),

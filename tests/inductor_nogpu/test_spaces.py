@@ -13,11 +13,11 @@ from torch._inductor.template_heuristics import triton as heuristics
 from torch._inductor.template_heuristics.registry import get_template_heuristic
 
 import diode_engine
-from diode_engine.collect.sources import mixed
 from diode_engine.core.problem import Op, Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import Spaces, Unlike, listed, search_space
 from diode_engine.inductor.without_gpu import lower
+from diode_engine.problems.sources import mixed
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < "2.11", reason="what torch 2.10 offers is always listed, never cut"
@@ -77,7 +77,7 @@ class Comparing(InductorChoices):
 
 def _asked(choices: InductorChoices, problem: Problem, *, tma: bool = False) -> None:
     with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
-        kernels.ask(choices, problem.op, operands, persistent_tma=tma)
+        kernels.ask(choices, problem.op, operands, optional=tma)
 
 
 @pytest.mark.parametrize("tma", [False, True], ids=["", "tma"])

@@ -120,7 +120,7 @@ def test_the_products_of_the_zoo_are_a_shapeset(tmp_path: Path, monkeypatch: Any
     import torch
     import zoo
 
-    from diode_engine.collect.sources import read_shapeset
+    from diode_engine.problems.sources import read_shapeset
 
     rows = lowered("recommender-towers", ("plain",))
     file, products = tmp_path / "rows.jsonl", tmp_path / "products.json"

@@ -27,9 +27,9 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
-from diode_engine.models.ensemble import Ensemble
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.members import prediction_of
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
@@ -76,7 +76,7 @@ def test_a_round_trip_predicts_the_same_bits(
     assert loaded.manifest.metrics == {"rmse": 0.1}
     x = Examples.of(table, H200).x
     want = sum(member.predict(x) for member in members) / np.float32(3)
-    np.testing.assert_array_equal(Ensemble(loaded.members).predict(x), want)
+    np.testing.assert_array_equal(prediction_of(loaded.members, x), want)
     assert not list(tmp_path.glob(".unfinished*"))
 
 

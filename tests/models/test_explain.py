@@ -14,6 +14,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
 from diode_engine.models.explain import GROUPS, explain, rival
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.protocol import TimingModel
 
 PROBLEM = Problem.make("mm", 512, 384, 2048, "bfloat16")
 WIDE = Candidate.make(
@@ -24,7 +25,7 @@ SMALL = Candidate.make(
 )
 
 
-class Rule:
+class Rule(TimingModel):
     """A model that is a function of columns."""
 
     family = "rule"

@@ -15,7 +15,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
-from diode_engine.models.fitting import Examples, Progress, efficiency, importance, ranking_loss
+from diode_engine.models.fitting import Examples, FitProgress, efficiency, importance, ranking_loss
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=40, patience=40, problems=16, rows=16)
 TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)
@@ -42,7 +42,7 @@ def test_a_fit_beats_a_constant(
     family: str, residual: bool, halves: tuple[Examples, Examples]
 ) -> None:
     train, held_out = halves
-    seen: list[Progress] = []
+    seen: list[FitProgress] = []
     if family.startswith("network"):
         ranking = family.partition(", ")[2] or "listwise"
         s = NetworkSettings(**{**vars(NETWORK), "residual": residual, "ranking": ranking})
@@ -85,7 +85,7 @@ def test_an_exception_in_the_report_ends_the_fit(
 ) -> None:
     seen = []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: FitProgress) -> None:
         seen.append(progress.step)
         if progress.step == 2:
             raise Stopped
@@ -114,11 +114,11 @@ def test_a_network_that_was_cut_short_becomes_the_same(
     cut: int, halves: tuple[Examples, Examples]
 ) -> None:
     s = replace(NETWORK, epochs=12, patience=5, dropout=0.1)
-    whole: list[Progress] = []
+    whole: list[FitProgress] = []
     wanted = fit_network(*halves, s, whole.append, device="cpu").to_bytes()
     memory, seen = Memory(), []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: FitProgress) -> None:
         if progress.step == cut:
             raise Stopped
 
@@ -130,11 +130,11 @@ def test_a_network_that_was_cut_short_becomes_the_same(
 
 
 def test_trees_that_were_cut_short_become_as_good(halves: tuple[Examples, Examples]) -> None:
-    whole: list[Progress] = []
+    whole: list[FitProgress] = []
     fit_trees(*halves, TREES, whole.append)
     memory, seen = Memory(), []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: FitProgress) -> None:
         if progress.step == 20:
             raise Stopped
 
@@ -159,7 +159,10 @@ def test_heads_are_learned_each(halves: tuple[Examples, Examples]) -> None:
     train, held_out = halves
     shift = np.array([[-0.5], [0.5]], np.float32)
     network = fit_network(
-        train, held_out, replace(NETWORK, epochs=20), heads=train.log_us + shift, device="cpu"
+        replace(train, heads=train.log_us + shift),
+        held_out,
+        replace(NETWORK, epochs=20),
+        device="cpu",
     )
     weight, bias = network.layers[-1]
     assert weight.shape[1] == 2

@@ -9,8 +9,8 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.models.preference import Policy, Why, chosen, taken
+from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.registry import load_predictor
-from diode_engine.validation.exhaustive_space import exhaustive_space
 
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
 LIBRARY = Candidate.make("aten::mm")

@@ -184,7 +184,7 @@ def _packed_document() -> Any:
 
 
 def _shapeset(path: Path) -> None:
-    from diode_engine.collect.sources import problems_in
+    from diode_engine.problems.sources import problems_in
 
     for problem in problems_in(path, 0):
         assert problem.key

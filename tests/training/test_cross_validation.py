@@ -12,14 +12,17 @@ from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import Unseen
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.neighbours import Places
+from diode_engine.problems.splits import folds
 from diode_engine.training import confidence, cross_validation
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.fit import Settings, fit, learnable
+from diode_engine.training.fit import fit, learnable
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
-from diode_engine.validation.splits import folds
 
-SMALL = Settings(trees=TreesSettings(rounds=80, learning_rate=0.2, max_depth=4, threads=1))
+SMALL = TrainingSettings(
+    {"trees": TreesSettings(rounds=80, learning_rate=0.2, max_depth=4, threads=1)}
+)
 
 
 def keys(table: TimingTable) -> set[str]:

@@ -20,19 +20,22 @@ from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import answers_of
 from diode_engine.models.predictor import Predictor
-from diode_engine.training.distil import drawn_problems, lessons, with_timings
-from diode_engine.training.fit import Settings, fit, learnable
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.splits import split
+from diode_engine.training.fit import fit, learnable
+from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
-from diode_engine.validation.exhaustive_space import exhaustive_space
-from diode_engine.validation.splits import split
 
-SMALL = Settings(
-    trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
-    network=NetworkSettings(hidden=(32,), epochs=12, problems=8, rows=8, learning_rate=1e-2),
-    distilled=NetworkSettings(
-        hidden=(32, 16), epochs=40, problems=16, rows=16, learning_rate=1e-2, averaging=0.98
-    ),
+SMALL = TrainingSettings(
+    {
+        "trees": TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
+        "network": NetworkSettings(hidden=(32,), epochs=12, problems=8, rows=8, learning_rate=1e-2),
+        "distilled": NetworkSettings(
+            hidden=(32, 16), epochs=40, problems=16, rows=16, learning_rate=1e-2, averaging=0.98
+        ),
+    },
     lessons=300,
 )
 
@@ -57,19 +60,18 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     coverage = Coverage.of(learned)
     problems = drawn_problems(coverage, 6, seed=0)
     taught = lessons(teacher, coverage, H200, problems)
-    assert len(taught.examples.starts) == 6
-    wanted = answers_of(teacher, taught.examples.x)
+    assert len(taught.starts) == 6
+    wanted = answers_of(teacher, taught.x)
     np.testing.assert_allclose(taught.heads, wanted, atol=1e-5)
-    aten = taught.examples.x[:, features.NAMES.index("aten")]
-    assert np.add.reduceat(aten, taught.examples.starts).tolist() == [1] * 6
-    known = taught.examples.x[:, features.NAMES.index("triton")]
+    aten = taught.x[:, features.NAMES.index("aten")]
+    assert np.add.reduceat(aten, taught.starts).tolist() == [1] * 6
+    known = taught.x[:, features.NAMES.index("triton")]
     assert np.all(aten + known == 1)  # nothing of templates that were not timed
 
     timed = Examples.of(learned, H200)
     both = with_timings(taught, teacher, timed)
-    assert isinstance(both.examples, Examples)
-    assert len(both.examples.starts) == 6 + len(timed.starts)
-    measured = both.heads[:, len(taught.examples.x) :]
+    assert len(both.starts) == 6 + len(timed.starts)
+    measured = both.heads[:, len(taught.x) :]
     np.testing.assert_allclose(measured.mean(axis=0), timed.log_us, atol=1e-5)
     spread = answers_of(teacher, timed.x).std(axis=0)
     np.testing.assert_allclose(measured.std(axis=0), spread, atol=1e-5)
@@ -78,7 +80,7 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
 def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
     learned: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diode_engine.training.distil.exhaustive_space", exhaustive_space)
+    monkeypatch.setattr("diode_engine.training.lessons.exhaustive_space", exhaustive_space)
     teacher = fit(learned, "trees", settings=SMALL)
     problem = Problem.make("mm", 64, 512, 512, "bfloat16")
 
@@ -87,7 +89,7 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
         coverage = Coverage(
             tuple(kernel(Op.MM, "triton::mm", many=each) for each in many), ("bfloat16",)
         )
-        x = lessons(teacher, coverage, H200, [problem]).examples.x
+        x = lessons(teacher, coverage, H200, [problem]).x
         value = {name: x[:, i] for i, name in enumerate(features.NAMES)}
         loads = 2 ** value["log2_loads_a"] + 2 ** value["log2_loads_b"]
         return bool(((loads > np.where(value["stages"] > 1, 24, 4)) & (value["wgmma"] == 0)).any())
@@ -119,7 +121,7 @@ def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
         Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
         for _ in range(SMALL.lessons)
     ]
-    monkeypatch.setattr("diode_engine.training.distil.mixed", lambda count, seed: usual)
+    monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: usual)
     base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
     rows = np.array([problem.M for problem in timings.problems])
     theirs = np.flatnonzero(rows >= 512)  # where large tiles turn out to be slow
@@ -151,7 +153,7 @@ def test_another_gpus_model_is_not_tuned(timings: TimingTable) -> None:
 
 def trials_of(learned: TimingTable, count: int, path: Path, **more: Any) -> tuple[Any, list[Trial]]:
     told: list[Trial] = []
-    settings = replace(SMALL, trees=replace(SMALL.trees, rounds=15))
+    settings = SMALL.but("trees", rounds=15)
     found = search(learned, "trees", count, path, settings=settings, told=told.append, **more)
     return found, told
 
@@ -162,8 +164,8 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(
     path = tmp_path / "search.db"
     _, first = trials_of(learned, 2, path)
     assert [trial.number for trial in first] == [1, 2]
-    assert first[0].parameters["trees.max_depth"] == SMALL.trees.max_depth
-    assert first[0].parameters["trees.learning_rate"] == SMALL.trees.learning_rate
+    assert first[0].parameters["trees.max_depth"] == SMALL.of("trees").max_depth
+    assert first[0].parameters["trees.learning_rate"] == SMALL.of("trees").learning_rate
     assert first[1].parameters != first[0].parameters
 
     class Stopped(Exception):
@@ -179,10 +181,10 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(
     assert all_of_them[:2] == first
     assert len({str(trial.parameters) for trial in all_of_them}) == 3
     best = max(all_of_them, key=lambda trial: trial.efficiency or 0)
-    assert found.trees.max_depth == best.parameters["trees.max_depth"]
-    assert found.trees.focus == best.parameters["trees.focus"]
-    assert found.trees.rounds == 15
-    assert found.network == SMALL.network
+    assert found.of("trees").max_depth == best.parameters["trees.max_depth"]
+    assert found.of("trees").focus == best.parameters["trees.focus"]
+    assert found.of("trees").rounds == 15
+    assert found.of("network") == SMALL.of("network")
 
 
 def test_where_all_is_timed_nothing_is_tuned(
@@ -190,7 +192,7 @@ def test_where_all_is_timed_nothing_is_tuned(
 ) -> None:
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     monkeypatch.setattr(
-        "diode_engine.training.distil.mixed", lambda count, seed: list(timings.problems)
+        "diode_engine.training.lessons.mixed", lambda count, seed: list(timings.problems)
     )
     with pytest.raises(TrainingError, match="problems of every kind"):
         train(timings, base=base, settings=SMALL)

@@ -11,8 +11,8 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.table import TimingTable
-from diode_engine.validation.splits import (
-    Part,
+from diode_engine.problems.splits import (
+    SplitPart,
     fold,
     folds,
     held_out,
@@ -104,7 +104,7 @@ def test_validation_comes_from_what_is_learned_and_not_as_the_held_out_were(
     assert not any(held_out(timings.problems[i]) for i in watched.problem)
 
 
-def sizes_apart(part: Part) -> bool:
+def sizes_apart(part: SplitPart) -> bool:
     """Whether no sizes are on both sides."""
     learned, judged = (
         {(p.B, p.M, p.N, p.K) for p in (table.problems[i] for i in table.problem)}

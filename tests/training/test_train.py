@@ -18,28 +18,27 @@ from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models import fit_network
 from diode_engine.models.artifact import load_artifact
+from diode_engine.models.families import members_of
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
-from diode_engine.models.fitting import Progress
+from diode_engine.models.fitting import FitProgress
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import (
-    FAMILIES,
-    Settings,
-    learnable,
-    one_environment,
-    thinned,
-)
-from diode_engine.training.run import Request, train_from_store
+from diode_engine.training.fit import learnable, one_environment, thinned
+from diode_engine.training.run import TrainingRequest, train_from_store
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
-from diode_engine.validation.splits import split
 
-SMALL = Settings(
-    trees=TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
-    network=NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2),
-    distilled=NetworkSettings(hidden=(32, 16), epochs=20, problems=8, rows=8, learning_rate=1e-2),
+NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
+SMALL = TrainingSettings(
+    {
+        "trees": TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
+        "network": NETWORK,
+        "distilled": replace(NETWORK, hidden=(32, 16), epochs=20),
+    },
     lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
@@ -69,7 +68,7 @@ def joined(*tables: TimingTable) -> TimingTable:
 def test_timings_may_come_from_a_collection_of_files(store: Store, timings: TimingTable) -> None:
     run = store.start_run("collect", {"problems": 3, "file": ["mine.json", "yours.json"]})
     store.add(run, timings.take(np.arange(4)))
-    trained = train_from_store(store, Request(family="trees", settings=SMALL))
+    trained = train_from_store(store, TrainingRequest(family="trees", settings=SMALL))
     assert trained.model.manifest.data.runs == ("import 1", f"collect {run}")
     assert trained.model.manifest.data.files == ("timings.json",)
 
@@ -86,15 +85,17 @@ def test_timings_may_come_from_a_collection_of_files(store: Store, timings: Timi
 def test_each_family_is_trained_and_registered(
     family: str, members: list[str], store: Store, timings: TimingTable
 ) -> None:
-    steps: list[tuple[str, Progress]] = []
+    steps: list[tuple[str, FitProgress]] = []
     trained = train_from_store(
-        store, Request(family=family, settings=SMALL), report=lambda *step: steps.append(step)
+        store,
+        TrainingRequest(family=family, settings=SMALL),
+        report=lambda *step: steps.append(step),
     )
     assert trained.model == registry.resolve(f"{family}@1")
     manifest = trained.model.manifest
     assert manifest.family == family
     assert [member["family"] for member in manifest.members] == members
-    fitted = [f"{member}-{place}" for place, member in enumerate(FAMILIES[family])]
+    fitted = [f"{member}-{place}" for place, member in enumerate(members_of(family) or ())]
     shown = list(dict.fromkeys(member for member, _ in steps))
     assert shown[: len(fitted)] == fitted
     assert all("fold" in member for member in shown[len(fitted) :])  # of the confidence
@@ -229,11 +230,11 @@ def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
 def test_a_run_that_ends_early_says_so_and_registers_nothing(
     raised: Any, state: RunState, store: Store
 ) -> None:
-    def report(member: str, progress: Progress) -> None:
+    def report(member: str, progress: FitProgress) -> None:
         raise raised
 
     with pytest.raises((KeyboardInterrupt, ValueError)):
-        train_from_store(store, Request(settings=SMALL), report=report)
+        train_from_store(store, TrainingRequest(settings=SMALL), report=report)
     (run,) = [run for run in store.runs() if run.kind == "train"]
     assert run.state is state
     assert run.message == ("why" if state is RunState.FAILED else "stopped by the user")
@@ -246,13 +247,13 @@ def test_a_request_to_stop_ends_the_training(store: Store, monkeypatch: pytest.M
         Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
     )
 
-    def report(member: str, progress: Progress) -> None:
+    def report(member: str, progress: FitProgress) -> None:
         assert progress.step <= 2
         if progress.step == 2:
             store.ask_to_cancel(store.runs()[-1].id)
 
     with pytest.raises(KeyboardInterrupt):
-        train_from_store(store, Request(settings=SMALL), report=report)
+        train_from_store(store, TrainingRequest(settings=SMALL), report=report)
     run = store.runs()[-1]
     assert (run.kind, run.state) == ("train", RunState.CANCELLED)
     assert registry.list_models() == []
@@ -262,12 +263,12 @@ def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("diode_engine.training.run.WRITE_SECONDS", 0)
     seen: list[Any] = []
 
-    def report(member: str, progress: Progress) -> None:
+    def report(member: str, progress: FitProgress) -> None:
         (run,) = [run for run in store.runs() if run.kind == "train"]
         assert run.state is RunState.RUNNING
         seen.append(run.progress)
 
-    train_from_store(store, Request(settings=SMALL), report=report)
+    train_from_store(store, TrainingRequest(settings=SMALL), report=report)
     assert seen[0] is None
     assert [progress["step"] for progress in seen[1:4]] == [1, 2, 3]
     assert seen[1]["member"] == "trees-0"
@@ -289,10 +290,10 @@ def test_a_training_that_was_cut_short_goes_on_where_it_was(
     always = partial(Checkpoints, seconds=0)
     monkeypatch.setattr("diode_engine.training.run.Checkpoints", always)
     whole = train(timings, family="network", name="whole", settings=SMALL).model
-    request = Request(family="network", settings=SMALL)
+    request = TrainingRequest(family="network", settings=SMALL)
     first: list[tuple[str, int]] = []
 
-    def stop(member: str, progress: Progress) -> None:
+    def stop(member: str, progress: FitProgress) -> None:
         first.append((member, progress.step))
         if len(first) == 8:  # in the second of the confidence's fits
             raise KeyboardInterrupt

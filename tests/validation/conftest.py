@@ -9,14 +9,14 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import TimingTable
 
 HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
-Row = tuple[Problem, Candidate, float | Failure]
+ChooserRow = tuple[Problem, Candidate, float | Failure]
 
 
 @pytest.fixture
 def table() -> Callable[..., TimingTable]:
     """A table of (problem, candidate, microseconds or failure)."""
 
-    def make(*rows: Row, environment: Environment = HERE) -> TimingTable:
+    def make(*rows: ChooserRow, environment: Environment = HERE) -> TimingTable:
         return TimingTable.from_records(
             (
                 problem,

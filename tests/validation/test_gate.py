@@ -19,9 +19,9 @@ from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.neighbours import PLACE
 from diode_engine.models.network import Network
+from diode_engine.problems.splits import held_out
 from diode_engine.registry import ModelVersion, Status, choice
 from diode_engine.validation import gate
-from diode_engine.validation.splits import held_out
 
 CANDIDATES = (
     Candidate.make("aten::mm"),
@@ -97,7 +97,7 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
 Register = Callable[..., ModelVersion]
 
 
-def found(verdict: gate.Verdict) -> dict[str, bool]:
+def found(verdict: gate.GateVerdict) -> dict[str, bool]:
     return {check.name: check.passed for check in verdict.checks}
 
 

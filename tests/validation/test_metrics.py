@@ -18,17 +18,19 @@ from diode_engine.validation.metrics import (
     prediction_errors,
     spearman,
 )
-from diode_engine.validation.pool import Pool
+from diode_engine.validation.pool import CandidatePool
 
 A, B, C, D = (Candidate.make("triton::mm", BLOCK_M=m) for m in (16, 32, 64, 128))
 NAN = float("nan")
 
 
 @pytest.fixture
-def pool(table: Callable[..., TimingTable], problem: Problem) -> Pool:
+def pool(table: Callable[..., TimingTable], problem: Problem) -> CandidatePool:
     """Candidates A to D: 10, 20, 40 µs and a failure."""
     times = (10.0, 20.0, 40.0, Failure.OUT_OF_RESOURCES)
-    return Pool.of(table(*((problem, c, us) for c, us in zip((A, B, C, D), times, strict=True))))
+    return CandidatePool.of(
+        table(*((problem, c, us) for c, us in zip((A, B, C, D), times, strict=True)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def pool(table: Callable[..., TimingTable], problem: Problem) -> Pool:
     ],
 )
 def test_efficiency_of_the_first_k(
-    pool: Pool, score: tuple[float, ...], expected: tuple[float, ...]
+    pool: CandidatePool, score: tuple[float, ...], expected: tuple[float, ...]
 ) -> None:
     found = efficiencies(pool, np.array(score, np.float64), (1, 2, 3))
     np.testing.assert_array_equal(found[:, 0], expected)
@@ -57,7 +59,7 @@ def test_summary_survives_a_zero() -> None:
     assert summary.problems == 4
 
 
-def test_errors_are_of_what_was_predicted_and_measured(pool: Pool) -> None:
+def test_errors_are_of_what_was_predicted_and_measured(pool: CandidatePool) -> None:
     errors = prediction_errors(pool, np.array([20.0, 20.0, NAN, 5.0]))
     assert errors is not None
     assert errors.timings == 2

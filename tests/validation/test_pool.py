@@ -10,7 +10,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.validation.pool import Pool
+from diode_engine.validation.pool import CandidatePool
 
 A, B, C = (Candidate.make("triton::mm", BLOCK_M=m) for m in (16, 32, 64))
 
@@ -31,7 +31,7 @@ def test_repeated_timings_are_one_by_their_median(
         (other, B, 5.0),
         (other, B, Failure.TIMEOUT),
     )
-    pool = Pool.of(made)
+    pool = CandidatePool.of(made)
     assert len(pool) == 5
     found = {}
     for row in range(5):
@@ -56,7 +56,7 @@ def test_a_case_is_a_problem_in_one_environment(problem: Problem) -> None:
         for environment, times in ((new, (1.0, 2.0)), (old, (40.0, 20.0)))
         for candidate, us in zip((A, B), times, strict=True)
     )
-    cases = Pool.of(made).cases()
+    cases = CandidatePool.of(made).cases()
     assert {environment for _, environment, _ in cases} == {new, old}
 
 
@@ -64,7 +64,7 @@ def test_what_leaves_no_choice_is_left_out(
     table: Callable[..., TimingTable], problem: Problem
 ) -> None:
     alone = replace(problem, M=8)
-    pool = Pool.of(
+    pool = CandidatePool.of(
         table(
             (problem, A, 1.0),
             (problem, B, 2.0),
@@ -75,6 +75,6 @@ def test_what_leaves_no_choice_is_left_out(
     )
     assert (len(pool), pool.left_out) == (2, 1)
     with pytest.raises(TrainingError, match="nothing to choose"):
-        Pool.of(table((alone, A, 1.0), (alone, A, 2.0)))
+        CandidatePool.of(table((alone, A, 1.0), (alone, A, 2.0)))
     with pytest.raises(TrainingError, match="nothing to choose"):
-        Pool.of(table((problem, A, 1.0)).take(np.zeros(1, np.bool_)))
+        CandidatePool.of(table((problem, A, 1.0)).take(np.zeros(1, np.bool_)))

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,21 @@ import pytest
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import TrainingError
+from diode_engine.errors import ReportError, TrainingError
 from diode_engine.models.ranking import Ranking
-from diode_engine.validation import ATEN, DEFAULT, MEDIAN, NV_HEURISTICS, ROOFLINE, evaluate
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.validation import (
+    ATEN,
+    DEFAULT,
+    MEDIAN,
+    NV_HEURISTICS,
+    ROOFLINE,
+    Report,
+    evaluate,
+    read_report,
+    render,
+)
+from diode_engine.validation.cross_validation import CrossValidation
 
 Table = Callable[..., TimingTable]
 Tile = Callable[..., Candidate]
@@ -100,7 +112,7 @@ def test_choices_that_were_not_measured_are_counted(
     assert other.unmeasured == 2
     assert other.cases[0].compiled is not None
     assert other.cases[0].compiled.choice == tile(16, 32, 32, 3, 2)
-    assert "2 of 2 choices would be kernels that were not measured" in other.render()
+    assert "2 of 2 choices would be kernels that were not measured" in render(other)
 
 
 def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings: TimingTable, tile: Tile) -> None:
@@ -140,7 +152,7 @@ def test_how_sure_it_is_goes_into_the_report(timings: TimingTable) -> None:
     # right on one of two
     assert report.calibration.error == pytest.approx(0.5)
     assert report.calibration.adaptive[0.9].timed == 2
-    assert "expected calibration error" in report.render()
+    assert "expected calibration error" in render(report)
     assert evaluate(timings, Fixed()).calibration is None
 
 
@@ -159,7 +171,7 @@ def test_it_says_whether_the_problems_were_seen(
     timings: TimingTable, unseen: bool | None, said: str
 ) -> None:
     report = evaluate(timings, np.ones(6), unseen=unseen)
-    assert said in report.render().splitlines()[0]
+    assert said in render(report).splitlines()[0]
     assert report.to_dict()["unseen"] is unseen
 
 
@@ -191,7 +203,7 @@ def test_a_model_that_can_say_nothing(timings: TimingTable) -> None:
 def test_text_and_json(timings: TimingTable) -> None:
     pytest.importorskip("nvMatmulHeuristics")
     report = evaluate(timings, np.array([10.0, 20.0, 40.0, 8.0, 2.0, 4.0]), name="mine@3")
-    text = report.render()
+    text = render(report)
     for expected in ("mine@3", ATEN, DEFAULT, NV_HEURISTICS, "M ≤ 16", "failed", "geomean"):
         assert expected in text
     assert all(line == line.rstrip() for line in text.splitlines())
@@ -229,3 +241,45 @@ def test_a_figure_is_drawn(timings: TimingTable, tmp_path: Path) -> None:
         draw(plain, tmp_path / "a.jpeg2")
     with pytest.raises(TrainingError, match="no folder"):
         draw(plain, tmp_path / "nowhere" / "a.svg")
+
+
+def written(report: Report | CrossValidation) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    return document
+
+
+def test_what_is_written_is_read_again(timings: TimingTable) -> None:
+    known = evaluate(timings, timings.min_us, name="mine", unseen=True)
+    asked = evaluate(timings, Fixed(Candidate("aten::mm"), (0.7,) * 10), name="sure")
+    for report in (known, asked):
+        again = read_report(written(report))
+        assert isinstance(again, Report)
+        assert written(again) == written(report)
+        assert render(again) == render(report)
+        assert again.unmeasured == report.unmeasured
+        assert [case.identity for case in again.cases] == [case.identity for case in report.cases]
+    crossed = CrossValidation("folds", "trees", {"one": known, "two": asked})
+    parts = read_report(written(crossed))
+    assert isinstance(parts, CrossValidation)
+    assert written(parts) == written(crossed)
+    assert parts.render() == crossed.render()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "is of version 2, this Diode reads up to 1; update Diode"),
+        ({"version": True}, "not a report of a validation"),
+        ({"format": "diode-model"}, "not a report of a validation"),
+        ({"choosers": []}, "not as Diode writes it"),
+        ({"cases": [{}]}, "not as Diode writes it"),
+        ({"noise": 3}, "must be an object"),
+        ({"errors": {"mape": "much"}}, "is no number"),
+    ],
+)
+def test_what_is_no_report_is_a_sentence(
+    timings: TimingTable, change: dict[str, object], says: str
+) -> None:
+    document = evaluate(timings, timings.min_us, name="mine").to_dict()
+    with pytest.raises(ReportError, match=says):
+        read_report({**document, **change})

@@ -22,7 +22,7 @@ from diode_engine.cli.recording import as_run
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
-    from diode_engine.validation.gate import Verdict
+    from diode_engine.validation.gate import GateVerdict
 
 
 @click.command()
@@ -82,7 +82,7 @@ def promote(
     else:
         with existing(store) as opened:
 
-            def work(check: Callable[[], None], _tell: object) -> Verdict:
+            def work(check: Callable[[], None], _tell: object) -> GateVerdict:
                 if judged is not None:
                     return overrule(found, _verdict(opened, judged), reason=reason)
                 return judge(found, opened.read(), force=force, reason=reason, check=check)
@@ -115,21 +115,21 @@ def promote(
     return ExitCode.FAILURE
 
 
-def _verdict(store: Store, run: int) -> Verdict:
+def _verdict(store: Store, run: int) -> GateVerdict:
     """What a run of kind promote has found. Raises RunError where it has found nothing."""
     from diode_engine.errors import RunError
-    from diode_engine.validation.gate import Verdict
+    from diode_engine.validation.gate import GateVerdict
 
     found = store.result(run) if store.run(run).kind == "promote" else None
     if found is None:
         raise RunError(f"Run {run} is no promotion that has judged a model; name one that has.")
     try:
-        return Verdict.from_dict(found)
+        return GateVerdict.from_dict(found)
     except (KeyError, TypeError) as error:
         raise RunError(f"What run {run} has found cannot be read ({error}).") from error
 
 
-def _summary(verdict: Verdict, forced: str | None) -> tuple[dict[str, str], str]:
+def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], str]:
     """`forced` is the reason to take it all the same."""
     if verdict.passed:
         said = "passed the gate and is taken"
@@ -140,7 +140,7 @@ def _summary(verdict: Verdict, forced: str | None) -> tuple[dict[str, str], str]
     return {"judged": verdict.model}, f"{verdict.model} {said}"
 
 
-def _text(verdict: Verdict) -> str:
+def _text(verdict: GateVerdict) -> str:
     marks = {True: "passed ", False: "REFUSED"}
     width = max(len(check.name) for check in verdict.checks)
     return "\n".join(

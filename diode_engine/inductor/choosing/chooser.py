@@ -22,8 +22,9 @@ from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Candidate, Op, Problem
 from diode_engine.core.resources import fits
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.decision import ANNOTATION, Decision, Pick, Prediction, fuses
+from diode_engine.inductor.choosing.decision import ANNOTATION, Decision, Pick, Prediction
 from diode_engine.inductor.choosing.dynamic import problems_over
 from diode_engine.inductor.choosing.memory import key_of
 from diode_engine.inductor.choosing.options import Options
@@ -247,8 +248,8 @@ class Chooser:
         except Unlike as unlike:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, unlike)
             decision = decide(find(list_from=uids))
-        # TMA kernels depend on config options as well
-        if key is not None and not any("tma" in pick.uid for pick in decision.picks):
+        # whether some templates are offered depends on options that are not in the key
+        if key is not None and not any(template_of(pick.uid).option for pick in decision.picks):
             memory[key] = self._predictions(decision, remembered=True)
         return _made(self._predictions(decision, remembered=False), request)
 
@@ -321,7 +322,8 @@ class Chooser:
             keep = 1
         columns = candidates.columns
         library = policy.library
-        fused = np.array([fuses(uid) for uid in columns.templates])[columns.template]
+        fuses = [template_of(uid).fuses_epilogue for uid in columns.templates]
+        fused = np.array(fuses)[columns.template]
         alone = self._times(problems, candidates, ranking, library)
         choose = partial(chosen, policy=policy, keep=keep, threshold=threshold)
         cost = alone + fusion.charged_us(saved_us, fused)

@@ -16,6 +16,7 @@ import numpy as np
 from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.stats import Fallback, Selection, Stats
 from diode_engine.inductor.fusion.epilogue import charged_us
@@ -91,11 +92,6 @@ class Prediction:
     remembered: bool
 
 
-def fuses(uid: str) -> bool:
-    """Whether Inductor fuses an epilogue into this template's kernels."""
-    return uid.startswith("triton::")
-
-
 def prediction_of(choice: Any) -> Prediction | None:
     """What Diode predicted for one of Inductor's rendered choices; None where it did not."""
     return (getattr(choice, "annotations", None) or {}).get(ANNOTATION)
@@ -107,9 +103,10 @@ def _keep_as_predicted(template: Any, uid: str) -> None:
     Pointwise ops before a product it would fuse into the template's loads without timing that, and
     a kernel that converts or computes what it loads can take five times as long. (Of several
     choices it times both.)"""
-    if hasattr(template, "allowed_prologue_inps"):
+    known = template_of(uid)
+    if known.fuses_prologue and hasattr(template, "allowed_prologue_inps"):
         template.allowed_prologue_inps = OrderedSet()
-    if "tma" in uid:
+    if known.tma:
         layouts.freeze(template.input_nodes)
 
 
@@ -162,7 +159,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
         else:
             _keep_as_predicted(choices[order[0]], seen[order[0]].pick.uid)
     if any(decision.saved_us):
-        fused = np.array([fuses(p.pick.uid) for p in seen], np.bool_)
+        fused = np.array([template_of(p.pick.uid).fuses_epilogue for p in seen], np.bool_)
         alone = costs - charged_us(decision.saved_us, fused)
         swayed = decision.swayed or choose(alone)[0] != order
         chooser.stats.count("fusion_decided", int(swayed))

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._inductor import config
 from torch._inductor.lookup_table.choices import LookupTableChoices
 
 from diode_engine.core.hardware import detect
@@ -63,9 +62,8 @@ def lookup_entries(
     used with them.
     """
     recorder = _Recorder()
-    tma = bool(config.triton.enable_persistent_tma_matmul)
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-        kernels.ask(recorder, problem.op, operands, persistent_tma=tma)
+        kernels.ask(recorder, problem.op, operands)
     table: dict[str, list[Entry]] = {}
     for asked in recorder.asked:
         best = _best(problem, asked.offered, predictor, top)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.core.problem import Op
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.on_import import when_imported
 
 FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
@@ -67,7 +68,7 @@ def _attach(note: Any) -> None:
             self, template_choices, kernel_inputs, templates, op_name, *args, **kwargs
         )
         # the others need not be rendered, which is what takes the time
-        return [c for c in choices if c.template.uid.startswith("aten::")] or choices
+        return [c for c in choices if template_of(c.template.uid).extern] or choices
 
     setattr(kind, _HOOK, hook)
 

@@ -6,25 +6,15 @@ KernelTemplateChoice, and `candidate_from` from what that is made of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem, Scalar
+from diode_engine.core.templates import template_of
 from diode_engine.errors import RecordError
-
-# What a kernel's author may tune. The rest of a config follows from the problem, the device or
-# torch's version (EVEN_K, ALLOW_TF32, NUM_SMS, hint_override, …), and one kernel should have
-# one name on all of them.
-TUNABLE_KWARGS = frozenset(
-    {
-        "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps",
-        "k_split",  # decompose_k
-        "EPILOGUE_SUBTILE", "WARP_SPECIALIZE", "FLATTEN",  # Blackwell
-        "matrix_instr_nonkdim", "waves_per_eu", "kpack",  # ROCm
-    }
-)  # fmt: skip
 
 
 def dtype_of(dtype: torch.dtype) -> DType | None:
@@ -52,7 +42,7 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
     return problem_from(
         op_name,
         kernel_inputs.shapes_hinted(),
-        kernel_inputs.strides_hinted(),
+        _strides(kernel_inputs),
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
     )
@@ -61,11 +51,25 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
 def is_broadcast(kernel_inputs: Any) -> bool:
     """Whether a matrix of a batched product stands for the whole batch, by a stride of 0: it is
     read once, where a Problem's are as many as the batch."""
-    shapes, strides = kernel_inputs.shapes_hinted()[-2:], kernel_inputs.strides_hinted()[-2:]
+    shapes, strides = kernel_inputs.shapes_hinted()[-2:], _strides(kernel_inputs)[-2:]
     return any(
         len(shape) == 3 and shape[0] > 1 and stride[0] == 0
         for shape, stride in zip(shapes, strides, strict=True)
     )
+
+
+def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
+    """The strides of all operands by their hints. A bias that Inductor has yet to compute has none
+    (on torch up to 2.12 it is asked about like that where nothing is autotuned): it is computed
+    into a tensor without gaps."""
+    try:
+        strides: Sequence[Sequence[int]] = kernel_inputs.strides_hinted()
+    except NotImplementedError:
+        _, *matrices = kernel_inputs.nodes()
+        shape = kernel_inputs.shapes_hinted()[0]
+        without_gaps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        return [without_gaps, *type(kernel_inputs)(matrices).strides_hinted()]
+    return strides
 
 
 def problem_from(
@@ -129,14 +133,16 @@ def candidate_of(choice: Any) -> Candidate:
     From torch 2.13 on aten::addmm is given a bias that is a vector as it is, and not as a matrix,
     for which cuBLAS is slower. That is the call aten::bias_addmm makes before, and called so."""
     uid = choice.template.uid
-    if uid == "aten::addmm" and len(choice.inputs.nodes()[0].get_size()) == 1:
-        uid = "aten::bias_addmm"
+    with_vector = template_of(uid).recorded_with_bias_vector
+    if with_vector and len(choice.inputs.nodes()[0].get_size()) == 1:
+        uid = with_vector
     return candidate_from(uid, choice.params)
 
 
 def candidate_from(uid: str, params: Any) -> Candidate:
     """The candidate of the template with these KernelTemplateParams."""
+    tunable = template_of(uid).tunable
     kwargs: dict[str, Scalar] = {
-        name: value for name, value in params.to_kwargs().items() if name in TUNABLE_KWARGS
+        name: value for name, value in params.to_kwargs().items() if name in tunable
     }
     return Candidate.make(uid, **kwargs)

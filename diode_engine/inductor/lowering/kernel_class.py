@@ -34,14 +34,12 @@ from diode_engine.core.resources import (
     uses_wgmma,
     wgmma_operands,
 )
+from diode_engine.core.templates import template_of
+from diode_engine.core.templates.template import TILE
 
 DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
-_TILE = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps"})
-# Inductor's templates that are rendered with symbols. The others (ATen, decompose_k) are not
-# one kernel.
-TMA = "triton::mm_persistent_tma"
-TEMPLATES = frozenset({"triton::mm", "triton::bmm", TMA})
+_TILE = frozenset({"block_m", "block_n", "block_k", "stages", "warps"})
 
 MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 SHORT_LOOP = 2  # iterations
@@ -68,8 +66,8 @@ class KernelClass:
     `B`, `M`, `N` and `K` are the extents of the problem's sizes. The alignment of an operand
     follows from the extents, except where it is padded; then its contiguous size is fixed.
     `whole_m` and `whole_n` say whether a whole block fits into M and N; Inductor's templates
-    then promise Triton that its rows and columns do not wrap around. (True for TMA kernels,
-    where it makes no difference.) `tf32_sized` says that TF32 is allowed and the problem
+    then promise Triton that its rows and columns do not wrap around. (True for templates that do
+    not ask, such as TMA kernels.) `tf32_sized` says that TF32 is allowed and the problem
     is large enough for Inductor to use it (torch 2.13 asks, 2.11 does not).
     """
 
@@ -97,7 +95,7 @@ class KernelClass:
     @property
     def even_k(self) -> bool:
         """Whether BLOCK_K divides K, so that no block along K needs a mask (EVEN_K)."""
-        return self.K.value % _block(self.candidate, "BLOCK_K") == 0
+        return self.K.value % _tile_of(self.candidate)["block_k"] == 0
 
     @property
     def fixed(self) -> frozenset[str]:
@@ -158,17 +156,20 @@ def class_of(
     problem: Problem, candidate: Candidate, *, fixed: Collection[str] = ()
 ) -> KernelClass | None:
     """The widest class of the candidate that has this problem, with the sizes named by
-    `fixed` ("BMNK") as constants. None where the candidate is not one Triton kernel.
+    `fixed` ("BMNK") as constants. None where the candidate is not one Triton kernel whose binary
+    can be shared.
 
-    Sizes of 1 are always constants, since Inductor simplifies around them; so is the
-    contiguous size of a padded operand, and everything where 32-bit indices do not suffice.
+    The template's own constants are always constants. Sizes of 1 are too, since Inductor
+    simplifies around them; so is the contiguous size of a padded operand, and everything where
+    32-bit indices do not suffice.
     """
-    if candidate.template not in TEMPLATES or "BLOCK_K" not in candidate.config:
+    template, tile = template_of(candidate.template), _tile_of(candidate)
+    if template.constants is None or "block_k" not in tile:
         return None
     p = problem
     if p.B > MOST_BATCHES:
         return None
-    constants = set(fixed) | {dim for dim in DIMS if getattr(p, dim) == 1}
+    constants = {*fixed, *template.constants, *(dim for dim in DIMS if getattr(p, dim) == 1)}
     for operand, rows, cols in ((p.a, "M", "K"), (p.b, "K", "N")):
         inner = cols if operand.layout is Layout.ROW else rows
         lead = operand.leading_stride(getattr(p, rows), getattr(p, cols))
@@ -176,7 +177,7 @@ def class_of(
             constants.add(inner)
     if _most_elements(p) > MOST_ELEMENTS:
         constants = set(DIMS)
-    block_m, block_n, block_k = (_block(candidate, f"BLOCK_{dim}") for dim in "MNK")
+    block_m, block_n, block_k = (tile[column] for column in TILE)
     leads_k = p.a.layout is Layout.ROW or p.b.layout is Layout.COL
     multiples = {
         "B": 1,
@@ -189,10 +190,10 @@ def class_of(
         dim: Extent(getattr(p, dim), True) if dim in constants else Extent(multiples[dim])
         for dim in DIMS
     }
-    tma = candidate.template == TMA
+    whole = not template.asks_contiguous
     return KernelClass(
         candidate, p.op, p.dtype, p.out_dtype, p.allow_tf32, p.bias, p.a, p.b, **extents,
-        whole_m=tma or block_m <= p.M, whole_n=tma or block_n <= p.N,
+        whole_m=whole or block_m <= p.M, whole_n=whole or block_n <= p.N,
         tf32_sized=p.allow_tf32 and all(getattr(p, dim) >= TF32_SIZES[dim] for dim in "MNK"),
     )  # fmt: skip
 
@@ -209,10 +210,11 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
     computed: both are compiled for each problem. The shortest loops over K are unrolled when
     their length is known, and are compiled for each K.
     """
-    if "BLOCK_K" not in candidate.config:
+    block_k = _tile_of(candidate).get("block_k")
+    if block_k is None:
         return None
     fixed: Collection[str] = ()
-    iterations = -(-problem.K // _block(candidate, "BLOCK_K"))
+    iterations = -(-problem.K // block_k)
     aligned = min(problem.a.align, problem.b.align) > MOST_ODD_ALIGN
     if not aligned or addresses_erratic(problem, candidate):
         fixed = ALL_FIXED
@@ -226,25 +228,23 @@ def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
     is another thing with other constants: a tiled kernel without wgmma whose threads have many
     loads each. (For a table's rows, and where no stride is odd, `resources.many_loads` says the
     same.) Which tiles have wgmma is as on Hopper: other devices were not looked at."""
-    config = candidate.config
-    if candidate.template not in TEMPLATES - {TMA} or not config.keys() >= _TILE:
+    template, tile = template_of(candidate.template), _tile_of(candidate)
+    if template.constants is None or template.tma or not tile.keys() >= _TILE:
         return False
-    block_m, warps = _block(candidate, "BLOCK_M"), _block(candidate, "num_warps")
-    if uses_wgmma(wgmma_operands(problem), block_m, warps):
+    if uses_wgmma(wgmma_operands(problem), tile["block_m"], tile["warps"]):
         return False
-    most = MOST_LOADS if _block(candidate, "num_stages") > 1 else MOST_LOADS_AT_ONCE
+    most = MOST_LOADS if tile["stages"] > 1 else MOST_LOADS_AT_ONCE
     return loads_a_thread(problem, candidate) > most
 
 
 def loads_a_thread(problem: Problem, candidate: Candidate) -> float:
     """Load instructions of a thread of a tiled kernel for its share of both operands' tiles."""
     p, itemsize = problem, problem.dtype.itemsize
-    warps = _block(candidate, "num_warps")
+    tile = _tile_of(candidate)
     loads = 0.0
-    for dim, operand in (("BLOCK_M", p.a), ("BLOCK_N", p.b)):
+    for column, operand in (("block_m", p.a), ("block_n", p.b)):
         width = min(WIDEST_LOAD, itemsize * operand.align)
-        tile = _block(candidate, dim), _block(candidate, "BLOCK_K")
-        loads += tile_loads(itemsize, *tile, warps, width)
+        loads += tile_loads(itemsize, tile[column], tile["block_k"], tile["warps"], width)
     return loads
 
 
@@ -258,8 +258,8 @@ class SharedKeys:
 
     def __call__(self, candidate: Candidate) -> str | None:
         """None where there is no such class."""
-        p, config = self._problem, candidate.config
-        block_m, block_n, block_k = (config.get(f"BLOCK_{dim}") for dim in "MNK")
+        p, tile = self._problem, _tile_of(candidate)
+        block_m, block_n, block_k = (tile.get(column) for column in TILE)
         # all that a class takes of its candidate, besides the candidate itself
         asked = (
             candidate.template,
@@ -285,21 +285,15 @@ def serves(cls: KernelClass, problem: Problem) -> bool:
 
 
 def grid(cls: KernelClass, problem: Problem, multiprocessors: int) -> tuple[int, int, int]:
-    """Thread blocks of a launch on a problem of the class: one a tile and batch; TMA kernels
-    are persistent, and launch one a multiprocessor at most."""
-    tiles = math.prod(
-        -(-size // _block(cls.candidate, name))
-        for size, name in ((problem.M, "BLOCK_M"), (problem.N, "BLOCK_N"))
-    )
-    if cls.candidate.template == TMA:
-        tiles = min(tiles, multiprocessors)
-    return tiles, problem.B, 1
+    """Thread blocks of a launch on a problem of the class, as its template has them."""
+    found = template_of(cls.candidate.template).grid
+    assert found is not None  # where there is a class
+    p = problem
+    return found(p.B, p.M, p.N, cls.candidate.config, multiprocessors)
 
 
-def _block(candidate: Candidate, name: str) -> int:
-    value = candidate.config[name]
-    assert isinstance(value, int)
-    return value
+def _tile_of(candidate: Candidate) -> Mapping[str, Any]:
+    return candidate.tile or {}
 
 
 def _most_elements(p: Problem) -> int:

@@ -28,21 +28,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from diode_engine.core.problem import Bias, Candidate, DType, Op, Operand, Problem
+from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
 
 Shape = tuple[int, ...]
 
 
-def asking(*, persistent_tma: bool) -> dict[str, Any]:
+def asking(*, optional: bool | None = None) -> dict[str, Any]:
     """The Inductor options under which its lowering asks for choices, of the templates that it
-    asks for in its DEFAULT space. (From torch 2.15 on it asks for more in the EXHAUSTIVE one: for
+    asks for in its DEFAULT space, with or without the `optional` ones (those that need an option;
+    None: as the options are). (From torch 2.15 on it asks for more in the EXHAUSTIVE space: for
     Triton's where K is so large that it is split. A compile with Diode does not meet them.)"""
-    return {
-        "max_autotune": True,
-        "max_autotune_gemm_search_space": "DEFAULT",
-        "triton.enable_persistent_tma_matmul": persistent_tma,
-    }
+    options: dict[str, Any] = {"max_autotune": True, "max_autotune_gemm_search_space": "DEFAULT"}
+    if optional is not None:
+        options |= {t.option: optional for t in TEMPLATES.values() if t.option}
+    return options
 
 
 class Noting(InductorChoices):
@@ -156,13 +157,13 @@ def offered(
     operands: Sequence[ir.TensorBox],
     *,
     space: str = "EXHAUSTIVE",
-    persistent_tma: bool = True,
+    optional: bool | None = True,
 ) -> dict[Candidate, Any]:
     """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them:
-    of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT.
-    Call it inside `graph_for`."""
+    of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT;
+    `optional` as in `asking`. Call it inside `graph_for`."""
     collector = _Collector(space)
-    ask(collector, op, operands, persistent_tma=persistent_tma)
+    ask(collector, op, operands, optional=optional)
     return {candidate_of(choice): choice for choice in collector.offered}
 
 
@@ -171,13 +172,13 @@ def ask(
     op: Op,
     operands: Sequence[ir.TensorBox],
     *,
-    persistent_tma: bool,
+    optional: bool | None = None,
 ) -> None:
-    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none.
-    Call it inside `graph_for`."""
+    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none;
+    `optional` as in `asking`. Call it inside `graph_for`."""
     lower = lowerings[getattr(torch.ops.aten, str(op)).default]
     with (
-        config.patch(asking(persistent_tma=persistent_tma)),
+        config.patch(asking(optional=optional)),
         V.set_choices_handler(choices),
         contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
     ):
@@ -205,7 +206,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 def library_call(choice: Any) -> Callable[..., Any] | None:
     """What calls a library for a KernelTemplateChoice, given the operands and `out`; None
     where the choice is a generated kernel or has no variant that takes `out`."""
-    if choice.template.uid.startswith("aten::"):
+    if template_of(choice.template.uid).extern:
         caller = choice.choice
         if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
             return _as_compiled(caller)
@@ -252,6 +253,6 @@ def launchable(
             caller.bmreq.precompile()
             run: Callable[[], Any] = caller.bmreq.make_run_fn(*operands, out=out)
             return run
-    # decompose_k: a subgraph with a batched product and a sum, compiled as a module
+    # a subgraph (LaunchMethod.MODULE), such as decompose_k's batched product and sum
     module = caller._compile_for_benchmarking()
     return lambda: module.call([*operands])[0]

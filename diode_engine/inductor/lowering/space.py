@@ -27,10 +27,9 @@ from torch._inductor import config
 from torch._inductor.utils import get_k_splits
 
 from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering.candidates import candidate_from, candidate_of
 
-# Templates whose space is a list of configs, cut to the problem.
-_TILED = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})
 _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
 _LEAST_TILE = 16
 _MOST_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
@@ -110,7 +109,7 @@ class Spaces:
 
     def _configs(self, uid: str, op_name: str, device_type: str) -> _Configs | None:
         """Those of a template that is offered a list of configs and nothing else."""
-        if uid not in _TILED or _limited():
+        if not template_of(uid).cut_from_list or _limited():
             return None
         find = getattr(inductor_choices, "get_template_heuristic", None)
         heuristic = find and find(uid, device_type, op_name)

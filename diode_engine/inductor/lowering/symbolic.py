@@ -24,10 +24,11 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from diode_engine.core.problem import Bias, Layout, Op, Operand
+from diode_engine.core.templates import Template, template_of
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, binary_of
-from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, TF32_SIZES, TMA, KernelClass
+from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, TF32_SIZES, KernelClass
 
 # About what a size is in the examples that stand for symbols: large, so that nothing is
 # simplified for being small, and small enough for 32-bit indices.
@@ -87,7 +88,12 @@ class Family:
         return Rendered(
             source=autotuner.fn.src,
             name=request.kernel_name,
-            arguments=_arguments(autotuner.fn.arg_names, [*request.extra_args], self._examples),
+            arguments=_arguments(
+                template_of(cls.candidate.template),
+                autotuner.fn.arg_names,
+                [*request.extra_args],
+                self._examples,
+            ),
             autotuner=autotuner,
         )
 
@@ -99,7 +105,7 @@ def _decided(source: str, cls: KernelClass) -> str:
 
     Raises IntegrationError where the template does not ask as Diode knows it.
     """
-    if cls.fixed == ALL_FIXED or cls.candidate.template == TMA:
+    if cls.fixed == ALL_FIXED or not template_of(cls.candidate.template).asks_contiguous:
         return source
     for name, operand, inner, block, whole in (
         ("a", cls.a, cls.K if cls.a.layout is Layout.ROW else cls.M, "BLOCK_M", cls.whole_m),
@@ -118,12 +124,15 @@ def _decided(source: str, cls: KernelClass) -> str:
 
 
 def _arguments(
-    own_names: Sequence[str], extra_args: Sequence[Any], examples: Mapping[str, int]
+    template: Template,
+    own_names: Sequence[str],
+    extra_args: Sequence[Any],
+    examples: Mapping[str, int],
 ) -> tuple[str, ...]:
     """What each of a kernel's arguments is, by its own names for them. `extra_args` begins
     with the symbols' example values in the order in which the kernel takes them."""
     by_example = {value: f"size_{dim}" for dim, value in examples.items()}
-    known = {"arg_A": "a", "arg_B": "b", "out_ptr0": "out", "ws_ptr": "workspace"}
+    known = template.arguments
     sizes = iter(extra_args)
     names = []
     for name in own_names:

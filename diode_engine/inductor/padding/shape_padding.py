@@ -141,10 +141,9 @@ def _predicted(
 def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
     known = chooser.padding_us.get(problem)
     if known is None:
-        tma = bool(config.triton.enable_persistent_tma_matmul)
         asked = _Asked(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
-            kernels.ask(asked, problem.op, operands, persistent_tma=tma)
+            kernels.ask(asked, problem.op, operands)
         offered = CandidateTable.joined(asked.tables)
         known = chooser.padding_us[problem] = chooser.taken_us(problem, offered)
     return known

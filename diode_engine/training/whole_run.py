@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from diode_engine.models.families import FAMILIES, TUNED, members_of
 from diode_engine.training.confidence import FOLDS as CONFIDENCE_FOLDS
 from diode_engine.training.confidence import STEPS as CONFIDENCE_STEPS
-from diode_engine.training.fit import DISTILLED, FAMILIES, TEACHER
 from diode_engine.training.search import FOLDS as SEARCH_FOLDS
+from diode_engine.training.settings import TrainingSettings
 
 # Of a fit of each kind to the same rows, beside one of trees.
-_COSTS = {"trees": 1.0, "network": 1.5, DISTILLED: 3.0}
-_REST = 0.2  # of a fit of trees: judging and writing the model
+_COSTS = {"trees": 1.0, "network": 1.5, "distilled": 3.0}
+_OTHER_COST = 1.5  # of a family that is not among them
+_REST = 0.25  # of a fit of trees with the usual rounds: judging and writing the model
 _PACE_SECONDS = 10.0  # over which the steps a second are taken
 
 
@@ -46,8 +48,9 @@ def stages_of(
 ) -> list[Stage]:
     """What a training (see `train`) consists of, in its order. Without `confidence` there are too
     few problems to learn that from."""
-    members = [f"{DISTILLED}-0"] if tuned else _members(family)
-    searched = _members(TEACHER if family == DISTILLED else family)
+    members = [f"{TUNED}-0"] if tuned else _members(family)
+    teacher = FAMILIES[family].teacher if family in FAMILIES else ""
+    searched = _members(teacher or family)
     share = (SEARCH_FOLDS - 1) / SEARCH_FOLDS
     less = (CONFIDENCE_FOLDS - 1) / CONFIDENCE_FOLDS / CONFIDENCE_STEPS
     stages = [
@@ -78,7 +81,8 @@ def _of_parts(members: Sequence[str], folds: int, work: float) -> list[Stage]:
 
 
 def _members(family: str) -> list[str]:
-    return [f"{member}-{place}" for place, member in enumerate(FAMILIES[family])]
+    """Of no family at all there are none, of which `train` tells."""
+    return [f"{member}-{place}" for place, member in enumerate(members_of(family) or ())]
 
 
 def _stage_of(label: str) -> tuple[str, str]:
@@ -90,12 +94,37 @@ def _stage_of(label: str) -> tuple[str, str]:
     return ", ".join(words[1:]), words[0]
 
 
+def rest_of(family: str, settings: TrainingSettings) -> float:
+    """What is done after the fits, beside a fit of trees with these settings."""
+    if "trees" not in (members_of(family) or ()):
+        return _REST
+    return float(_REST * TrainingSettings().of("trees").rounds / settings.of("trees").rounds)
+
+
+def _cost(kind: str) -> float:
+    return _COSTS.get(kind, _OTHER_COST)
+
+
 @dataclass
 class _Running:
+    """The fit that is under way: when it began, with what is made ready for it, and when it had
+    done its first steps."""
+
     place: int
     began: float
+    first: tuple[float, int] | None = None
     step: int = 0
     steps: int = 1
+
+    def seconds(self, now: float) -> float | None:
+        """With all of its steps, at its pace so far; None where there is none yet."""
+        if self.step == self.steps:
+            return now - self.began
+        if self.first is None or self.step == self.first[1]:
+            return None
+        at, step = self.first
+        pace = (now - at) / (self.step - step)
+        return at - self.began + pace * (self.steps - step)
 
 
 @dataclass
@@ -104,6 +133,7 @@ class WholeRun:
     goes back. A stage that a checkpoint has done already is passed over."""
 
     stages: Sequence[Stage]
+    rest: float = _REST  # beside a fit of trees
     clock: Callable[[], float] = time.monotonic
     _seconds: dict[str, list[float]] = field(default_factory=dict)  # per work, by kind
     _now: _Running | None = None
@@ -121,6 +151,7 @@ class WholeRun:
             self._next(label, now)
         assert self._now is not None
         self._now.step, self._now.steps = step, max(steps, step, 1)
+        self._now.first = self._now.first or (now, step)
         self._marks.append((now, step))
         while len(self._marks) > 2 and self._marks[0][0] < now - _PACE_SECONDS:
             del self._marks[0]
@@ -156,26 +187,33 @@ class WholeRun:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of all stages; None before the first has told anything."""
+        """Of all stages; None before the first has a pace."""
         running = self._now
         if running is None:
             return None
         here = self.stages[running.place]
-        elapsed = self.clock() - running.began
-        part = running.step / running.steps
-        paced = elapsed / part if part else elapsed  # with all its steps
-        known = self._mean(here.kind)
-        # Early stopping ends most fits before their last step.
-        expected = paced if known is None else min(paced, known * here.work)
-        unit = paced / here.work if known is None else known
+        now = self.clock()
+        elapsed, paced, known = now - running.began, running.seconds(now), self._mean(here.kind)
+        if known is not None:
+            # Early stopping ends most fits before their last step.
+            expected = known * here.work if paced is None else min(paced, known * here.work)
+            unit = known
+        elif paced is not None:
+            expected, unit = paced, paced / here.work
+        elif self._seconds:  # as the others have it, beside their costs
+            kind, taken = next(iter(self._seconds.items()))
+            unit = sum(taken) / len(taken) * _cost(here.kind) / _cost(kind)
+            expected = unit * here.work
+        else:
+            return None
         left = max(expected - elapsed, 0.02 * elapsed)
-        scale = unit / _COSTS[here.kind]  # seconds a fit of trees
+        scale = unit / _cost(here.kind)  # seconds a fit of trees
         for stage in self.stages[running.place + 1 :]:
             mean = self._mean(stage.kind)
             if mean is None:
-                mean = unit if stage.kind == here.kind else scale * _COSTS[stage.kind]
+                mean = unit if stage.kind == here.kind else scale * _cost(stage.kind)
             left += mean * stage.work
-        return left + scale * _REST
+        return left + scale * self.rest
 
     def _mean(self, kind: str) -> float | None:
         taken = self._seconds.get(kind)

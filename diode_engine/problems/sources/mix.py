@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, get_type_hints
 
-from diode_engine.collect.sources.layers import Attention, Transformers, Zoo
-from diode_engine.collect.sources.shapeset import is_shapeset, read_shapeset
-from diode_engine.collect.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
-from diode_engine.collect.sources.wanted import Wanted
 from diode_engine.core.problem import DType, Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.harvest import Harvested
+from diode_engine.problems.sources.layers import Attention, Transformers, Zoo
+from diode_engine.problems.sources.shapeset import is_shapeset, read_shapeset
+from diode_engine.problems.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
+from diode_engine.problems.sources.wanted import Wanted
 
 # Above these a bad kernel takes a second, and cuBLAS is the answer anyway.
 MOST_FLOPS = {DType.FLOAT32: 4e11}
@@ -40,6 +41,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "odd": Odd,
     "grid": Grid,
     "powers": Powers,
+    "harvest": Harvested,
 }
 # What is drawn where nobody names a source, and each one's share.
 DEFAULT_SHARES = {"transformers": 0.38, "zoo": 0.28, "log-normal": 0.24, "attention": 0.10}

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
-from diode_engine.collect.sources.drawing import typed
-from diode_engine.collect.sources.shapeset import parse_shapeset
 from diode_engine.core.named_layers import TRANSFORMERS
 from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.drawing import typed
+from diode_engine.problems.sources.shapeset import parse_shapeset
 
 HALF = (DType.BFLOAT16, DType.FLOAT16)
 TOKENS = (1, 1, 2, 3, 4, 7, 8, 13, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
@@ -81,7 +81,7 @@ class Zoo:
     """Operation shapes recorded from public model zoos (the shipped shapeset)."""
 
     def problems(self, seed: int) -> Iterator[Problem]:
-        shipped = resources.files("diode_engine.collect").joinpath("shapes/model_zoo.json")
+        shipped = resources.files("diode_engine.problems").joinpath("shapes/model_zoo.json")
         rows = parse_shapeset(shipped.read_bytes(), shipped.name).rows
         rng = random.Random(f"zoo/{seed}")
         while True:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.atomic import write_whole
-from diode_engine.collect.sources.drawing import completed
 from diode_engine.core.problem import Problem
 from diode_engine.documents import (
     Limits,
@@ -37,6 +36,7 @@ from diode_engine.documents import (
     show,
 )
 from diode_engine.errors import DatasetError, RecordError
+from diode_engine.problems.sources.drawing import completed
 from diode_engine.store.parsing import items
 from diode_engine.store.torch_diode import problem_fields
 

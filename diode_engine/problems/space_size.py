@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diode_engine.core.problem import Problem
-from diode_engine.validation.default_space import default_space
-from diode_engine.validation.exhaustive_space import exhaustive_counts
+from diode_engine.problems.default_space import default_space
+from diode_engine.problems.exhaustive_space import exhaustive_counts
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Where problems come from: models' layers, sizes drawn or on a grid, files."""
 
-from diode_engine.collect.sources.mix import (
+from diode_engine.problems.sources.mix import (
     DEFAULT_SHARES,
     SOURCES,
     mixed,
@@ -8,8 +8,8 @@ from diode_engine.collect.sources.mix import (
     parse_source,
     problems_in,
 )
-from diode_engine.collect.sources.shapeset import read_shapeset, write_shapeset
-from diode_engine.collect.sources.wanted import LAYOUTS, OPS, TYPES, Wanted
+from diode_engine.problems.sources.shapeset import read_shapeset, write_shapeset
+from diode_engine.problems.sources.wanted import LAYOUTS, OPS, TYPES, Wanted
 
 __all__ = [
     "DEFAULT_SHARES",

@@ -8,7 +8,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diode_engine.collect.sources.drawing import (
+from diode_engine.core.problem import Operand, Problem
+from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.drawing import (
     LAYOUTS,
     TYPES,
     completed,
@@ -16,8 +18,6 @@ from diode_engine.collect.sources.drawing import (
     log_uniform,
     typed,
 )
-from diode_engine.core.problem import Operand, Problem
-from diode_engine.errors import CollectionError
 
 SKINNY = 64  # the larger of what M or N is in a skinny problem
 # Few that are small, since kernels with a short loop over K are compiled for each K.

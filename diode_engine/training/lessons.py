@@ -1,8 +1,8 @@
-"""A large model's answers, learned by a small network.
+"""Lessons: a large model's answers, as examples that a small network learns.
 
-The lessons are problems that nobody needs to have timed: the teacher says what each candidate
-takes, on the problems with timings and on many drawn ones. So the small network learns the
-teacher's surface between what was measured, and beside it what was measured itself.
+They are on problems that nobody needs to have timed: the teacher says what each candidate takes,
+on the problems with timings and on many drawn ones. So the small network learns the teacher's
+surface between what was measured, and beside it what was measured itself.
 
 Fine-tuning is the same with a user's timings: these are learned as they were measured, and
 everywhere else the model is held to what it said before (after Li and Hoiem, "Learning without
@@ -12,46 +12,27 @@ Forgetting", ECCV 2016).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.collect.sources import mixed
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
 from diode_engine.models.artifact import Coverage, kernel, type_of
-from diode_engine.models.distilled import DistilledNetwork, quantized
-from diode_engine.models.ensemble import Ensemble
-from diode_engine.models.fit_network import NetworkSettings, fit_network
-from diode_engine.models.fitting import Checkpoint, Examples, Report
+from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
-from diode_engine.models.protocol import Matrix, TimingModel
-from diode_engine.validation.exhaustive_space import exhaustive_space
+from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
+from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import mixed
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons: the teacher's best
 _OTHERS = 192  # and drawn ones
 _WATCHED = 20  # every so manieth problem is what early stopping watches
 _LIKE = 2.0  # so near to a timed problem its time tells of another: two factors of two in size
-_CALIBRATED = 20_000  # rows that the activations' levels are spread over
-
-
-@dataclass(frozen=True, eq=False)
-class Lessons:
-    """What a network is to learn: `heads` [m, n] are the log times of the rows by each of the
-    teacher's m members, whose mean is the examples' log time."""
-
-    examples: Examples
-    heads: Matrix
-
-    def take(self, rows: npt.NDArray[np.bool_]) -> Lessons:
-        e = self.examples
-        return Lessons(Examples(e.x[rows], e.log_us[rows], e.problem[rows]), self.heads[:, rows])
 
 
 def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
@@ -80,7 +61,7 @@ def lessons(
     *,
     torch: str = "",
     seed: int = 0,
-) -> Lessons:
+) -> Examples:
     """What the teacher says of the candidates that this version of torch has for these problems,
     as far as it covers them: of its best and of others."""
     rng = np.random.default_rng(seed)
@@ -118,49 +99,31 @@ def _rows(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware)
     return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
 
 
-def _lessons(x: list[Matrix], heads: list[Matrix]) -> Lessons:
+def _lessons(x: list[Matrix], heads: list[Matrix]) -> Examples:
     together = np.concatenate(heads, axis=1)
     problem = np.repeat(np.arange(len(x)), [len(rows) for rows in x])
-    log_us = Ensemble.mean(list(together))
-    return Lessons(Examples(np.concatenate(x), log_us, problem), together)
+    return Examples(np.concatenate(x), mean_answer(together), problem, together)
 
 
-def with_timings(taught: Lessons, teacher: Sequence[TimingModel], timed: Examples) -> Lessons:
+def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Examples) -> Examples:
     """The lessons and what was measured, repeated so that about half of the problems are
     measured ones. There the heads differ as the teacher's members do, around the measured time."""
-    times = max(1, round(len(taught.examples.starts) / len(timed.starts)))
-    first = int(taught.examples.problem.max()) + 1
+    times = max(1, round(len(taught.starts) / len(timed.starts)))
+    first = int(taught.problem.max()) + 1
     _, place = np.unique(timed.problem, return_inverse=True)
     problems = int(place.max()) + 1
     answers = answers_of(teacher, timed.x)
     heads = answers - answers.mean(axis=0) + timed.log_us
-    e = taught.examples
-    return Lessons(
-        Examples(
-            np.concatenate([e.x, *[timed.x] * times]),
-            np.concatenate([e.log_us, *[timed.log_us] * times]),
-            np.concatenate([e.problem, *(first + problems * i + place for i in range(times))]),
-        ),
+    assert taught.heads is not None
+    return Examples(
+        np.concatenate([taught.x, *[timed.x] * times]),
+        np.concatenate([taught.log_us, *[timed.log_us] * times]),
+        np.concatenate([taught.problem, *(first + problems * i + place for i in range(times))]),
         np.concatenate([taught.heads, np.tile(heads, times)], axis=1),
     )
 
 
-def distil(
-    learned: Lessons,
-    watched: Lessons,
-    settings: NetworkSettings,
-    report: Report = lambda progress: None,
-    checkpoint: Checkpoint | None = None,
-) -> DistilledNetwork:
-    """A small network that has learned these lessons; early stopping watches the others."""
-    network = fit_network(
-        learned.examples, watched.examples, settings, report, checkpoint, heads=learned.heads
-    )
-    step = max(1, len(learned.examples.x) // _CALIBRATED)
-    return quantized(network, learned.examples.x[::step])
-
-
-def part(taught: Lessons) -> tuple[Lessons, Lessons]:
+def part(taught: Examples) -> tuple[Examples, Examples]:
     """(the lessons to learn, those that early stopping watches), by problem."""
-    watched = taught.examples.problem % _WATCHED == 0
+    watched = taught.problem % _WATCHED == 0
     return taught.take(~watched), taught.take(watched)

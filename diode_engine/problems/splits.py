@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diode_engine.core.harvested import held_out_family
 from diode_engine.core.named_layers import TRANSFORMERS, models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -33,7 +34,7 @@ def fold(problem: Problem, k: int, *, seed: int = 0) -> int:
     return int(_place(problem, f"fold {seed}") * k)
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """One of the ways that a cross-validation parts a table."""
 
     name: str
@@ -41,25 +42,28 @@ class Part(NamedTuple):
     judged: TimingTable
 
 
-def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[Part]:
+def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[SplitPart]:
     """Each of k folds judged by what is learned from the others."""
     places = np.array([fold(problem, k, seed=seed) for problem in table.problems], np.intp)
     rows = places[table.problem]
     return [
-        Part(f"fold {i + 1} of {k}", table.take(rows != i), table.take(rows == i)) for i in range(k)
+        SplitPart(f"fold {i + 1} of {k}", table.take(rows != i), table.take(rows == i))
+        for i in range(k)
     ]
 
 
-def named(table: TimingTable) -> list[Part]:
+def named(table: TimingTable) -> list[SplitPart]:
     """Leave one out: each named transformer of which the table has a problem, judged by what is
     learned without its layers. A layer's sizes that several transformers share are judged with
     each of them."""
     there = {model for problem in table.problems for model in models_of(problem)}
-    parts = [Part(model, *split_named(table, (model,))) for model in TRANSFORMERS if model in there]
+    parts = [
+        SplitPart(model, *split_named(table, (model,))) for model in TRANSFORMERS if model in there
+    ]
     return [part for part in parts if len(part.judged)]
 
 
-def largest(table: TimingTable, *, share: float = LARGEST) -> list[Part]:
+def largest(table: TimingTable, *, share: float = LARGEST) -> list[SplitPart]:
     """Extrapolation: the `share` of the problems with the most work (flops), judged by what is
     learned from smaller ones. One part, none of an empty table."""
     if not len(table):
@@ -67,7 +71,7 @@ def largest(table: TimingTable, *, share: float = LARGEST) -> list[Part]:
     work = np.array([table.problems[i].flops for i in np.unique(table.problem)])
     least = float(np.quantile(work, 1 - share))
     learned, judged = _parted(table, lambda problem: problem.flops > least)
-    return [Part(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
+    return [SplitPart(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
 
 
 def split(
@@ -83,6 +87,12 @@ def split_named(
     """(the rows to learn from, those of problems that belong to a linear layer of one of these
     named transformers): all of them are a split of their own, one of them is held out alone."""
     return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
+
+
+def split_families(table: TimingTable) -> tuple[TimingTable, TimingTable]:
+    """(the rows to learn from, those of problems that programs of a held-out family have): see
+    `harvested`."""
+    return _parted(table, held_out_family)
 
 
 def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:

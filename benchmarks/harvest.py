@@ -1,0 +1,181 @@
+"""Harvests the matrix products of the programs of benchmarks/harvest_models.
+
+    python benchmarks/harvest.py --json FILE [--models REGEX] [--workers N] [--seconds S]
+    python benchmarks/harvest.py --json FILE --write SHAPESET
+    python benchmarks/harvest.py --list [--models REGEX]
+    python benchmarks/harvest.py --json FILE --check N
+
+Each program is traced on tensors without data and lowered for a pretended H200 by Inductor, up to
+the point where it would generate code: its products are known by then. Needs transformers, timm and
+torchvision, and no GPU. Rows go to --json as they come, one JSON object a line; a program that the
+file has already, without an error, is not done again. What becomes of them: docs/collection.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import re
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CHUNK = 24  # programs a process: importing the libraries takes as long as several of them
+LIMIT_S = 150  # a program
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],  # type: ignore[union-attr]
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="rows go here, and are resumed")
+    parser.add_argument("--models", default="", metavar="REGEX", help="programs with it in a name")
+    parser.add_argument("--workers", type=int, default=1, help="processes that lower")
+    parser.add_argument("--seconds", type=float, default=7200, help="nothing is begun later")
+    parser.add_argument("--write", type=Path, metavar="SHAPESET", help="of what --json has")
+    parser.add_argument("--check", type=int, metavar="N", help="so many of --json's programs")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    from harvest_models.programs import all_programs
+
+    programs = [p for p in all_programs() if re.search(args.models, p.name)]
+    if args.list:
+        for program in programs:
+            print(f"{program.family:20s} {program.name}")
+    elif args.one:
+        _one(Path(args.one).read_text().splitlines())
+    elif not args.json:
+        families = len({program.family for program in programs})
+        print(f"There are {len(programs)} programs of {families} families; --json harvests them.")
+    elif args.check:
+        _check(args.json, {program.name: program for program in programs}, args.check)
+    elif args.write:
+        _write(args.json, {program.name: program for program in programs}, args.write)
+    else:
+        _harvest(args, [p.name for p in programs])
+
+
+def _one(names: list[str]) -> None:
+    """The work of one process."""
+    from zoo_ways import rows_out
+
+    write = rows_out()
+    from harvest_lowering import products
+    from harvest_models.programs import all_programs
+
+    known = {program.name: program for program in all_programs()}
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"It took over {LIMIT_S} s.")
+
+    signal.signal(signal.SIGALRM, late)
+    for name in names:
+        program, start = known[name], time.perf_counter()
+        row: dict[str, Any] = {
+            "program": name, "family": program.family, "model": program.model,
+            "library": program.library, "way": program.way, "error": "",
+        }  # fmt: skip
+        signal.alarm(LIMIT_S)
+        try:
+            row["batch"], row["asked"], row["left_out"] = products(program)
+        except Exception as error:  # noqa: BLE001
+            row["error"] = f"{type(error).__name__}: {error}"[:1000]
+        finally:
+            signal.alarm(0)
+        row["seconds"] = round(time.perf_counter() - start, 2)
+        write(row)
+    import measuring
+
+    measuring.leave()
+
+
+def _harvest(args: argparse.Namespace, names: list[str]) -> None:
+    from zoo_ways import each_in_a_process, python
+
+    done = set()
+    if args.json.exists():
+        rows = map(json.loads, args.json.read_text().splitlines())
+        done = {row["program"] for row in rows if not row["error"]}
+    left = [name for name in names if name not in done]
+    told = collections.Counter()
+
+    def take(_: str, row: dict[str, Any]) -> None:
+        if "program" not in row:  # the process failed: what it had left is done another time
+            print(row["error"], file=sys.stderr, flush=True)
+            return
+        with args.json.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        told["error" if row["error"] else "fine"] += 1
+        print(
+            f"{row['program']:70s} {len(row.get('asked', ())):3d} products "
+            f"{row['seconds']:6.1f} s  {row['error'][:150]}",
+            flush=True,
+        )
+
+    with tempfile.TemporaryDirectory(prefix="diode-harvest-") as folder:
+        tasks = []
+        for i in range(0, len(left), CHUNK):
+            path = Path(folder) / f"{i}.txt"
+            path.write_text("\n".join(left[i : i + CHUNK]))
+            tasks.append((str(i), python("--one", str(path))))
+        slots = [
+            {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache{i}", "OMP_NUM_THREADS": "1"}
+            for i in range(args.workers)
+        ]
+        each_in_a_process(
+            tasks, slots, take, limit_s=CHUNK * LIMIT_S, until=time.monotonic() + args.seconds
+        )
+    print(dict(told))
+
+
+def _write(rows: Path, programs: dict[str, Any], path: Path) -> None:
+    import harvest_writing
+
+    given = [json.loads(line) for line in rows.read_text().splitlines()]
+    fine = [row for row in given if not row["error"] and row["program"] in programs]
+    places = harvest_writing.write(fine, programs, path, "benchmarks/harvest.py")
+    print(f"{len(places)} problems of {len(fine)} programs are in {path}")
+
+
+def _check(rows: Path, programs: dict[str, Any], count: int) -> None:
+    """Compares what some programs' rows come to, at a batch and in a type that were not traced,
+    with what is found by lowering the program so, to its end."""
+    import random
+
+    import harvest_writing
+    import torch
+    from harvest_lowering import whole
+
+    given = [json.loads(line) for line in rows.read_text().splitlines()]
+    fine = [row for row in given if not row["error"] and row["program"] in programs]
+    both = ours = theirs = 0
+    for row in random.Random("check").sample(fine, min(count, len(fine))):
+        program = programs[row["program"]]
+        batch, half, tf32 = harvest_writing.ways(program)[-1]
+        expected = set(harvest_writing.at(row, batch, half=half, tf32=tf32))
+        dtype = torch.float32 if program.single else getattr(torch, half)
+        try:
+            found = whole(program, batch, dtype, tf32=tf32)
+        except Exception as error:  # noqa: BLE001
+            print(f"{program.name} by {batch}, {half}: {type(error).__name__}: {error}"[:200])
+            continue
+        both, ours, theirs = (
+            both + len(expected & found),
+            ours + len(expected - found),
+            theirs + len(found - expected),
+        )
+        print(f"{program.name} by {batch}, {dtype}{' tf32' * tf32}: {len(expected & found)} alike")
+        for what, several in (("only scaled", expected - found), ("only found", found - expected)):
+            for each in sorted(several, key=str):
+                print(f"    {what}: {each} {each.bias}")
+    print(f"{both} problems alike, {ours} only by scaling, {theirs} only by lowering")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The products of a program, by Inductor's own lowering without generating code."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from typing import Any
+from unittest import mock
+
+import torch
+from harvest_models.programs import Program
+from measuring import MAX_AUTOTUNE
+from torch._dynamo.utils import detect_fake_mode
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.graph import GraphLowering
+from zoo_lowering import _SETTINGS, _captured, _lower, _on_gpu, _timed, _traced
+from zoo_ways import WAYS
+
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Op, Problem
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.listening import capture
+
+Asked = dict[str, Any]
+
+# as by max-autotune, where convolutions of 1×1 are products; of the kernels only the library's are
+# made, which takes half the time
+_AUTOTUNE = {**MAX_AUTOTUNE, "max_autotune_conv_backends": "ATEN"}
+_OPTIONS = {**_SETTINGS, **_AUTOTUNE, "max_autotune_gemm_backends": "ATEN"}
+
+
+class _Known(BaseException):
+    """All kernels of a graph are known; no Exception, which Inductor would make one of its own."""
+
+
+def products(program: Program, batch: int | None = None) -> tuple[int, list[Asked], list[str]]:
+    """(the batch that was traced, what the program asks kernels for, forward and then backward, and
+    what of it is no product of Diode's); `batch` as Program.in_zoo takes it."""
+    without_gpu.pretend(H200)
+    torch.set_float32_matmul_precision("highest")
+    asked: dict[str, Asked] = {}
+    left_out: dict[str, None] = {}
+
+    def record(note: Any, inputs: Any, op: str) -> None:
+        if op not in tuple(Op):
+            return
+        try:
+            given = [str(dtype).removeprefix("torch.") for dtype in inputs.dtypes()]
+            found = {
+                "op": op,
+                "shapes": [list(map(int, s)) for s in inputs.shapes_hinted()],
+                "strides": [list(map(int, s)) for s in inputs.strides_hinted()],
+                "dtypes": given,
+                "out_dtype": str(inputs.out_dtype()).removeprefix("torch."),
+            }
+        except Exception as error:  # noqa: BLE001
+            left_out[f"{op}: {type(error).__name__}: {error}"[:300]] = None
+        else:
+            asked[json.dumps(found)] = found
+
+    model, taken = program.in_zoo(batch)
+    with (
+        mock.patch.object(capture, "_record", record),
+        WAYS["plain"].installed(),
+        _captured([]),
+        torch._dynamo.config.patch(specialize_float=True),
+    ):
+        torch._dynamo.reset()
+        graphs = _traced(model)
+        torch._dynamo.reset()
+        with without_gpu.lowering(_OPTIONS), _timed(), torch.no_grad(), _no_code():
+            for graph in graphs:
+                with detect_fake_mode(graph.inputs) or contextlib.nullcontext():
+                    moved = _on_gpu(graph)
+                    with contextlib.suppress(_Known):
+                        compile_fx(*moved)
+    return taken[-1], list(asked.values()), list(left_out)
+
+
+def whole(program: Program, batch: int, dtype: torch.dtype, *, tf32: bool) -> set[Problem]:
+    """The problems that `diode-engine capture` would find in the program with this batch and type,
+    lowered to its end."""
+    without_gpu.pretend(H200)
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    notes: list[dict[str, Any]] = []
+    model = dataclasses.replace(program.in_zoo(batch)[0], dtype=dtype)
+    with (
+        WAYS["plain"].installed(),
+        _captured(notes),
+        torch._dynamo.config.patch(specialize_float=True),
+    ):
+        torch._dynamo.reset()
+        graphs = _traced(model)
+        _lower(graphs, _AUTOTUNE)
+    return {Problem.from_dict(note["problem"]) for note in notes if "problem" in note}
+
+
+def _no_code() -> Any:
+    """Has Inductor stop where it knows all kernels and would generate code."""
+    return mock.patch.object(GraphLowering, "compile_to_module", side_effect=_Known)

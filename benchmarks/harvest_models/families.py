@@ -1,0 +1,69 @@
+"""The families of models that are harvested, and which of them are held out.
+
+A family is held out by name: no model may learn from any product of its programs. The names were
+drawn on 22 November 2026, before anything of the harvest was traced or timed (`draw` says how), and
+written down; nothing that is measured changes them. A family that is added later is not held out.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+
+from harvest_models import images, language
+
+SHARE = 0.25
+_SEED = "diode's harvest, 2026-11-22"
+
+# Those of benchmarks/results/real-layers-2026-11-22.json that have programs here, under the names
+# that families have here (bge-m3 is an XLM-RoBERTa): they were held out before.
+BEFORE = frozenset({
+    "bart", "beit", "clip", "convnext", "deberta", "deepseek", "deit", "detr", "electra",
+    "exaone", "falcon3", "gemma3", "gpt-oss", "granite", "minicpm", "mixer", "modernbert",
+    "mpnet", "olmo2", "phi3", "qwen3", "sam", "siglip", "smollm3", "stablelm", "swin", "t5",
+    "vit", "wav2vec2", "whisper", "xlm-roberta", "xlnet",
+})  # fmt: skip
+# What `draw` gave.
+HELD_OUT = frozenset({
+    "ast", "bart", "beit", "byt5", "clip", "convnext", "data2vec-vision", "deberta", "deepseek",
+    "deit", "detr", "edgenext", "efficientnet", "electra", "eurobert", "eva", "exaone",
+    "falcon3", "fastvit", "gemma3", "ghostnet", "gpt-oss", "granite", "granitemoe", "hunyuan",
+    "iformer", "ijepa", "inception", "levit", "llama", "minicpm", "mixer", "mnasnet",
+    "modernbert", "modernbert-decoder", "mpnet", "olmo2", "pegasus", "phi3", "pixio",
+    "prophetnet", "qwen2", "qwen3", "resnet", "roberta", "sam", "siglip", "smollm3", "stablelm",
+    "swiftformer", "swin", "t5", "twins", "vit", "vit-hybrid", "vit-relpos", "vivit",
+    "wav2vec2", "whisper", "xlm-roberta", "xlnet",
+})  # fmt: skip
+EXPERTS = frozenset({
+    "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "phimoe", "granitemoe", "gpt-oss", "deepseek",
+    "glm4-moe", "dbrx",
+})  # fmt: skip
+
+
+def kinds() -> Mapping[str, str]:
+    """The kind of each family; of one with several, the first in the order below."""
+    found: dict[str, str] = {}
+    for family, *_ in language.DECODERS:
+        found.setdefault(family, "experts" if family in EXPERTS else "decoder")
+    for kind, entries in (("encoder", language.ENCODERS), ("encoder-decoder", language.BOTH)):
+        for family, *_ in entries:
+            found.setdefault(family, kind)
+    found.setdefault("whisper", "sound")
+    for family, *_ in images.SOUND:
+        found.setdefault(family, "sound")
+    for family in (*(e[0] for e in images.IMAGES), *images.TIMM, *images.TORCHVISION):
+        found.setdefault(family, "image")
+    return found
+
+
+def draw(of: Mapping[str, str]) -> list[str]:
+    """BEFORE, and so many more of each kind, by a seed, that a quarter of its families are held
+    out; one more at least, so that no kind is judged by old names alone."""
+    drawn = set(BEFORE)
+    for kind in sorted(set(of.values())):
+        names = sorted(name for name, its in of.items() if its == kind)
+        free = [name for name in names if name not in BEFORE]
+        wanted = math.ceil(SHARE * len(names)) - (len(names) - len(free))
+        drawn |= set(random.Random(f"{_SEED}/{kind}").sample(free, max(1, wanted)))
+    return sorted(drawn & set(of))

@@ -1,0 +1,108 @@
+"""The products of real programs that Diode ships, by model and family, and which families are held
+out.
+
+`python benchmarks/harvest.py` makes the file: matrix products of models of transformers, timm and
+torchvision, as Inductor asks for them, and those of benchmarks/results/real-layers-….json. It is a
+shapeset with more in it (docs/collection.md describes it), and all that a split by families needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import zstandard
+
+from diode_engine.core.problem import Problem
+from diode_engine.documents import Limits, Malformed, parse_json
+from diode_engine.errors import DatasetError
+
+LIMITS = Limits(bytes=64 << 20, containers=1 << 20, values=1 << 24)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models of one architecture. `held_out`: no model may learn from its products."""
+
+    kind: str  # decoder, experts, encoder, encoder-decoder, image, sound, written
+    held_out: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a product was found: in so many programs (a model at one batch, length and type,
+    forward alone or with its backward), of these models, by the names of their libraries."""
+
+    programs: int
+    models: tuple[str, ...]
+    families: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Harvest:
+    families: Mapping[str, Family]
+    found: Mapping[Problem, Found]
+
+
+@cache
+def harvest() -> Harvest:
+    """The shipped one."""
+    shipped = resources.files("diode_engine.core").joinpath("shapes/harvest.json.zst")
+    return parse_harvest(shipped.read_bytes(), shipped.name)
+
+
+def parse_harvest(data: bytes, name: str) -> Harvest:
+    """The harvest in a compressed shapeset; `name` is what errors call it. Raises DatasetError."""
+    try:
+        text = zstandard.ZstdDecompressor().decompress(data, max_output_size=LIMITS.bytes)
+        return _harvest(parse_json(text, LIMITS))
+    except (Malformed, zstandard.ZstdError, LookupError, TypeError, ValueError) as error:
+        raise DatasetError(f"{name} is no harvest: {error}") from None
+
+
+def _harvest(document: Any) -> Harvest:
+    families = {name: Family(**fields) for name, fields in document["families"].items()}
+    models = [tuple(row) for row in document["models"]]
+    columns = document["columns"]
+    found = {}
+    for row in document["shapes"]:
+        fields = dict(zip(columns, row, strict=True))
+        programs, places = fields.pop("programs"), fields.pop("models")
+        found[Problem.from_dict(fields)] = Found(
+            programs,
+            tuple(models[i][0] for i in places),
+            frozenset(models[i][1] for i in places),
+        )
+    return Harvest(families, found)
+
+
+def families_of(problem: Problem) -> frozenset[str]:
+    """The families in whose programs a product of these sizes was found; empty where none was.
+
+    Sizes alone decide, as in `named_layers.models_of`: what differs only in its type, layouts, op
+    or bias gives a held-out problem away.
+    """
+    return _owners().get(_sizes(problem), frozenset())
+
+
+def held_out_family(problem: Problem) -> bool:
+    """Whether one of the held-out families has a product of these sizes: no model may learn from
+    it."""
+    families = harvest().families
+    return any(families[name].held_out for name in families_of(problem))
+
+
+@cache
+def _owners() -> Mapping[tuple[int, ...], frozenset[str]]:
+    owners: dict[tuple[int, ...], frozenset[str]] = {}
+    for problem, found in harvest().found.items():
+        sizes = _sizes(problem)
+        owners[sizes] = owners.get(sizes, frozenset()) | found.families
+    return owners
+
+
+def _sizes(p: Problem) -> tuple[int, ...]:
+    return (p.B, p.M, p.N, p.K)

@@ -1,0 +1,65 @@
+"""The table of kernel templates: all that Diode knows of a template, by its name.
+
+A family of templates is a module here, with its `TEMPLATES`, and a line in `_FAMILIES`. Whoever
+needs to know what a template is asks `template_of`, and compares no names.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from diode_engine.core.templates import aten, decompose_k, triton, triton_tma
+from diode_engine.core.templates.template import (
+    OTHER_PARAMETERS,
+    SPLIT_PARAMETERS,
+    TILE_PARAMETERS,
+    TMA_OPTION,
+    LaunchMethod,
+    Template,
+)
+
+# In the order in which Inductor offers them.
+_FAMILIES = (
+    aten,
+    decompose_k,
+    triton,
+    triton_tma,
+)
+# By Inductor's uid; the same in torch 2.10 to 2.15.
+TEMPLATES: dict[str, Template] = {
+    template.name: template for family in _FAMILIES for template in family.TEMPLATES
+}
+
+
+def template_of(name: str) -> Template:
+    """The template of this name. One that is not in the table is told by Inductor's rules of
+    naming as far as they go; no model predicts its candidates."""
+    return TEMPLATES.get(name) or _not_in_table(name)
+
+
+def templates_for(op: str) -> tuple[Template, ...]:
+    """Those that Inductor offers for the operator, in its order."""
+    return tuple(template for template in TEMPLATES.values() if op in template.ops)
+
+
+@cache
+def _not_in_table(name: str) -> Template:
+    kernel = name.startswith("triton::")
+    library = name.startswith("aten::")
+    tma = "tma" in name
+    return Template(
+        name=name,
+        label=name.removeprefix("triton::").replace("persistent_tma", "tma"),
+        ops=(),
+        launch=(
+            LaunchMethod.KERNEL if kernel
+            else LaunchMethod.LIBRARY if library
+            else LaunchMethod.MODULE
+        ),
+        parameters={**TILE_PARAMETERS, **SPLIT_PARAMETERS},
+        other_parameters=OTHER_PARAMETERS,
+        tma=tma,
+        fuses_epilogue=kernel,
+        fuses_prologue=not library,
+        option=TMA_OPTION if tma else "",
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""What Diode knows of one of Inductor's kernel templates: the record that the table is made of.
+
+A template knows sizes, not products: what depends on the operator, on types and on layouts is
+looked at by those who ask (resources, kernel classes, spaces), by the fields below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+# The columns by which candidates are compared (core/encoding.py), each with its value for a kernel
+# that does not have that parameter. The tile is that of a usual cuBLAS kernel, so that what
+# follows from a tile means something there too.
+COLUMNS: Mapping[str, int] = MappingProxyType(
+    {
+        "block_m": 128,
+        "block_n": 128,
+        "block_k": 64,
+        "stages": 3,
+        "warps": 4,
+        "group_m": 8,
+        "k_split": 1,
+    }
+)
+TILE = ("block_m", "block_n", "block_k")
+
+# Parameters of Triton's tiled templates: Inductor's names, and the columns that hold them.
+TILE_PARAMETERS: Mapping[str, str] = MappingProxyType(
+    {
+        "BLOCK_M": "block_m",
+        "BLOCK_N": "block_n",
+        "BLOCK_K": "block_k",
+        "num_stages": "stages",
+        "num_warps": "warps",
+        "GROUP_M": "group_m",
+    }
+)
+SPLIT_PARAMETERS: Mapping[str, str] = MappingProxyType({"k_split": "k_split"})
+# Parameters of tiled templates that no column holds.
+OTHER_PARAMETERS = frozenset(
+    {
+        "EPILOGUE_SUBTILE", "WARP_SPECIALIZE", "FLATTEN",  # Blackwell
+        "matrix_instr_nonkdim", "waves_per_eu", "kpack",  # ROCm
+    }
+)  # fmt: skip
+# Without this option of Inductor's it offers no template that loads through TMA descriptors.
+TMA_OPTION = "triton.enable_persistent_tma_matmul"
+
+Configs = tuple[tuple[int, ...], ...]  # each config's values, in the order of the parameters
+Grid = tuple[int, int, int]
+Version = tuple[int, int]  # of torch
+
+
+class LaunchMethod(StrEnum):
+    """How a candidate of a template is run."""
+
+    LIBRARY = "library"  # a call of a library's function (cuBLAS through ATen)
+    KERNEL = "kernel"  # one Triton kernel, rendered from the template
+    MODULE = "module"  # a graph that Inductor compiles: several kernels
+
+
+def _no_configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+    return ()
+
+
+def _the_sizes(m: int, n: int, k: int) -> tuple[int, int, int]:
+    return m, n, k
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Template:
+    """One template. Only the first three fields must be given; the others say what is special."""
+
+    name: str  # Inductor's uid
+    ops: tuple[str, ...]  # the operators for which Inductor offers it
+    launch: LaunchMethod
+    label: str = ""  # a shorter name, for narrow tables
+
+    # The parameters that may be tuned. What follows from the problem, the device or torch's
+    # version (EVEN_K, ALLOW_TF32, NUM_SMS, …) is none: a kernel has one name everywhere.
+    parameters: Mapping[str, str] = field(default_factory=dict)  # and the column of each
+    other_parameters: frozenset[str] = frozenset()  # those that no column holds
+    required: tuple[str, ...] = ()  # without these a candidate's columns mean nothing
+
+    tiled: bool = False  # the tile is the kernel's own, and says what it needs
+    tma: bool = False  # loads through TMA descriptors, made for the layouts it is offered with
+    persistent: bool = False  # launches one thread block a multiprocessor at most
+    fuses_epilogue: bool = False  # Inductor fuses pointwise ops behind the product into it
+    fuses_prologue: bool = False  # and those before it into its loads
+    # The option of Inductor's without which it is not offered; empty: offered by default. What is
+    # chosen of such a template is not remembered, since options are not in the key of a choice.
+    option: str = ""
+
+    # A library's call for a bias that is a vector: it is given that as it is.
+    bias_vector: bool = False
+    # What a library's call is recorded as that was given such a bias as it is.
+    recorded_with_bias_vector: str = ""
+
+    # Sizes ("B", "M", "N", "K") that are constants in every binary; other problems that agree on
+    # these, and on what kernel_class.py says, may share it. None: a binary is one problem's.
+    constants: frozenset[str] | None = None
+    # Whether the template's source asks if the rows (columns) of a block are contiguous: for a
+    # shared binary the question is answered when it is rendered.
+    asks_contiguous: bool = False
+    # The kernel's own names of its arguments, and what is passed (inductor's symbolic.Rendered).
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    # (B, M, N, kwargs, multiprocessors): the thread blocks of a launch.
+    grid: Callable[[int, int, int, Mapping[str, Any], int], Grid] | None = None
+    # (problem, columns, hardware): [n] bytes of shared memory a thread block. None: by the rule
+    # for tiles (core/resources.py), or 0 where the template is not tiled.
+    shared_bytes: Callable[[Any, Any, Any], Any] | None = None
+
+    # What Inductor offers, by its search spaces, for sizes as `reach` returns them. Sizes of the
+    # same reach have the same configs.
+    reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
+    default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
+    exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
+    # Whether Inductor's heuristic has a list of configs which it cuts to the sizes as
+    # inductor's space.py does; else Inductor is asked to list what it offers.
+    cut_from_list: bool = False
+    # Whether for sizes M, N, K only this and libraries' kernels are offered.
+    excludes_tiled: Callable[[int, int, int], bool] = lambda m, n, k: False
+
+    @property
+    def extern(self) -> bool:
+        """Whether a library computes it, not a generated kernel."""
+        return self.launch is LaunchMethod.LIBRARY
+
+    @property
+    def short_name(self) -> str:
+        return self.label or self.name
+
+    @cached_property
+    def tunable(self) -> frozenset[str]:
+        """The names of all parameters."""
+        return self.other_parameters.union(self.parameters)
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The place among COLUMNS of each parameter that has one."""
+        columns = tuple(COLUMNS)
+        return {name: columns.index(column) for name, column in self.parameters.items()}
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """The parameter that a column holds, by the column."""
+        return {column: name for name, column in self.parameters.items()}
+
+    def tile_of(self, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The values of a candidate's kwargs by their columns; None where it has no tile."""
+        if self.names.get("block_m") not in config:
+            return None
+        return {column: config[name] for column, name in self.names.items() if name in config}

@@ -1,0 +1,118 @@
+"""The tiled templates of Triton: one kernel, each thread block of which computes one tile.
+
+What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.10 to 2.15,
+NVIDIA GPUs, options as they are set by default).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from diode_engine.core.templates.template import (
+    OTHER_PARAMETERS,
+    TILE_PARAMETERS,
+    Configs,
+    Grid,
+    LaunchMethod,
+    Template,
+    Version,
+)
+
+# The DEFAULT space: BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, before they are cut to the
+# problem.
+_DEFAULT = (
+    (32, 32, 16, 1, 2), (32, 32, 128, 2, 4), (32, 64, 32, 5, 8), (64, 32, 32, 5, 8),
+    (64, 32, 128, 5, 4), (64, 64, 16, 2, 4), (64, 64, 32, 2, 4), (64, 64, 64, 3, 8),
+    (64, 64, 128, 5, 4), (64, 128, 32, 3, 4), (64, 128, 32, 4, 8), (64, 128, 64, 3, 4),
+    (64, 128, 128, 4, 4), (128, 64, 32, 3, 4), (128, 64, 32, 4, 8), (128, 128, 32, 2, 8),
+    (128, 128, 32, 3, 4), (128, 128, 64, 3, 4), (128, 128, 64, 5, 8), (128, 128, 128, 4, 8),
+)  # fmt: skip
+_DEFAULT_FROM_2_13 = (*_DEFAULT, (128, 256, 64, 4, 8))
+# The EXHAUSTIVE space: all combinations of these.
+_BLOCKS = (16, 32, 64, 128, 256)
+_STAGES = (1, 2, 3, 4, 5)
+_WARPS = (2, 4, 8)
+_GROUP_M = 8
+_MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
+
+REQUIRED = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
+ARGUMENTS: Mapping[str, str] = MappingProxyType(
+    {"arg_A": "a", "arg_B": "b", "out_ptr0": "out", "ws_ptr": "workspace"}
+)
+
+
+def reach(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """The largest blocks that are used for these sizes."""
+    return _reach(m), _reach(n), _reach(k)
+
+
+def _reach(size: int) -> int:
+    return min(max(_BLOCKS[0], 1 << (size - 1).bit_length()), _BLOCKS[-1])
+
+
+def tiles(m: int, n: int, config: Mapping[str, Any]) -> int:
+    """Tiles that cover an M×N matrix."""
+    return -(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"])
+
+
+def _default(m: int, n: int, k: int, torch: Version) -> Configs:
+    found: dict[tuple[int, ...], None] = {}
+    for block_m, block_n, block_k, stages, warps in (
+        _DEFAULT_FROM_2_13 if torch >= (2, 13) else _DEFAULT
+    ):
+        bm, bn, bk = min(block_m, m), min(block_n, n), min(block_k, k)
+        # A warp computes at least a 16×16 tile.
+        found[bm, bn, bk, stages, min(warps, bm * bn // 256), _GROUP_M] = None
+    return tuple(found)
+
+
+@cache  # 125 reaches
+def combinations(m: int, n: int, k: int, warps_tried: tuple[int, ...]) -> Configs:
+    """The distinct configs of the EXHAUSTIVE space for sizes of this reach, after blocks are cut
+    to the problem, and warps to the tile."""
+    found: dict[tuple[int, ...], None] = {}
+    for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS, warps_tried):
+        bm, bn, bk = min(bm, m), min(bn, n), min(bk, k)
+        if -(-bm * bn // (32 * warps)) <= _MAX_ACCUMULATORS:
+            for stages in _STAGES:
+                found[bm, bn, bk, stages, min(warps, bm * bn // 256), _GROUP_M] = None
+    return tuple(found)
+
+
+def _exhaustive(m: int, n: int, k: int) -> Configs:
+    return combinations(m, n, k, _WARPS)
+
+
+def _grid(b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int) -> Grid:
+    """One thread block a tile and batch."""
+    return tiles(m, n, config), b, 1
+
+
+def _template(name: str, ops: tuple[str, ...]) -> Template:
+    return Template(
+        name=f"triton::{name}",
+        label=name,
+        ops=ops,
+        launch=LaunchMethod.KERNEL,
+        parameters=TILE_PARAMETERS,
+        other_parameters=OTHER_PARAMETERS,
+        required=REQUIRED,
+        tiled=True,
+        fuses_epilogue=True,
+        fuses_prologue=True,
+        constants=frozenset(),
+        asks_contiguous=True,
+        arguments=ARGUMENTS,
+        grid=_grid,
+        reach=reach,
+        default_configs=_default,
+        exhaustive_configs=_exhaustive,
+        cut_from_list=True,
+    )
+
+
+TEMPLATES = (_template("mm", ("mm", "addmm")), _template("bmm", ("bmm", "baddbmm")))

@@ -1,0 +1,56 @@
+"""Triton's persistent template that loads through the tensor memory accelerator (TMA).
+
+What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.10 to 2.15,
+NVIDIA GPUs), where the option is set that it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from diode_engine.core.templates.template import (
+    OTHER_PARAMETERS,
+    TILE_PARAMETERS,
+    TMA_OPTION,
+    Configs,
+    Grid,
+    LaunchMethod,
+    Template,
+)
+from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, combinations, reach, tiles
+
+_WARPS = (4, 8)
+
+
+def _exhaustive(m: int, n: int, k: int) -> Configs:
+    return combinations(m, n, k, _WARPS)
+
+
+def _grid(b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int) -> Grid:
+    """One thread block a tile, one a multiprocessor at most."""
+    return min(tiles(m, n, config), multiprocessors), b, 1
+
+
+TEMPLATES = (
+    Template(
+        name="triton::mm_persistent_tma",
+        label="mm_tma",
+        ops=("mm", "addmm"),
+        launch=LaunchMethod.KERNEL,
+        parameters=TILE_PARAMETERS,
+        other_parameters=OTHER_PARAMETERS,
+        required=REQUIRED,
+        tiled=True,
+        tma=True,
+        persistent=True,
+        fuses_epilogue=True,
+        option=TMA_OPTION,
+        constants=frozenset(),
+        arguments=ARGUMENTS,
+        grid=_grid,
+        reach=reach,
+        exhaustive_configs=_exhaustive,
+        cut_from_list=True,
+    ),
+)

@@ -1,0 +1,85 @@
+"""The families of models, in one table.
+
+A family is a class (models.protocol.TimingModel) and how it is fitted
+(models.fitting_method.FittingMethod). Both are named here and imported when they are first
+needed: what asks a model does not import what fits it, and a list of the families needs neither.
+A new family is a module with the two, and a line in FAMILIES (docs/adding-a-model-family.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from diode_engine.models.fitting_method import FittingMethod
+    from diode_engine.models.protocol import TimingModel
+
+ENSEMBLE = "ensemble"  # members of several families; what is trained by default
+TUNED = "distilled"  # the family of a model that is tuned to timings, whatever the model was
+# Networks of other seeds err elsewhere: three of them with the trees chose better on problems
+# that they had not seen than any one of them (docs/models.md).
+_ENSEMBLE_MEMBERS = ("trees", "network", "network", "network")
+
+
+@dataclass(frozen=True)
+class ModelFamily:
+    """`model` and `fitting` are "module:name", of its class and of its FittingMethod. `teacher`
+    is the name (as `members_of` knows them) of a model that is fitted first and that this family
+    learns from and replaces; empty where it learns from timings alone."""
+
+    name: str
+    model: str
+    fitting: str
+    teacher: str = ""
+
+    def model_class(self) -> type[TimingModel]:
+        return cast("type[TimingModel]", _found(self.model))
+
+    def fitting_method(self) -> FittingMethod:
+        return cast("FittingMethod", _found(self.fitting))
+
+
+def _found(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+FAMILIES: dict[str, ModelFamily] = {
+    family.name: family
+    for family in (
+        ModelFamily(
+            "trees", "diode_engine.models.trees:Trees", "diode_engine.models.fit_trees:FITTING"
+        ),
+        ModelFamily(
+            "network",
+            "diode_engine.models.network:Network",
+            "diode_engine.models.fit_network:FITTING",
+        ),
+        ModelFamily(
+            "distilled",
+            "diode_engine.models.distilled:DistilledNetwork",
+            "diode_engine.models.fit_distilled:FITTING",
+            teacher=ENSEMBLE,
+        ),
+    )
+}
+
+
+def members_of(name: str) -> tuple[str, ...] | None:
+    """The families of what is fitted, in this order, for a model of this name: of a family the
+    members of its teacher and itself, of ENSEMBLE its members. None where there is no such
+    name."""
+    if name == ENSEMBLE:
+        return _ENSEMBLE_MEMBERS
+    family = FAMILIES.get(name)
+    if family is None:
+        return None
+    return (*((members_of(family.teacher) or ()) if family.teacher else ()), name)
+
+
+def trainable() -> tuple[str, ...]:
+    """The names that `members_of` knows, those that learn from others last."""
+    alone = [name for name, family in FAMILIES.items() if not family.teacher]
+    return (*alone, ENSEMBLE, *(name for name in FAMILIES if name not in alone))

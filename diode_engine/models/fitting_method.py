@@ -1,0 +1,83 @@
+"""How the models of a family are made from timings: what a training asks of each family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
+from diode_engine.models.protocol import TimingModel
+
+
+class FitSettings(Protocol):
+    """The settings of a family's fit: a frozen dataclass of numbers, texts, tuples and `seed`."""
+
+    @property
+    def seed(self) -> int: ...
+
+    def with_fewer_steps(self, divisor: int) -> Self:
+        """Those of a fit that takes about this many times less."""
+
+
+class Fit(Protocol):
+    """Fits one model to the first examples; early stopping watches the second ones. `report` is
+    called after each step, and an exception in it ends the fit; with a `checkpoint` the fit goes
+    on after the last step that was saved. The same seed gives the same model."""
+
+    def __call__(
+        self,
+        train: Examples,
+        held_out: Examples,
+        settings: Any,
+        report: ProgressCallback,
+        checkpoint: Checkpoint | None,
+        /,
+    ) -> TimingModel: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`: whole numbers where `low` is one; with `log` its logarithm is drawn
+    evenly."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class SearchedSettings:
+    """What a search for better settings tries: `fields` of the settings by their names, and
+    `derived` parameters, a range or a choice, of which fields are made. `read` gives the derived
+    parameters that are nearest to some settings, `write` settings with these parameters."""
+
+    fields: Mapping[str, Range] = field(default_factory=dict)
+    derived: Mapping[str, Range | tuple[Any, ...]] = field(default_factory=dict)
+    read: Callable[[Any], Mapping[str, Any]] = lambda settings: {}
+    write: Callable[[Any, Mapping[str, Any]], Any] = lambda settings, parameters: settings
+
+    def parameters(self, settings: Any) -> dict[str, Any]:
+        """The settings as parameters, as far as they are in the ranges."""
+        found = {
+            name: min(max(getattr(settings, name), reach.low), reach.high)
+            for name, reach in self.fields.items()
+        }
+        return {**found, **self.read(settings)}
+
+    def applied(self, settings: Any, parameters: Mapping[str, Any]) -> Any:
+        """The settings with those of the parameters that are there."""
+        found = {name: parameters[name] for name in self.fields if name in parameters}
+        settings = replace(settings, **found)
+        there = all(name in parameters for name in self.derived)
+        return self.write(settings, parameters) if self.derived and there else settings
+
+
+@dataclass(frozen=True)
+class FittingMethod:
+    """How a family is fitted: `settings` are the usual ones. Examples for a family that has a
+    teacher (families.ModelFamily) have `heads`."""
+
+    settings: FitSettings
+    fit: Fit
+    searched: SearchedSettings = field(default_factory=SearchedSettings)

@@ -1,0 +1,67 @@
+"""The candidates of max-autotune's search space EXHAUSTIVE with persistent TMA kernels on, told
+without torch: what Diode chooses among at compile time.
+
+They are what torch._inductor offers on NVIDIA GPUs (torch 2.10 to 2.15), as the table of templates
+has it; a test holds it against the real Inductor. Where K is so large that the DEFAULT space only
+splits it, there are no others: torch 2.15 offers more to a program that asks for EXHAUSTIVE itself,
+but not to a compile with Diode.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from diode_engine.core.problem import Candidate, Operand, Problem
+from diode_engine.core.templates import template_of
+from diode_engine.problems.default_space import candidates_of, offered, version_of
+
+_TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
+
+_Part = tuple[str, int, int, int]  # a template, the reach of the sizes
+
+
+def exhaustive_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
+    """The candidates, ATen's first, as this version of torch has them (the newest known one
+    where it is empty or not a version). The DEFAULT space is part of it."""
+    return tuple(c for part in _parts(problem, torch) for c in _candidates(*part))
+
+
+def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
+    """How many candidates of libraries that space has, and how many kernels: quicker than to
+    make them."""
+    libraries = kernels = 0
+    for name, *reach in _parts(problem, torch):
+        template = template_of(name)
+        configs = len(template.exhaustive_configs(*reach))
+        if template.extern:
+            libraries += configs
+        else:
+            kernels += configs
+    return libraries, kernels
+
+
+def _parts(problem: Problem, torch: str) -> list[_Part]:
+    """What the candidates of each template follow from."""
+    return [
+        (template.name, *template.reach(problem.M, problem.N, problem.K))
+        for template in offered(problem, version_of(torch))
+        if not template.tma or _tma(problem)
+    ]
+
+
+@lru_cache(maxsize=1024)  # 375 of tiles, and those of splits of K
+def _candidates(name: str, m: int, n: int, k: int) -> tuple[Candidate, ...]:
+    template = template_of(name)
+    return candidates_of(template, template.exhaustive_configs(m, n, k))
+
+
+def _tma(problem: Problem) -> bool:
+    """Whether both operands can be read through descriptors."""
+
+    def fits(operand: Operand, rows: int, cols: int) -> bool:
+        inner = cols if operand.layout == "row" else rows
+        size = problem.dtype.itemsize
+        return (operand.align * size) % _TMA_BYTES == 0 and (inner * size) % _TMA_BYTES == 0
+
+    p = problem
+    return fits(p.a, p.M, p.K) and fits(p.b, p.K, p.N)

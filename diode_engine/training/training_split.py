@@ -1,0 +1,69 @@
+"""The timings of one training, split once: all stages of it take their rows from here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
+from diode_engine.problems import splits
+from diode_engine.training.fit import learnable, one_environment
+
+LEAST_HELD_OUT = 2  # problems to judge a model by
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSplit:
+    """Rows of one device with one torch and one Triton. `learned` are the successful ones to
+    learn from, `all_learnable` these and the held-out ones; `judged` are the rows of the held-out
+    problems, failed ones too, since whoever chooses such a candidate has chosen badly.
+    `held_out_problems` is the number of problems that can be judged; `left_out` counts successful
+    timings of other hardware or software, by what that is."""
+
+    learned: TimingTable
+    all_learnable: TimingTable
+    judged: TimingTable
+    held_out_problems: int
+    left_out: Mapping[str, int]
+
+    @classmethod
+    def of(cls, table: TimingTable, hardware: str | None = None) -> TrainingSplit:
+        """The split (`splits.split`) of the table's timings on the GPU of this name. Raises
+        TrainingError as `one_environment` does, and where the problems are too few to judge a
+        model by."""
+        one = one_environment(table, hardware)
+        all_learnable = learnable(one)
+        learned, held_out = splits.split(all_learnable)
+        problems = count_problems(held_out)
+        if problems < LEAST_HELD_OUT:
+            raise TrainingError(
+                f"Of {count_problems(all_learnable)} problems with timings {problems} are held "
+                f"out, which is too few to judge a model by ({LEAST_HELD_OUT} are needed): collect "
+                "or import more."
+            )
+        return cls(learned, all_learnable, splits.split(one)[1], problems, _left_out(table, one))
+
+    @property
+    def hardware(self) -> Hardware:
+        first = int(self.all_learnable.environment[0])
+        return self.all_learnable.environments[first].hardware
+
+
+def count_problems(table: TimingTable) -> int:
+    """Problems with rows in the table."""
+    return len(set(table.problem.tolist()))
+
+
+def _left_out(table: TimingTable, one: TimingTable) -> dict[str, int]:
+    kept = {one.environments[i] for i in set(one.environment.tolist())}
+    counts = Counter(table.environment[table.failure == 0].tolist())
+    left: Counter[str] = Counter()
+    for place, count in counts.items():
+        environment = table.environments[place]
+        if environment not in kept:
+            e = environment
+            left[f"{e.hardware.name}, torch {e.torch}, Triton {e.triton}"] += count
+    return dict(left.most_common())

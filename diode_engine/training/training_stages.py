@@ -1,0 +1,185 @@
+"""The stages of a training: each takes the model as the stage before left it, and rows of the one
+split, and gives the model with what the stage adds."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diode_engine import registry
+from diode_engine.core.table import TimingTable
+from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.neighbours import Places
+from diode_engine.models.predictor import Predictor
+from diode_engine.models.protocol import TimingModel
+from diode_engine.store.transfer import dataset_key
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.confidence import learn_confidence, places_of
+from diode_engine.training.fine_tune import covered, fine_tune
+from diode_engine.training.fit import MemberProgressCallback, fit
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.training_split import TrainingSplit, count_problems
+from diode_engine.validation import evaluate
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where timings came from: the content keys and names of dataset files, runs of a store."""
+
+    datasets: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingMethod:
+    """What the stages of one training have in common beside the split: the model's name and
+    family, the model that is tuned (None: none is), and how fits are made, told of and kept."""
+
+    name: str
+    family: str
+    base: Artifact | None = None
+    seed: int = 0
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
+    origin: Origin = field(default_factory=Origin)
+    report: MemberProgressCallback = lambda member, progress: None
+    checkpoints: Checkpoints | None = None
+
+
+def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
+    """From rows to learn from to a model without confidence and metrics."""
+    how: dict[str, Any] = {
+        "seed": method.seed, "settings": method.settings, "report": method.report,
+        "checkpoints": method.checkpoints,
+    }  # fmt: skip
+    members: tuple[TimingModel, ...]
+    if method.base is not None:
+        members = fine_tune(rows, method.base, **how)
+    else:
+        members = fit(rows, method.family, **how)
+    return Artifact(_manifest(rows, method), members)
+
+
+def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
+    """With how sure the model is, learned from the rows to learn from; a tuned model has its
+    base's."""
+    base = method.base
+    if base is None:
+        confidence = learn_confidence(
+            split.learned, method.family, seed=method.seed, settings=method.settings,
+            report=method.report, checkpoints=method.checkpoints,
+        )  # fmt: skip
+    elif base.confidence is None:
+        confidence = None
+    else:
+        confidence = replace(base.confidence, places=_places(base, split.learned))
+    return replace(model, confidence=confidence)
+
+
+def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
+    """With its metrics on the held-out problems, and notes that say what these are."""
+    metrics = _metrics(model, split.judged)
+    seen_by_base: bool | None = False
+    if method.base is not None:
+        metrics["efficiency_of_base"] = _metrics(method.base, split.judged)["efficiency"]
+        seen_by_base = method.base.manifest.everything
+    notes = _notes(split.held_out_problems, seen_by_base)
+    manifest = replace(model.manifest, metrics=metrics, notes=notes, everything=seen_by_base)
+    return replace(model, manifest=manifest)
+
+
+def fitted_to_all(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
+    """A second model, fitted to the held-out problems too. It has the metrics and the confidence
+    of the first one, which is the one that could be judged."""
+    report = method.report
+    again = fitted(
+        split.all_learnable,
+        replace(method, report=lambda member, p: report(f"{member}, all problems", p)),
+    )
+    confidence = model.confidence
+    if confidence is not None:
+        confidence = replace(confidence, places=_places(method.base, split.all_learnable))
+    notes = (
+        "This model has seen all problems. The metrics are those of one made the same way "
+        f"without {split.held_out_problems} of them, on these."
+    )
+    manifest = replace(again.manifest, metrics=model.manifest.metrics, notes=notes, everything=True)
+    return Artifact(manifest, again.members, confidence)
+
+
+def registered(model: Artifact, *, default: bool) -> registry.ModelVersion:
+    """The model as the next version of its name, with `default` as its hardware's default."""
+    with tempfile.TemporaryDirectory(prefix="diode-model-") as folder:
+        made = Path(folder) / model.manifest.name
+        save_artifact(made, model.manifest, model.members, model.confidence)
+        return registry.register(made, default=default)
+
+
+def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
+    environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
+    coverage, base = Coverage.of(rows), method.base
+    if base is not None:
+        coverage = covered(base.manifest.coverage, coverage)
+    return Manifest(
+        name=method.name,
+        family=method.family,
+        hardware=environments[0].hardware,
+        coverage=coverage,
+        data=Data(
+            datasets=(dataset_key(rows), *method.origin.datasets),
+            runs=method.origin.runs,
+            problems=count_problems(rows),
+            timings=len(rows),
+            files=method.origin.files,
+            base="" if base is None else base.manifest.identity,
+        ),
+        torch=tuple(sorted({environment.torch for environment in environments})),
+        triton=tuple(sorted({environment.triton for environment in environments})),
+    )
+
+
+def _notes(problems: int, seen_by_base: bool | None) -> str:
+    """What the metrics are on, of a model that was not trained on everything itself."""
+    if seen_by_base is False:
+        return f"The metrics are on {problems} problems that this model has not seen."
+    has = "has" if seen_by_base else "may have"
+    return (
+        f"The metrics are on {problems} problems that took no part in the tuning, but the model "
+        f"that was tuned {has} seen them."
+    )
+
+
+def _places(base: Artifact | None, learned: TimingTable) -> Places:
+    """Where the problems are that the model has learned from, with its base's."""
+    places = places_of(learned)
+    if base is None or base.confidence is None:
+        return places
+    return np.concatenate([base.confidence.places, places], axis=1)
+
+
+def _metrics(model: Artifact, held_out: TimingTable) -> dict[str, Any]:
+    """Efficiencies (see validation.metrics) and errors on these problems, and what others that
+    choose reach on them."""
+    report = evaluate(held_out, Predictor(model), name=model.manifest.name)
+    row, *others = report.rows
+    metrics: dict[str, Any] = {
+        "problems": report.problems,
+        "efficiency": row.top[1].geomean,
+        "efficiency_p10": row.top[1].p10,
+        "efficiency_worst": row.top[1].worst,
+        "efficiency_top": {str(k): summary.geomean for k, summary in row.top.items() if k > 1},
+        "efficiency_of_others": {other.chooser: other.top[1].geomean for other in others},
+    }
+    if report.errors is not None:
+        metrics["log_rmse"] = report.errors.rmse_log
+    if report.calibration is not None:
+        metrics["calibration_error"] = report.calibration.error
+        metrics["calibration_error_by_chance"] = report.calibration.chance
+        metrics["efficiency_surest"] = {
+            str(share): summary.geomean for share, summary in report.calibration.surest.items()
+        }
+    return metrics

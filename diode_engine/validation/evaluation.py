@@ -1,0 +1,186 @@
+"""The evaluation of a model: it and others choosing on the same problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from diode_engine.core.problem import Candidate
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
+from diode_engine.models.confidence import MOST
+from diode_engine.validation import choosers
+from diode_engine.validation.calibration import calibration
+from diode_engine.validation.choosers import ScoredChooser
+from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
+from diode_engine.validation.metrics import (
+    Summary,
+    Values,
+    by_group,
+    efficiencies,
+    geomean,
+    prediction_errors,
+)
+from diode_engine.validation.noise import noise
+from diode_engine.validation.pool import CandidatePool
+from diode_engine.validation.report import KS, Case, ChooserRow, Report
+
+
+def evaluate(
+    table: TimingTable,
+    asked: Asked | Values,
+    *,
+    name: str = "model",
+    unseen: bool | None = None,
+    seen: TimingTable | None = None,
+) -> Report:
+    """Judges a model (or its predictions, [n] microseconds for the table's rows, NaN where it
+    cannot say) against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and
+    the median candidate, on all problems of the table. `name` is the model's in the report,
+    `unseen` is Report.unseen; with `seen`, timings that the model may have learned from, a
+    look-up among these is compared with too.
+
+    Raises TrainingError where no problem has two timed candidates, or the predictions are not
+    one for each row.
+    """
+    pool = CandidatePool.of(table)
+    if isinstance(asked, np.ndarray):
+        if asked.shape != (len(table),):
+            raise TrainingError("There must be one prediction for each timing of the table.")
+        predicted = asked[pool.rows].astype(np.float64)
+    else:
+        predicted = asked.predict_table(pool.table)
+    model = choosers.model(pool, predicted, name)
+    heuristics, notes = choosers.nv_matmul_heuristics(pool)
+    everyone = [
+        model,
+        choosers.aten(pool),
+        choosers.max_autotune_default(pool),
+        heuristics,
+        None if seen is None else choosers.nearest_problem(pool, seen),
+        choosers.roofline(pool),
+        choosers.median_candidate(pool),
+    ]
+    there = [chooser for chooser in everyone if chooser is not None]
+    ks = tuple(range(1, MOST + 1))
+    found = {c.name: efficiencies(pool, c.score, ks if c.ranks else (1,)) for c in there}
+    instead, default = found[choosers.ATEN][0], found[choosers.DEFAULT][0]
+    rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]
+    if not rows or rows[0].chooser != name:
+        raise TrainingError(
+            f"The model {name} can say nothing about these timings, and there is no ATen among "
+            "them to fall back to; give it timings of what it was trained on."
+        )
+    cases = pool.cases()
+    answered = ~np.isnan(found[name][0])
+    if not answered.all():
+        notes = (
+            f"The model cannot say anything about {np.count_nonzero(~answered)} of the problems: "
+            "ATen counts as its choice there. In max-autotune Inductor benchmarks instead.",
+            *notes,
+        )
+    reaches: list[tuple[float, ...] | None] = [None] * len(cases)
+    compiled: list[CompileTime] = []
+    if not isinstance(asked, np.ndarray):
+        reaches = _reaches(pool, asked, model.score)
+        compiled = at_compile_time(pool, asked)
+    sure = [i for i, reach in enumerate(reaches) if reach is not None]
+    return Report(
+        model=name,
+        hardware=tuple(dict.fromkeys(e.hardware.name for _, e, _ in cases)),
+        unseen=unseen,
+        problems=len(cases),
+        candidates=len(pool),
+        left_out=pool.left_out,
+        rows=tuple(rows),
+        errors=prediction_errors(pool, predicted),
+        calibration=calibration([reaches[i] or () for i in sure], found[name][:, sure])
+        if sure
+        else None,
+        noise=noise(table),
+        cases=_cases(pool, model, predicted, found, reaches, compiled),
+        notes=notes,
+    )
+
+
+def _row(
+    pool: CandidatePool, chooser: ScoredChooser, found: Values, instead: Values, default: Values
+) -> ChooserRow | None:
+    """None where neither the chooser nor ATen has an answer to any problem. `found` is
+    [k, cases], `instead` and `default` [cases] are ATen's and DEFAULT's efficiencies."""
+    answered = ~np.isnan(found[0])
+    found = np.where(answered, found, instead)
+    judged = ~np.isnan(found[0])
+    if not judged.any() or (chooser.name != choosers.ATEN and not answered.any()):
+        return None
+    both = judged & ~np.isnan(default)
+    return ChooserRow(
+        chooser=chooser.name,
+        timed=chooser.timed,
+        answered=int(np.count_nonzero(answered)),
+        speed=geomean(found[0][both]) / geomean(default[both]) if both.any() else None,
+        top={k: Summary.of(found[k - 1][judged]) for k in KS if k <= len(found)},
+        groups=by_group([problem for problem, _, _ in pool.cases()], found[0]),
+    )
+
+
+def _reaches(pool: CandidatePool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
+    """How sure the model is of each case's choice among what was measured and may be chosen."""
+    out = []
+    for problem, _, rows in pool.cases():
+        offered = pool.table.candidate[rows][~np.isnan(score[rows])]
+        ranking = asked.rank(problem, [pool.table.candidates[i] for i in offered])
+        out.append(ranking.reaches)
+    return out
+
+
+def _cases(
+    pool: CandidatePool,
+    model: ScoredChooser,
+    predicted: Values,
+    found: Mapping[str, Values],
+    reaches: Sequence[tuple[float, ...] | None],
+    compiled: Sequence[CompileTime],
+) -> tuple[Case, ...]:
+    ours, instead = found[model.name], found[choosers.ATEN][0]
+    out = []
+    for i, (problem, environment, rows) in enumerate(pool.cases()):
+
+        def candidate(row: int) -> Candidate:
+            return pool.table.candidates[int(pool.table.candidate[row])]
+
+        answered = not np.isnan(ours[0, i])
+        chosen = rows.start + int(np.nanargmin(model.score[rows])) if answered else None
+        best = rows.start + int(np.nanargmin(pool.time_us[rows]))
+        efficiency = ours[:, i] if answered else np.repeat(instead[i], len(ours))
+        reach = reaches[i]
+        out.append(
+            Case(
+                problem=problem,
+                environment=environment,
+                efficiency=None
+                if np.isnan(efficiency[0])
+                else {k: float(efficiency[k - 1]) for k in KS},
+                confidence=None if reach is None else reach[0],
+                chosen=None if chosen is None else candidate(chosen),
+                chosen_us=None if chosen is None else _known(pool.time_us[chosen]),
+                chosen_predicted_us=None if chosen is None else _known(predicted[chosen]),
+                best=candidate(best),
+                best_us=float(pool.time_us[best]),
+                best_predicted_us=_known(predicted[best]),
+                others={
+                    name: float(values[0, i])
+                    for name, values in found.items()
+                    if name != model.name and not np.isnan(values[0, i])
+                },
+                compiled=compiled[i] if compiled else None,
+            )
+        )
+    return tuple(out)
+
+
+def _known(value: float) -> float | None:
+    """None for NaN."""
+    return None if math.isnan(value) else float(value)
