@@ -102,7 +102,8 @@ class RunsScreen(SavedFilters, RunList):
     RunsScreen {
         #runs-parts { height: 1fr; }
         #runs-preview { display: none; width: 2fr; border-left: solid $panel; }
-        #runs-preview Static { height: auto; max-height: 3; padding: 0 1; }
+        #preview-title { height: 1; padding: 0 1; }
+        #preview-facts { max-height: 40%; }
         PagedTable { width: 3fr; }
         &.-wide #runs-preview { display: block; }
     }

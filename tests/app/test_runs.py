@@ -63,6 +63,7 @@ async def test_the_preview_is_beside_the_list_where_it_is_wide(make_app, store):
     async with app.run_test(size=(160, 40)) as pilot:
         await open_runs(pilot)
         assert f"Run {run}, train" in text_of(app)
+        assert "model network@1" in text_of(app)
         assert drawn(app) == [f"{run} one", f"{run} two"]
         await go(pilot, "down")
         assert f"Run {run - 1}, train" in text_of(app)
