@@ -41,8 +41,8 @@ from diode_engine.store import Store, read_dataset
 
 PLACES = (
     ("R", "time left"), ("C", "Sources"), ("D", "ATen eff."), ("W", "estimate"), ("T", "Family"),
-    ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "A capital letter"),
-    ("A", "python is"), ("H", "Model in use"),
+    ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "Escape closes it"),
+    ("?", "Kept in"), ("A", "python is"), ("H", "Model in use"),
 )  # fmt: skip  # keys, and what is only on the screen that each goes to
 RATE = 2000  # timings a second
 BATCH = 200
@@ -182,7 +182,7 @@ def measure(path: Path, settings: Path) -> None:
     terminal.until("candidates")
     # While the modules of the screens are still being imported; then when they are there.
     first, again, moves = [], [], []
-    tour = (("R", "time left"), ("S", "Kept in"), ("?", "A capital letter"), ("H", "Model in use"))
+    tour = (("R", "time left"), ("S", "Kept in"), ("A", "python is"), ("H", "Model in use"))
     for key, shows in tour[:-1]:
         terminal.press(key)
         first.append(terminal.until(shows))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.command import Provider
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -23,15 +25,21 @@ from diode_app.data.overview import shipped_timings
 from diode_app.data.source import Condition, Source
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING, Keys, Passed
+from diode_app.links import Link, link_to, page_of
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place, sections
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
+from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.modals import Confirm, Problem, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
+
+if TYPE_CHECKING:
+    from diode_engine.runs import Status
+    from diode_engine.store import Store
 
 POLL_SECONDS = 0.5
 BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
@@ -41,11 +49,27 @@ APP_ACTIONS = (
     Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
            does="command_palette"),
     Action("app.twins", "y", "As command", "The commands that do the same without the dashboard."),
+    Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
+           "others."),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
+    Action("app.undo", "U", "Take back", "Undo the last roll-back, change of tags or deletion that "
+           "was made here.", footer=False),
     Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
     Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
+    Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
+    Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
+    Action("move.first", "g", "First", "To the first row or line.", footer=False,
+           does="press('ctrl+home')"),
+    Action("move.last", "G", "Last", "To the last row or line.", footer=False,
+           does="press('ctrl+end')"),
     Action("app.quit", "q", "Quit", "Leave; runs go on."),
 )  # fmt: skip
+
+
+def _everything() -> type[Provider]:
+    from diode_app.search import Everything
+
+    return Everything
 
 
 class DiodeApp(Actions, App[None]):
@@ -54,11 +78,17 @@ class DiodeApp(Actions, App[None]):
     CSS_PATH = "app.tcss"
     TITLE = "Diode"
     DEFAULT_MODE = "home"
+    COMMANDS = App.COMMANDS | {_everything}
     ACTIONS = APP_ACTIONS
     HELP_TITLE: ClassVar[str] = "Everywhere"
 
     def __init__(
-        self, session: Session, *, problem: str | None = None, poll_seconds: float = POLL_SECONDS
+        self,
+        session: Session,
+        *,
+        problem: str | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        wanted: Link | None = None,
     ) -> None:
         super().__init__()
         self.session = session
@@ -66,10 +96,12 @@ class DiodeApp(Actions, App[None]):
             self.add_mode(place.mode, partial(self._screen_of, place))
         self._poll_seconds = poll_seconds
         self._problem = problem
+        self._wanted = wanted  # what to begin with
         self._looking = False
         self._warmed = False
         self._ticks = 0
         self._clashes: set[str] = set()
+        self._telling = Telling(self.to_terminal)
         self._came_from = self.DEFAULT_MODE
         self.keys = Keys(self, super().on_event)
 
@@ -95,8 +127,17 @@ class DiodeApp(Actions, App[None]):
         self.apply(self.session.settings)
         if self._problem is not None:
             self.notify(self._problem, severity="warning", timeout=15, markup=False)
+        self.to_terminal(KEEP_TITLE)
         self.set_interval(self._poll_seconds, self._poll)
         self.action_look()
+
+    def on_unmount(self) -> None:
+        self.to_terminal(BRING_TITLE_BACK)
+
+    def to_terminal(self, sequence: str) -> None:
+        """Writes it as it is."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
 
     # The store
 
@@ -118,6 +159,9 @@ class DiodeApp(Actions, App[None]):
             look = await self.session.source.look()
         finally:
             self._looking = False
+        self._telling.title(look, self.session.path.name)
+        for run in self._telling.ended(look):
+            self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
         # One below is told when it is in front again: Textual paints the whole terminal anew
         # whenever there is a message for a screen that another one covers.
         if isinstance(self.screen, DiodeScreen):
@@ -125,14 +169,41 @@ class DiodeApp(Actions, App[None]):
         if not self._warmed:
             self._warmed = True
             self.run_worker(self._warm(), group="warming", exit_on_error=False)
+            if self._wanted is not None:
+                self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
+
+    async def _tell_end(self, run: int) -> None:
+        def ended(store: Store) -> Status:
+            from diode_engine.runs import look
+
+            return look(store, run)
+
+        try:
+            status = await self.session.source.read(ended)
+        except DiodeError:
+            return  # the store is gone, and the screen says so
+        sentence = sentence_of(status)
+        bad = str(status.state) in ("failed", "dead")
+        self.notify(sentence, severity="error" if bad else "information", markup=False)
+        self._telling.tell(sentence, self.session.settings.tell)
 
     async def _warm(self) -> None:
         """Imports the screens' modules, so that the first key to each finds them there, and has
         the garbage collector, whose full pass takes a tenth of a second, leave all that be."""
         await in_thread(sections, "imports")
         gc.freeze()
+
+    def action_undo(self) -> None:
+        async def take_back() -> str:
+            self.session.source.must_be_writable()
+            done = self.session.undo.take()
+            if done is None:
+                return "There is nothing to take back."
+            return await done.back()
+
+        self._act(take_back)
 
     def action_create_store(self) -> None:
         async def create() -> str:
@@ -197,11 +268,54 @@ class DiodeApp(Actions, App[None]):
         if self.current_mode in ASIDE:
             self.switch_mode(self._came_from)
 
+    async def action_press(self, key: str) -> None:
+        """Does at once what another key does where the focus is; what ctrl+home does, home does
+        where that has no meaning."""
+        for name in (key, key.removeprefix("ctrl+")):
+            if (active := self.screen.active_bindings.get(name)) is not None:
+                await self.run_action(active.binding.action, active.node)
+                return
+
+    def action_help(self) -> None:
+        if not self.screen.is_modal:
+            self.show_help()
+
+    def show_help(self, words: str = "") -> None:
+        """In front of the screen; what has these words alone."""
+        from diode_app.screens.help import Help
+
+        self.push_screen(Help(self.session, self.screen, words))
+
     def action_tour(self) -> None:
         from diode_app.screens.tour import Tour
 
         if not self.screen.is_modal:
             self.push_screen(Tour())
+
+    def open_link(self, link: Link) -> None:
+        """Goes to the place, and shows the page of what the link names in front of it."""
+
+        async def opened() -> None:
+            try:
+                page = await page_of(self.session, link)
+            except DiodeError as error:
+                await self.push_screen_wait(Problem(str(error)))
+                return
+            if link.filter:
+                self.session.narrowed[link.place] = link.filter
+            await self.switch_mode(link.place)
+            place = self.screen_stack[0]
+            while isinstance(place, DiodeScreen) and not place.has_body:
+                await asyncio.sleep(0.01)  # a screen that is left before it is made is not made
+            if page is not None:
+                await self.push_screen(page)
+                return
+            while len(self.screen_stack) > 1:  # pages in front of the place
+                await self.pop_screen()
+            if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
+                self.screen.looked()
+
+        self.run_worker(opened(), group=ASKING, exit_on_error=False)
 
     def on_model_asked(self, event: ModelAsked) -> None:
         from diode_app.screens.model import ModelScreen
@@ -277,7 +391,13 @@ class DiodeApp(Actions, App[None]):
         screen = self.screen
         if not isinstance(screen, DiodeScreen):
             return
-        twins = screen.twins()
+        link = link_to(screen)
+        here = (
+            []
+            if link is None
+            else [("Open this", link.command(self.session.path, read_only=self.session.read_only))]
+        )
+        twins = [*here, *screen.twins()]
         if not twins:
             self.notify("Nothing on this screen has a command of its own.")
             return
@@ -297,8 +417,10 @@ def create_app(
     theme: str | None = None,
     settings_path: Path | None = None,
     poll_seconds: float = POLL_SECONDS,
+    wanted: Link | None = None,
 ) -> DiodeApp:
-    """The dashboard over this store, which need not exist. Settings that cannot be
+    """The dashboard over this store, which need not exist; it begins with what is `wanted`.
+    Settings that cannot be
     read are told on the screen, and those by default hold, and are not written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
@@ -309,4 +431,4 @@ def create_app(
     if theme is not None:
         settings = replace(settings, theme=theme)
     session = Session(Source(store, read_only=read_only), settings, path)
-    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds)
+    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted)

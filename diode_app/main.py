@@ -12,6 +12,7 @@ import click
 
 from diode_engine import paths
 from diode_engine.cli.options import StoreType
+from diode_engine.errors import DiodeError
 from diode_engine.location import FORM, Location
 
 _NO_TEXTUAL = (
@@ -41,8 +42,27 @@ def _themes() -> tuple[str, ...]:
 )
 @click.option("--read-only", is_flag=True, help="Change nothing: for a store that others share.")
 @click.option("--theme", metavar="NAME", help="The colours, for this time.")
+@click.option(
+    "--open",
+    "link",
+    metavar="LINK",
+    help="What to begin with: a place such as runs, or run/11, problem/501, model/gemm@6.",
+)
+@click.option(
+    "--filter",
+    "query",
+    metavar="QUERY",
+    help="The filter of the list to begin with: of problems, or of runs with --open runs.",
+)
 @click.option("--version", is_flag=True, help="Show the version and exit.")
-def _command(store: Location | None, read_only: bool, theme: str | None, version: bool) -> int:
+def _command(
+    store: Location | None,
+    read_only: bool,
+    theme: str | None,
+    link: str | None,
+    query: str | None,
+    version: bool,
+) -> int:
     """Watch and do all of Diode's work on a screen.
 
     Runs that it starts go on when it is left. In a browser: textual serve diode-tui.
@@ -56,6 +76,7 @@ def _command(store: Location | None, read_only: bool, theme: str | None, version
     # third of a key's time over them, and now and then holds the screen up for 0.1 s and more.
     gc.set_threshold(20_000, 50, 100)
     try:
+        from diode_app import links
         from diode_app.app import create_app
     except ModuleNotFoundError as error:
         raise click.ClickException(_NO_TEXTUAL.format(error.name)) from error
@@ -64,7 +85,13 @@ def _command(store: Location | None, read_only: bool, theme: str | None, version
             f"there is no theme {theme!r}; there are {', '.join(_themes())}.",
             param_hint="--theme",
         )
-    app = create_app(store or paths.store_location(), read_only=read_only, theme=theme)
+    try:
+        wanted = links.link(link, query)
+    except DiodeError as error:
+        raise click.UsageError(str(error)) from None
+    app = create_app(
+        store or paths.store_location(), read_only=read_only, theme=theme, wanted=wanted
+    )
     app.run()
     return app.return_code or 0
 

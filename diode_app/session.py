@@ -8,6 +8,7 @@ from pathlib import Path
 from diode_app.data.hardware import Here
 from diode_app.data.source import Source
 from diode_app.settings import Settings
+from diode_app.undo import Undo
 from diode_engine.core.problem import Problem
 from diode_engine.location import Location
 
@@ -15,14 +16,17 @@ from diode_engine.location import Location
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. Screens want of others:
-    `asked` is the problem that Ask is to show next, `narrowed` the filter of Data's list."""
+    `asked` is the problem that Ask is to show next, `narrowed` are filters by the mode of the
+    screen whose list is to have one."""
 
     source: Source
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: Here | None = None
     asked: Problem | None = None
-    narrowed: str | None = None
+    filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
+    undo: Undo = field(default_factory=Undo)
+    narrowed: dict[str, str] = field(default_factory=dict)
 
     @property
     def location(self) -> Location:

@@ -8,16 +8,21 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from diode_app.telling import BELL, WAYS
 from diode_app.themes import DEFAULT, NAMES
 from diode_engine.atomic import write_whole
 from diode_engine.documents import Malformed, read_toml, shortened
 from diode_engine.errors import DiodeError
 
-RUN_COLUMNS = ("run", "kind", "state", "progress", "rate", "left", "gpu", "started", "tags", "note")
+RUN_COLUMNS = (
+    "mark", "run", "kind", "state", "progress", "rate", "left", "duration", "family", "efficiency",
+    "against", "model", "data", "changed", "gpu", "started", "tags", "note",
+)  # fmt: skip
 PROBLEM_COLUMNS = (
     "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",
     "candidates", "failed", "gpu", "fastest", "bias", "align", "timings",
 )  # fmt: skip
+FILTERED = ("runs", "data")  # the places whose lists take a filter query
 COLUMNS = {"run_columns": RUN_COLUMNS, "problem_columns": PROBLEM_COLUMNS}
 
 
@@ -43,14 +48,27 @@ class Settings:
         f"The columns of the problems, in this order: some of {', '.join(PROBLEM_COLUMNS)}.",
         default=PROBLEM_COLUMNS,
     )
+    tell: str = _told(
+        f"How the end of a run is told beside a line on the screen: {', '.join(WAYS)} (the "
+        "terminal's own).",
+        default=BELL,
+    )
     keys: Mapping[str, str] = _told(
         'Other keys for actions, by the names that the help shows, such as "runs.cancel" = "x".',
+        default_factory=dict,
+    )
+
+    filters: Mapping[str, str] = _told(
+        'Saved filters by name, each after the place whose list it is of, such as "tall" = "data '
+        'op:bmm m>4096"; : finds them.',
         default_factory=dict,
     )
 
     def __post_init__(self) -> None:
         if self.theme not in NAMES:
             raise SettingsError(f"There is no theme {self.theme!r}; there are {', '.join(NAMES)}.")
+        if self.tell not in WAYS:
+            raise SettingsError(f"tell is {self.tell!r}; it must be one of {', '.join(WAYS)}.")
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
         if not whole or not 10 <= self.rows <= 500:
             raise SettingsError(f"rows is {self.rows!r}; it must be a whole number from 10 to 500.")
@@ -63,6 +81,12 @@ class Settings:
         for name, key in self.keys.items():
             if not isinstance(key, str) or not key:
                 raise SettingsError(f"The key of {name} is {key!r}; it must be a text.")
+        for name, query in self.filters.items():
+            if not isinstance(query, str) or query.partition(" ")[0] not in FILTERED:
+                raise SettingsError(
+                    f"The filter {name} is {query!r}; it must be a place, {' or '.join(FILTERED)}, "
+                    "and a query."
+                )
 
 
 def sentence(name: str) -> str:
@@ -89,8 +113,9 @@ def load(path: Path) -> Settings:
         )
     try:
         given.update((name, tuple(given[name])) for name in COLUMNS if name in given)
-        if not isinstance(given.get("keys", {}), dict):
-            raise SettingsError("keys must be a table of names and keys.")
+        for name, of in (("keys", "names and keys"), ("filters", "names and queries")):
+            if not isinstance(given.get(name, {}), dict):
+                raise SettingsError(f"{name} must be a table of {of}.")
         return replace(Settings(), **given)
     except (SettingsError, TypeError) as error:
         raise SettingsError(

@@ -22,7 +22,12 @@ _KINDS = {
     "train_objective": "loss",
     "log_rmse": "error of the logarithm of times",
 }
-_ORDER = tuple(dict.fromkeys(_KINDS.values()))
+# What a sample of a GPU's state holds behind its seconds (see `collect.progress.GpuProgress`).
+_SAMPLED = (
+    (6, "timings a second"), (4, "utilisation, %"), (1, "clock, MHz"), (3, "power, W"),
+    (2, "temperature, °C"), (5, "memory, GB"), (7, "held back (1: yes)"),
+)  # fmt: skip
+_ORDER = (*dict.fromkeys(_KINDS.values()), *(what for _, what in _SAMPLED))
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,14 @@ class Series:
     kind: str
     member: str
     of_fit: bool = False
+
+    @property
+    def axis(self) -> str:
+        """What is counted along the x axis: trees have rounds and networks epochs, of which there
+        are far fewer."""
+        if self.member == "trials":
+            return "trial"
+        return "round" if self.member.startswith("trees") else "epoch"
 
 
 def series_of(name: str) -> Series:
@@ -87,14 +100,18 @@ class CurveReader:
 
 
 def samples(progress: Mapping[str, Any]) -> Curves:
-    """The course of a collection's GPUs, from its progress: clock, temperature and power by
-    seconds; without what is not known."""
+    """The course of a collection's GPUs by seconds, from its progress; without what is not
+    known."""
     found: dict[str, Points] = {}
     gpus = progress.get("gpus")
     for number, gpu in (gpus if isinstance(gpus, Mapping) else {}).items():
         rows: Sequence[Sequence[float | None]] = gpu.get("samples") or ()
-        for place, what in ((2, "temperature, °C"), (1, "clock, MHz"), (3, "power, W")):
-            known = [(row[0], row[place]) for row in rows if row[place] is not None]
+        for place, what in _SAMPLED:
+            known = [
+                (row[0], row[place])
+                for row in rows
+                if len(row) > place and row[place] is not None  # an older run tells less
+            ]
             if known:
                 xs, ys = zip(*known, strict=True)
                 found[f"GPU {number}/{what}"] = tuple(map(float, xs)), tuple(map(float, ys))

@@ -63,6 +63,14 @@ def _holds(text: str, words: Sequence[str]) -> bool:
                for word in words)  # fmt: skip
 
 
+def as_text(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of words below their names, for a mail or a screen reader."""
+    table = [names, *rows]
+    widths = [max(len(row[place]) for row in table) for place in range(len(names))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in table)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
 def as_json(records: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps([dict(record) for record in records], indent=1, default=str) + "\n"
 

@@ -13,7 +13,7 @@ from diode_app.data.problem import NoSuchProblemError
 from diode_app.data.problems import rows_of
 from diode_app.data.report_rows import case_rows, figure_rows, group_rows
 from diode_app.data.reports import NoReportError, Other, ShownReport, report_of
-from diode_app.data.runs import cells
+from diode_app.data.run_columns import Listed, cells
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -136,7 +136,7 @@ def _run_cells(status: Status) -> Mapping[str, str]:
     told = status.run.progress or {}
     problems = told.get("problems")
     return {
-        **cells(status),
+        **cells(Listed(status)),
         "judged": judged(status),
         "efficiency": text.ratio(told.get("efficiency")),
         "problems": "" if problems is None else f"{problems:,}",

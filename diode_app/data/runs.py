@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import as_number, fraction, remarks, seconds_left
+from diode_app.data.progress import as_number, fraction, seconds_left
+from diode_app.data.run_columns import SORTS, Listed, cells
 from diode_app.data.training_result import TrainingResult, training_result
-from diode_app.data.trainings import baseline_of
+from diode_app.data.trainings import Trainings, baseline_of
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -31,6 +32,8 @@ class Gpu:
     clock_mhz: int | None
     temperature_c: int | None
     power_w: float | None
+    utilisation: int | None  # in percent
+    memory_bytes: int | None
     held_back: tuple[str, ...]
 
 
@@ -73,6 +76,7 @@ def view(status: Status) -> RunView:
 
 def _says(status: Status) -> str:
     run, progress = status.run, status.run.progress or {}
+    words: list[str] = []
     if run.kind == "train" and "member" in progress and not status.state.ended:
         words = [
             f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
@@ -83,7 +87,6 @@ def _says(status: Status) -> str:
         if stages := progress.get("stages"):
             words.append(f"fit {progress.get('stage')} of {stages}")
         return " · ".join(words)
-    words = []
     if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
         words.append(str(doing))
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
@@ -159,6 +162,8 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
             clock_mhz=gpu.get("clock_mhz"),
             temperature_c=gpu.get("temperature_c"),
             power_w=gpu.get("power_w"),
+            utilisation=gpu.get("utilisation"),
+            memory_bytes=gpu.get("memory_bytes"),
             held_back=tuple(map(str, gpu.get("held_back") or ())),
         )
         for number, gpu in found.items()
@@ -195,52 +200,44 @@ def _facts(status: Status) -> list[tuple[str, str]]:
 # The list
 
 MOST_RUNS = 10_000  # the last ones that a filter matches
+_RESULTS = frozenset({"family", "efficiency", "against", "model", "data"})  # need more than the row
 
 
-def runs_page(store: Store, query: PageQuery) -> Page:
-    """The runs that the filter matches (see `diode_engine.store.fields`), sorted by a column.
-    Raises QueryError for a mistake in the filter."""
-    from diode_engine.runs import find
+class RunLister:
+    """Reads pages of the list of runs. For one thread at a time."""
 
-    found = find(store, query.filter, limit=MOST_RUNS)
-    if query.sort is not None:
-        found.sort(key=_SORTS[query.sort], reverse=query.descending)
-    first = query.page * query.rows
-    rows = found[first : first + query.rows]
-    return Page(tuple(Row(str(s.run.id), cells(s), s.to_dict()) for s in rows), len(found))
+    def __init__(self) -> None:
+        self._trainings = Trainings()
 
+    def page(self, store: Store, query: PageQuery, marks: Mapping[int, str]) -> Page:
+        """The runs that the filter matches (see `diode_engine.store.fields`), sorted by a column;
+        `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
+        from diode_engine.runs import find, look
 
-def cells(status: Status) -> Mapping[str, str]:
-    """A run's cell in each column of the list."""
-    run = status.run
-    shown = view(status)
-    part = shown.fraction
-    return {
-        "run": str(run.id),
-        "kind": run.kind,
-        "state": text.state(str(status.state)),
-        "progress": "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %",
-        "rate": "" if not shown.rate else f"{shown.rate:.3g}/s",
-        "left": "" if shown.left_seconds is None else text.seconds(shown.left_seconds),
-        "gpu": " ".join(gpu.number for gpu in shown.gpus),
-        "started": f"{text.local(run.started):%m-%d %H:%M}",
-        "tags": " ".join(run.tags),
-        "note": remarks(status),
-    }
+        pinned = baseline_of(store)
+        against = None
+        if pinned is not None:
+            against = self._trainings.of(store, look(store, pinned)).efficiency
+
+        def listed(status: Status) -> Listed:
+            training = self._trainings.of(store, status) if status.run.kind == "train" else None
+            return Listed(status, training, against, marks.get(status.run.id, ""))
+
+        found = find(store, query.filter, limit=MOST_RUNS)
+        make = listed if query.sort in _RESULTS else Listed
+        if query.sort is not None:
+            sort = SORTS[query.sort]
+            found = [r.status for r in sorted(map(make, found), key=sort, reverse=query.descending)]
+        first = query.page * query.rows
+        rows = [_row(listed(status)) for status in found[first : first + query.rows]]
+        return Page(tuple(rows), len(found))
 
 
-_SORTS: Mapping[str, Any] = {
-    "run": lambda s: s.run.id,
-    "kind": lambda s: s.run.kind,
-    "state": lambda s: str(s.state),
-    "progress": lambda s: fraction(s) or 0.0,
-    "rate": lambda s: as_number((s.run.progress or {}).get("rate")) or 0.0,
-    "left": lambda s: (None if s.state.ended else seconds_left(s)) or 0.0,
-    "started": lambda s: s.run.started,
-    "tags": lambda s: s.run.tags,
-    "note": lambda s: s.run.note or "",
-}
-SORTABLE = frozenset(_SORTS)
+def _row(listed: Listed) -> Row:
+    record = {**listed.status.to_dict(), "efficiency": listed.efficiency}
+    if listed.training is not None:
+        record["model"] = listed.training.model
+    return Row(str(listed.status.run.id), cells(listed), record)
 
 
 def suggestions() -> Callable[[str, int], list[str]]:

@@ -1,21 +1,15 @@
-"""Trainings beside each other: their results, and their curves over each other."""
+"""Trainings: what came of them, and the one that others are compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-
-from diode_app import text
-from diode_app.data.curves import CurveReader, Curves, kinds
-from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import fraction, remarks
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
-MOST_TRAININGS = 500  # the last ones that a filter matches
 # The tag of the run that others are compared with; not a word that a person might use.
 BASELINE = "diode/baseline"
 
@@ -31,6 +25,7 @@ class Training:
     efficiency: float | None
     judged: bool
     model: str | None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def run(self) -> int:
@@ -55,6 +50,7 @@ def training(store: Store, status: Status) -> Training:
         efficiency=efficiency if isinstance(efficiency, float) else None,
         judged="efficiency" in metrics,
         model=None if result is None else str(result["model"]),
+        metrics=metrics,
     )
 
 
@@ -65,71 +61,19 @@ def last_trainings(store: Store, count: int) -> tuple[Training, ...]:
     return tuple(training(store, status) for status in find(store, "kind:train", limit=count))
 
 
-def trainings_page(store: Store, query: PageQuery, marked: frozenset[int]) -> Page:
-    """The trainings that the filter matches, with a mark on those that are `marked`. Raises
-    QueryError for a mistake in the filter."""
-    from diode_engine.runs import find
+class Trainings:
+    """Reads trainings, and the result of each of them once. For one thread at a time."""
 
-    found = [
-        training(store, status)
-        for status in find(store, f"{query.filter} kind:train", limit=MOST_TRAININGS)
-    ]
-    if query.sort is not None:
-        found.sort(key=_SORTS[query.sort], reverse=query.descending)
-    first = query.page * query.rows
-    rows = found[first : first + query.rows]
-    return Page(tuple(_row(t, t.run in marked) for t in rows), len(found))
+    def __init__(self) -> None:
+        self._known: dict[int, Training] = {}
 
-
-def _row(t: Training, marked: bool) -> Row:
-    run = t.status.run
-    part = fraction(t.status)
-    shown = "" if t.efficiency is None else f"{t.efficiency:.3f}"
-    cells = {
-        "shown": "pinned" if t.is_baseline else "shown" if marked else "",
-        "run": str(run.id),
-        "state": text.state(str(t.status.state)),
-        "progress": "" if part is None or t.status.state.ended else text.bar(part, 8),
-        "what": t.what,
-        "efficiency": shown if t.judged or not shown else f"({shown})",
-        "model": t.model or "",
-        "data": t.data,
-        "started": f"{text.local(run.started):%m-%d %H:%M}",
-        "note": remarks(t.status),
-    }
-    record = {**t.status.to_dict(), "efficiency": t.efficiency, "model": t.model}
-    return Row(str(run.id), cells, record)
-
-
-_SORTS: Mapping[str, Any] = {
-    "run": lambda t: t.run,
-    "state": lambda t: str(t.status.state),
-    "what": lambda t: t.what,
-    "efficiency": lambda t: t.efficiency or 0.0,
-    "model": lambda t: t.model or "",
-    "data": lambda t: t.data,
-    "started": lambda t: t.status.run.started,
-}
-SORTABLE = frozenset(_SORTS)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The curves of several runs, by run; the pinned one, if any, first."""
-
-    baseline: int | None
-    curves: Mapping[int, Curves]
-
-    @property
-    def kinds(self) -> list[str]:
-        return kinds(name for curves in self.curves.values() for name in curves)
-
-
-def compared(store: Store, runs: Sequence[int], reader: CurveReader) -> Compared:
-    """The curves of the pinned run and of these; what is no run any more is left out."""
-    baseline = baseline_of(store)
-    wanted = dict.fromkeys([*([] if baseline is None else [baseline]), *runs])
-    return Compared(baseline, {run: reader.read(store, run) for run in wanted})
+    def of(self, store: Store, status: Status) -> Training:
+        known = self._known.get(status.run.id)
+        if known is None:
+            known = training(store, status)
+            if status.state.ended:
+                self._known[status.run.id] = known
+        return replace(known, status=status)  # its tags and its note may have changed
 
 
 def baseline_of(store: Store) -> int | None:

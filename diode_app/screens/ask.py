@@ -24,6 +24,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Prompt
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import Column, PagedTable
@@ -260,7 +261,9 @@ class AskScreen(DiodeScreen):
     def action_shapeset(self) -> None:
         async def chosen() -> Problem | None:
             given = await self.app.push_screen_wait(
-                Prompt("Which shapeset?", f"{Path.cwd()}/", check=existing_file)
+                Prompt(
+                    "Which shapeset?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path
+                )
             )
             return None if given is None else await picking.of_shapeset(self, Path(given))
 

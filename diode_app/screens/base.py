@@ -81,6 +81,7 @@ class DiodeScreen(Actions, Screen[None]):
     MODE: ClassVar[str] = ""
     NEEDS_STORE: ClassVar[bool] = True
     HELP_TITLE: ClassVar[str] = ""
+    LINK: ClassVar[str] = ""  # of a page: which of its `values` a link to it names
 
     def __init__(self, session: Session) -> None:
         super().__init__()

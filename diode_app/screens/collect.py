@@ -35,6 +35,7 @@ from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
 from diode_app.widgets.form import ChoiceField, Field, existing_file, optional, whole_number
 from diode_app.widgets.modals import Confirm
+from diode_app.widgets.path_completion import complete_path
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -86,7 +87,7 @@ class CollectScreen(DiodeScreen):
                       hint="a mix of transformers, zoo, log-normal and attention"),
                 Field("file", "Files", "A shapeset (as diode-engine capture writes it) or a "
                       "dataset, whose problems are timed. Nothing is drawn then, unless a source "
-                      "is named too.", check=_check_files),
+                      "is named too.", check=_check_files, suggest=complete_path),
                 Field("problems", "Problems", "How many distinct problems to draw.",
                       USUAL["problems"], check=whole_number(1, MOST_PROBLEMS)),
                 ChoiceField("ops", "Operators", "Only problems of these.", OPS, USUAL["ops"],

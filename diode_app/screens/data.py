@@ -24,6 +24,7 @@ from diode_app.data.source import Look
 from diode_app.screens.base import SettingsChanged
 from diode_app.screens.data_files import FILE_ACTIONS, FileActions
 from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.saved_filters import SavedFilters, save_filter
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
 from diode_app.settings import PROBLEM_COLUMNS
@@ -43,6 +44,11 @@ _LABELS = {
 _LEFT = frozenset({"op", "dtype", "layout", "align", "bias", "gpu", "fastest"})
 _UNSORTED = frozenset({"layout", "align", "bias", "fastest"})
 _BAR = 24
+# Where there is no room for all columns, the last of these are left out first.
+_RANKS = {key: rank for rank, key in enumerate(
+    ("aten", "b", "fastest", "layout", "candidates", "failed", "timings", "gpu", "bias", "align"),
+    start=1,
+)}  # fmt: skip
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 _NEXT = (
     Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
@@ -53,12 +59,18 @@ _NEXT = (
 
 def _columns(keys: tuple[str, ...]) -> list[Column]:
     return [
-        Column(key, _LABELS.get(key, key), sortable=key not in _UNSORTED, right=key not in _LEFT)
+        Column(
+            key,
+            _LABELS.get(key, key),
+            sortable=key not in _UNSORTED,
+            right=key not in _LEFT,
+            rank=_RANKS.get(key, 0),
+        )
         for key in keys
     ]
 
 
-class DataScreen(FileActions):
+class DataScreen(SavedFilters, FileActions):
     """The list; Enter opens a problem's page."""
 
     MODE = "data"
@@ -70,7 +82,8 @@ class DataScreen(FileActions):
                "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
         *FILE_ACTIONS,
-        Action("data.columns", "k", "Columns", "Choose the columns of the list.", footer=False),
+        save_filter("data"),
+        Action("data.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
         Action("data.list", "l", "Everything", "Take the filter away.",
                "diode-engine data problems {filter} --store={store}", footer=False),
     )  # fmt: skip
@@ -115,8 +128,7 @@ class DataScreen(FileActions):
         self.table.focus_rows()
 
     def looked(self) -> None:
-        if (query := self.session.narrowed) is not None:
-            self.session.narrowed = None
+        if (query := self.session.narrowed.pop("data", None)) is not None:
             self._narrow(query)
 
     def look_changed(self, look: Look) -> None:

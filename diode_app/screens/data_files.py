@@ -11,6 +11,7 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
+from diode_app.widgets.path_completion import complete_path
 
 SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst")
 
@@ -36,7 +37,12 @@ class FileActions(DiodeScreen):
         async def bring() -> str | None:
             self.session.source.must_be_writable()
             given = await self.app.push_screen_wait(
-                Prompt("Import the timings of which file?", f"{Path.cwd()}/", check=existing_file)
+                Prompt(
+                    "Import the timings of which file?",
+                    f"{Path.cwd()}/",
+                    check=existing_file,
+                    suggest=complete_path,
+                )
             )
             if given is None:
                 return None
@@ -55,6 +61,7 @@ class FileActions(DiodeScreen):
                     "Write all timings of the store to which file?",
                     str(Path.cwd() / "timings.msgpack.zst"),
                     check=_check_target,
+                    suggest=complete_path,
                 )
             )
             if given is None:

@@ -1,56 +1,184 @@
-"""Help: every key, by screen."""
+"""Help for where one is, in front of the screen: its keys, what its columns mean, and all the
+rest, with a search."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from textual import events
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.keys import format_key
-from textual.widgets import Static
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, Static
 
-from diode_app.actions import Action
-from diode_app.data.source import Look
+from diode_app.actions import Action, Actions
+from diode_app.column_help import meaning
 from diode_app.screens.base import DiodeScreen
-from diode_app.screens.places import sections
+from diode_app.screens.places import PLACES, sections
+from diode_app.session import Session
+from diode_app.widgets.table import PagedTable
 
 _WORDS = (
-    "A capital letter goes to a screen, a small one acts on it; : lists all that can be done.\n"
-    "Every action has a command that does the same without the dashboard: y shows and copies it.\n"
-    "Keys can be changed on the screen Settings (S), by the names in the last column."
+    "A capital letter goes to a screen, a small one acts on it; : finds all that can be done, and "
+    "runs, models, problems and settings. y shows and copies the command that does the same "
+    "without the dashboard. Keys can be changed on Settings (S), by the names at the end of the "
+    "lines."
 )
 
 
-class HelpScreen(DiodeScreen):
-    """The keys as they are bound now."""
+@dataclass(frozen=True)
+class Entry:
+    """A line of the help: a key or a column, what it is called, and what it does or means; `name`
+    is what users rebind it by."""
 
-    MODE = "help"
-    NEEDS_STORE = False
+    key: str
+    label: str
+    says: str
+    name: str = ""
 
-    def body(self) -> ComposeResult:
-        with VerticalScroll(can_focus=True):
-            yield Static(_WORDS, markup=False)
-            yield Static(id="help-keys")
+    def holds(self, words: Sequence[str]) -> bool:
+        whole = f"{self.key} {self.label} {self.says} {self.name}".lower()
+        return all(word in whole for word in words)
 
-    def look_changed(self, look: Look) -> None:
-        everywhere: tuple[Action, ...] = getattr(self.app, "ACTIONS", ())
-        parts = [("Everywhere", everywhere), *sections()]
-        self.query_one("#help-keys", Static).update(
-            Content("\n").join([self._section(title, actions) for title, actions in parts])
-        )
 
-    def _section(self, title: str, actions: Sequence[Action]) -> Content:
-        keys = self.session.settings.keys
-        lines = [
-            Content.assemble(
-                (f"  {_display(keys.get(action.id, action.key)):<8}", "$primary bold"),
-                f"{action.label:<14} {action.tooltip:<56} ",
-                (action.id, "$text-muted"),
-            )
-            for action in actions
+Section = tuple[str, list[Entry]]
+
+
+class _Search(Input):
+    """A ? before anything else closes what a ? has opened."""
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character == "?" and not self.value:
+            event.stop()
+            event.prevent_default()
+            self.screen.dismiss()
+
+
+class Help(Actions, ModalScreen[None]):
+    """In front of `behind`; `words` are searched for at first."""
+
+    HELP_TITLE = "Help"
+    ACTIONS = (
+        Action("help.close", "escape", "Close", "Back to the screen."),
+        Action("help.down", "down", "Down", "Further down.", footer=False),
+        Action("help.up", "up", "Up", "Further up.", footer=False),
+        Action("help.page-down", "pagedown", "Page down", "A page further down.", footer=False),
+        Action("help.page-up", "pageup", "Page up", "A page further up.", footer=False),
+    )
+    DEFAULT_CSS = """
+    Help {
+        align: center middle;
+        #help-box {
+            width: 96%; max-width: 116; height: 92%; border: round $primary;
+            background: $surface; padding: 0 1; border-title-color: $primary;
+        }
+        #help-box Input { background: $panel; margin-bottom: 1; }
+        #help-foot { height: 1; color: $text-muted; }
+    }
+    """
+
+    def __init__(self, session: Session, behind: Screen[Any], words: str = "") -> None:
+        super().__init__()
+        self._words = words
+        self._sections = _sections(session, behind)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="help-box") as box:
+            box.border_title = "Help"
+            yield _Search(self._words, placeholder="Search: a key, a column, a word", compact=True)
+            with VerticalScroll(can_focus=False):
+                yield Static(id="help-keys")
+            yield Static("Escape closes it, ↑ ↓ move it, letters search.", id="help-foot")
+
+    def on_mount(self) -> None:
+        self._show(self._words)
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    def _show(self, given: str) -> None:
+        words = given.lower().split()
+        parts = [
+            _written(title, found)
+            for title, entries in self._sections
+            if (found := [entry for entry in entries if entry.holds(words)])
         ]
-        return Content("\n").join([Content(""), Content.styled(title, "bold underline"), *lines])
+        if not words:
+            parts.insert(0, Content(_WORDS))
+        self.query_one("#help-keys", Static).update(
+            Content("\n\n").join(parts) if parts else Content("Nothing has these words.")
+        )
+        self.query_one(VerticalScroll).scroll_home(animate=False)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_down(self) -> None:
+        self.query_one(VerticalScroll).scroll_down(animate=False)
+
+    def action_up(self) -> None:
+        self.query_one(VerticalScroll).scroll_up(animate=False)
+
+    def action_page_down(self) -> None:
+        self.query_one(VerticalScroll).scroll_page_down(animate=False)
+
+    def action_page_up(self) -> None:
+        self.query_one(VerticalScroll).scroll_page_up(animate=False)
+
+
+def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
+    """What is on the screen first, then what is everywhere, then the other screens."""
+    keys = session.settings.keys
+
+    def entries(actions: Iterable[Action]) -> list[Entry]:
+        return [Entry(_display(keys.get(a.id, a.key)), a.label, a.tooltip, a.id) for a in actions]
+
+    here: list[Section] = []
+    if isinstance(behind, DiodeScreen):
+        title = behind.HELP_TITLE or next(p.title for p in PLACES if p.mode == behind.MODE)
+        here.append((f"Here: {title}", entries(behind.ACTIONS)))
+        widgets = {  # one of each kind; a table of rows at hand is a table
+            getattr(node, "HELP_TITLE", ""): getattr(node, "ACTIONS", ())
+            for node in behind.walk_children()
+        }
+        here += [(f"Here: {title}", entries(of)) for title, of in widgets.items() if title and of]
+        here += _columns(behind)
+    everywhere: tuple[Action, ...] = getattr(behind.app, "ACTIONS", ())
+    shown = {title.removeprefix("Here: ") for title, _ in here}
+    others = [(title, entries(actions)) for title, actions in sections() if title not in shown]
+    return [*here, ("Everywhere", entries(everywhere)), *others]
+
+
+def _columns(screen: Screen[Any]) -> Iterable[Section]:
+    """What the columns of the tables that are seen mean."""
+    for table in screen.query(PagedTable):
+        if table.region:
+            found = [
+                Entry(column.label, "", meaning(table.what, column.key))
+                for column in table.columns
+                if meaning(table.what, column.key)
+            ]
+            if found:
+                yield f"Columns of the {table.what}", found
+
+
+def _written(title: str, entries: Sequence[Entry]) -> Content:
+    width = max(9, *(len(entry.key) + 2 for entry in entries))
+    lines = [
+        Content.assemble(
+            (f"  {entry.key:<{width}}", "$primary bold"),
+            f"{entry.label:<14} " if entry.label else "",
+            f"{entry.says} ",
+            (entry.name, "$text-muted"),
+        )
+        for entry in entries
+    ]
+    return Content("\n").join([Content.styled(title, "bold underline"), *lines])
 
 
 def _display(key: str) -> str:

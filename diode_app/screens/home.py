@@ -15,6 +15,7 @@ from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
+from diode_app.data.home_charts import HomeChartReader, HomeCharts
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, Overview, model_in_use, overview
 from diode_app.data.runs import headline
 from diode_app.data.source import Condition, Look
@@ -24,7 +25,9 @@ from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
+from diode_app.widgets.home_charts import HomeChartsPanel
 from diode_app.widgets.modals import Notice
+from diode_app.widgets.reading import Reading
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class HomeScreen(DiodeScreen):
     """What there is, at a glance."""
 
     MODE = "home"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-broad")]  # noqa: RUF012  # as Textual types it
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (45, "-high")]  # noqa: RUF012
     ACTIONS = (
         import_shipped("home", footer=True),
         Action("home.stats", "d", "Details", "All counts of the store.",
@@ -61,6 +66,8 @@ class HomeScreen(DiodeScreen):
         #home-rows Facts { padding: 0; }
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
         #run-rows Static { height: auto; display: none; }
+        HomeChartsPanel { display: none; }
+        &.-broad.-high HomeChartsPanel { display: block; }
     }
     """
 
@@ -68,6 +75,10 @@ class HomeScreen(DiodeScreen):
         super().__init__(session)
         self._asked = False
         self._registry = 0
+        self._charts = HomeChartReader()
+        self._charting: Reading[HomeCharts] = Reading(
+            self, session.source, self._show_charts, self.fail
+        )
 
     def body(self) -> ComposeResult:
         with VerticalScroll(can_focus=True):
@@ -94,6 +105,7 @@ class HomeScreen(DiodeScreen):
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "This machine"
                 yield Static("Looking ...", id="hardware-facts", markup=False)
+            yield HomeChartsPanel()
 
     def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
@@ -114,6 +126,14 @@ class HomeScreen(DiodeScreen):
 
     def reader(self) -> Callable[[Store], Overview]:
         return overview
+
+    def reload(self) -> None:
+        super().reload()
+        if self.has_class("-broad") and self.has_class("-high"):
+            self._charting.ask(self._charts.read)
+
+    def _show_charts(self, charts: HomeCharts) -> None:
+        self.query_one(HomeChartsPanel).show(charts)
 
     def show(self, snapshot: Overview) -> None:
         on_disk = isinstance(self.session.location, Path)

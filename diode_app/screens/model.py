@@ -37,12 +37,13 @@ class ModelScreen(ModelActions):
     MODE = "models"
     NEEDS_STORE = False
     HELP_TITLE = "A model"
+    LINK = "model"
     ACTIONS = (
         Action("model.back", "escape", "Back", "To where this page was opened."),
         Action("model.lineage", "l", "Lineage", "Where it came from; Enter follows a step."),
-        Action("model.card", "k", "Card", "What it is for, how good it is, and its limits.",
+        Action("model.card", "f", "Card", "What it is for, how good it is, and its limits.",
                "diode-engine models show {model} --hardware={hardware} --card", footer=False),
-        Action("model.gate", "j", "Gate", "What the gate found last.", footer=False),
+        Action("model.gate", "z", "Gate", "What the gate found last.", footer=False),
         Action("model.history", "h", "History", "What was done with it.",
                "diode-engine models show {model} --hardware={hardware}", footer=False),
         *MODEL_ACTIONS,
@@ -157,5 +158,5 @@ class ModelScreen(ModelActions):
             self.notify("This leads nowhere: what it names is not in the store.")
 
     def _go_to_data(self, query: str) -> None:
-        self.session.narrowed = query
+        self.session.narrowed["data"] = query
         self.app.switch_mode("data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ from textual.content import Content
 from diode_app.actions import Action
 from diode_app.data.models import Verdict, compare, promote
 from diode_app.data.models import models as all_models
+from diode_app.data.taken_back import defaulted_again, removed_model
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.validate_new import NewValidationScreen, model_choices
 from diode_app.widgets.modals import Confirm, Notice, Pick, Prompt
+from diode_app.widgets.path_completion import complete_path
 
 if TYPE_CHECKING:
     from diode_engine.registry import Entry
@@ -36,7 +39,7 @@ MODEL_ACTIONS = (
            "diode-engine models remove {model} --hardware={hardware}"),
     Action("models.alias", "a", "Aliases", "Write this model's aliases.",
            "diode-engine models alias ALIAS {model} --hardware={hardware}", footer=False),
-    Action("models.tag", "g", "Tags", "Write this model's tags.",
+    Action("models.tag", "t", "Tags", "Write this model's tags.",
            "diode-engine models tag {model} TAG --hardware={hardware}", footer=False),
     Action("models.note", "n", "Note", "Write a note on this model.",
            "diode-engine models note {model} NOTE --hardware={hardware}", footer=False),
@@ -120,7 +123,14 @@ class ModelActions(DiodeScreen):
                 "Roll back",
             ):
                 return None
+            taken_back = await in_thread(partial(defaulted_again, now, slug), "rollback")
             await self.session.source.change(lambda: registry.rollback(slug), "rollback")
+
+            async def take_back() -> str:
+                await self.session.source.change(taken_back, "rollback")
+                return f"{now} is taken for {slug} again."
+
+            self.session.undo.add(f"the roll-back of {now}", take_back)
             return f"{now} is retired; for {slug} {then} counts again."
 
         self.act(back, f"rolls {slug} back")
@@ -195,6 +205,7 @@ class ModelActions(DiodeScreen):
                     f"Write {model.reference} to",
                     str(Path.cwd() / f"{model.name}-{model.version}.diode.zip"),
                     check=_check_target,
+                    suggest=complete_path,
                 )
             )
             if given is None:
@@ -217,7 +228,6 @@ class ModelActions(DiodeScreen):
             return
 
         async def delete() -> str | None:
-            from diode_engine import registry
 
             model = entry.model
             self.session.source.must_be_writable()
@@ -228,9 +238,17 @@ class ModelActions(DiodeScreen):
                 "Delete it",
             ):
                 return None
-            await self.session.source.change(lambda: registry.remove(model, aliases=True), "remove")
+            again = await self.session.source.change(partial(removed_model, model), "remove")
             self.removed()
-            return f"{model.reference} is deleted."
+            if again is None:
+                return f"{model.reference} is deleted."
+
+            async def take_back() -> str:
+                there = await self.session.source.change(again, "import")
+                return f"{model.reference} is there again, as {there}."
+
+            self.session.undo.add(f"the deletion of {model.reference}", take_back)
+            return f"{model.reference} is deleted; U takes that back."
 
         self.act(delete, f"deletes {entry.model.reference}")
 
@@ -288,6 +306,13 @@ class ModelActions(DiodeScreen):
             known = await self.session.source.change(
                 lambda: registry.tag(entry.model, after, gone), "tag"
             )
+            taken_back = partial(registry.tag, entry.model, before, set(after) - set(before))
+
+            async def take_back() -> str:
+                tags = (await self.session.source.change(taken_back, "tag")).tags
+                return f"{entry.model.reference} has the tags {' '.join(tags) or '(none)'} again."
+
+            self.session.undo.add(f"the tags of {entry.model.reference}", take_back)
             return f"{entry.model.reference} has the tags {' '.join(known.tags) or '(none)'}."
 
         self.act(tag, f"tags {entry.model.reference}")

@@ -21,6 +21,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Prompt
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import Column, PagedTable
 
@@ -163,7 +164,11 @@ class ModelsScreen(ModelActions):
 
             self.session.source.must_be_writable()
             given = await self.app.push_screen_wait(
-                Prompt("Register the model in this archive, or folder", check=_check_file)
+                Prompt(
+                    "Register the model in this archive, or folder",
+                    check=_check_file,
+                    suggest=complete_path,
+                )
             )
             if given is None:
                 return None

@@ -44,22 +44,25 @@ PLACES = (
     Place("validate", "V", "Validate", "Validate", "diode_app.screens.validate:ValidateScreen"),
     Place("models", "M", "Models", "Models", "diode_app.screens.models:ModelsScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
-    Place("help", "question_mark", "Help", "Help", "diode_app.screens.help:HelpScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
 # Looked into from elsewhere: Escape leads back there.
-ASIDE = ("settings", "help", "about")
+ASIDE = ("settings", "about")
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
     "diode_app.screens.run:RunScreen",
-    "diode_app.screens.trainings:TrainingsScreen",
+    "diode_app.screens.compare_runs:CompareRunsScreen",
     "diode_app.screens.problem:ProblemScreen",
     "diode_app.screens.space_map:SpaceMapScreen",
     "diode_app.screens.validate_new:NewValidationScreen",
     "diode_app.screens.model:ModelScreen",
     "diode_app.screens.compare:CompareScreen",
 )
-WIDGETS = ("diode_app.widgets.table:PagedTable", "diode_app.widgets.log_pane:LogPane")
+WIDGETS = (
+    "diode_app.widgets.table:PagedTable",
+    "diode_app.widgets.plot:Plot",
+    "diode_app.widgets.log_pane:LogPane",
+)
 
 
 def sections() -> list[tuple[str, tuple[Action, ...]]]:

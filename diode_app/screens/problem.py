@@ -62,6 +62,7 @@ class ProblemScreen(DiodeScreen):
 
     MODE = "data"
     HELP_TITLE = "A problem"
+    LINK = "problem"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("problem.back", "escape", "Back", "To where this page was opened."),
@@ -120,7 +121,8 @@ class ProblemScreen(DiodeScreen):
         return lambda store: problem_view(store, key, environment, references, before)
 
     def values(self) -> Mapping[str, object]:
-        return {"key": self._key}
+        number = None if self._view is None else self._view.row.number
+        return {"key": self._key, "problem": number}
 
     def show(self, snapshot: ProblemView) -> None:
         if snapshot is self._view:

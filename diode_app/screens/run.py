@@ -14,7 +14,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.curves import CurveReader, kinds, series_of, thinned
+from diode_app.data.curves import CurveReader, kinds
 from diode_app.data.runs import Gpu, RunView, run_view
 from diode_app.data.threads import in_thread
 from diode_app.data.trainings import pin
@@ -22,9 +22,10 @@ from diode_app.screens.base import ModelAsked
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
+from diode_app.widgets.curve_charts import Drawn, collection_charts, training_charts
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.meter import Meter
-from diode_app.widgets.plot import Line, Lines, Plot
+from diode_app.widgets.plot import Plot
 from diode_app.widgets.training_result import TrainingResultPage
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class RunScreen(RunActions):
 
     MODE = "runs"
     HELP_TITLE = "A run"
+    LINK = "run"
     ACTIONS = (
         Action("run.back", "escape", "Back", "To where this page was opened."),
         Action("run.model", "m", "Model", "The page of the model that came of it.",
@@ -167,8 +169,10 @@ class RunScreen(RunActions):
             heat = gpu.temperature_c
             words = [
                 f"{gpu.timings:,} timings",
+                "" if gpu.utilisation is None else f"{gpu.utilisation} % busy",
                 "" if gpu.clock_mhz is None else f"{gpu.clock_mhz} MHz",
                 "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
+                "" if gpu.memory_bytes is None else text.size(gpu.memory_bytes),
                 f"held back: {', '.join(gpu.held_back)}" if gpu.held_back else "",
             ]
             meter.show(
@@ -189,24 +193,15 @@ class RunScreen(RunActions):
             self.put("Plot Static", nothing)
         if self._kind not in found:
             self._kind = next(iter(found), None)
-        own = [s for s in map(series_of, view.curves) if s.kind == self._kind and not s.of_fit]
-        lines = []
-        for owner, curves in ((None, view.curves), view.baseline or (None, {})):
-            for name, points in curves.items():
-                series = series_of(name)
-                if series.kind == self._kind:
-                    whose = series.member if owner is None else f"{series.member}, pinned {owner}"
-                    # Several strong ones could not be told apart.
-                    strong = owner is None and view.baseline is not None and own == [series]
-                    lines.append(Line(whose, *thinned(points), strong=strong))
-        self.query_one(Plot).show(
-            Lines(
-                lines,
-                title=self._kind or "",
-                x_label="seconds" if view.status.run.kind == "collect" else "epoch or round",
-                log_y=self._log_scale,
-            )
-        )
+        plot = self.query_one(Plot)
+        if view.status.run.kind == "collect":
+            plot.show(*collection_charts(view.curves, self._kind, log_y=self._log_scale))
+            return
+        drawn = [Drawn(view.curves, strong=view.baseline is not None)]
+        if view.baseline is not None:
+            pinned, curves = view.baseline
+            drawn.append(Drawn(curves, behind=f", pinned {pinned}"))
+        plot.show(*training_charts(drawn, self._kind, log_y=self._log_scale))
 
     # Actions
 

@@ -18,7 +18,7 @@ RUN_ACTIONS = (
            "diode-engine runs resume {run} --store={store}"),
     Action("runs.retry", "t", "Retry", "Start this run's command once more, as a new run.",
            "{command}"),
-    Action("runs.tag", "g", "Tags", "Write this run's tags.",
+    Action("runs.tag", "a", "Tags", "Write this run's tags.",
            "diode-engine runs tag {run} TAG --store={store}"),
     Action("runs.note", "n", "Note", "Write a note on this run.",
            "diode-engine runs note {run} NOTE --store={store}"),
@@ -123,7 +123,16 @@ class RunActions(DiodeScreen):
                 store.tag(run, *(tag for tag in after if tag not in before))
                 store.untag(run, *(tag for tag in before if tag not in after))
 
+            def back(store: Store) -> None:
+                store.untag(run, *(tag for tag in after if tag not in before))
+                store.tag(run, *(tag for tag in before if tag not in after))
+
+            async def take_back() -> str:
+                await self.session.source.write(back)
+                return f"Run {run} has the tags {' '.join(before) or '(none)'} again."
+
             await self.session.source.write(write)
+            self.session.undo.add(f"the tags of run {run}", take_back)
             return f"Run {run} has the tags {' '.join(after)}." if after else "It has no tags."
 
         self.act(tag, f"tags run {run}")

@@ -30,7 +30,6 @@ from diode_app.data.training import (
 from diode_app.data.trainings import Training, last_trainings
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.run import RunScreen
-from diode_app.screens.trainings import TrainingsScreen
 from diode_app.session import Session
 from diode_app.widgets.field_rows import FieldRows
 from diode_app.widgets.form import (
@@ -41,6 +40,7 @@ from diode_app.widgets.form import (
     optional,
     whole_number,
 )
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Reading
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TrainScreen(DiodeScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("train.start", "g,ctrl+g", "Start", "Start this training as a run.", "{command}"),
-        Action("train.curves", "v", "Curves", "Trainings beside each other, and their curves.",
+        Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
                "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "All fields as they come."),
         import_shipped("train"),
@@ -96,7 +96,8 @@ class TrainScreen(DiodeScreen):
                       "such as dtype:bf16 op:mm,addmm m<=4096.", hint="all of the store",
                       suggest=suggestions(self._known)),
                 Field("dataset", "File", "Learn from a dataset file's timings instead.",
-                      hint="none: from the store", check=optional(existing_file)),
+                      hint="none: from the store", check=optional(existing_file),
+                      suggest=complete_path),
                 ChoiceField("hardware", "GPU", "A model is made for one.", ()),
                 "Model",
                 ChoiceField("family", "Family", "An ensemble is trees and three networks; "
@@ -258,7 +259,8 @@ class TrainScreen(DiodeScreen):
         self.act(go, "starts a training")
 
     def action_curves(self) -> None:
-        self.app.push_screen(TrainingsScreen(self.session))
+        self.session.narrowed["runs"] = "kind:train"
+        self.app.switch_mode("runs")
 
     def action_defaults(self) -> None:
         self.form.reset()

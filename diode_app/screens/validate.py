@@ -60,7 +60,7 @@ class ValidateScreen(DiodeScreen):
                "against another report's model."),
         Action("validate.worst", "w", "Worst", "The problems, the worst choices first; Enter "
                "opens a problem's page."),
-        Action("validate.groups", "g", "Groups", "Side by side, by op, type, M and layout."),
+        Action("validate.groups", "b", "Groups", "Side by side, by op, type, M and layout."),
         Action("validate.curves", "v", "Curves", "The share of problems within so much of the "
                "best; again for those by op, type, M, ..."),
         Action("validate.sure", "h", "How sure", "The model's confidence against what happened.",

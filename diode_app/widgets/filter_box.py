@@ -29,7 +29,7 @@ class Completions(Suggester):
 
 class FilterBox(VerticalGroup):
     """Posts `FilterBox.Submitted` with the text when Enter is pressed; Escape posts it empty and
-    leaves. Right takes the completion."""
+    leaves. Right takes the completion; Up and Down go through what was asked before."""
 
     DEFAULT_CSS = """
     FilterBox {
@@ -41,17 +41,29 @@ class FilterBox(VerticalGroup):
     }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "All rows")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "All rows"),
+        Binding("up", "earlier", "Earlier"),
+        Binding("down", "later", "Later", show=False),
+    ]
 
     class Submitted(Message):
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
-    def __init__(self, placeholder: str, suggest: Suggest | None = None) -> None:
+    def __init__(
+        self,
+        placeholder: str,
+        suggest: Suggest | None = None,
+        history: list[str] | None = None,
+    ) -> None:
+        """`history` is what was asked before, the last one at its end; it is kept up."""
         super().__init__()
         self._placeholder = placeholder
         self._suggest = suggest
+        self._history = [] if history is None else history
+        self._at = 0  # so many back in the history
 
     def compose(self) -> ComposeResult:
         suggester = None if self._suggest is None else Completions(self._suggest)
@@ -72,7 +84,25 @@ class FilterBox(VerticalGroup):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.post_message(self.Submitted(event.value.strip()))
+        asked = event.value.strip()
+        if asked:
+            if asked in self._history:
+                self._history.remove(asked)
+            self._history.append(asked)
+        self._at = 0
+        self.post_message(self.Submitted(asked))
+
+    def action_earlier(self) -> None:
+        self._go_back(1)
+
+    def action_later(self) -> None:
+        self._go_back(-1)
+
+    def _go_back(self, steps: int) -> None:
+        self._at = min(max(0, self._at + steps), len(self._history))
+        entry = self.query_one(Input)
+        entry.value = self._history[-self._at] if self._at else ""
+        entry.cursor_position = len(entry.value)
 
     def action_leave(self) -> None:
         self.query_one(Input).value = ""

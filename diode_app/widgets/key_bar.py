@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-_ALWAYS = ("command_palette", "quit")  # the one has all that finds no room
+_ALWAYS = ("command_palette", "help", "quit")  # the one has all that finds no room
 _LAST = ("filter", "sort", "export", "twins")  # the same on many screens
 
 

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from diode_app import text
 from diode_app.actions import Action, Actions
+from diode_app.widgets.filter_box import Completions, Suggest
 
 _LEAVING = ("n", "escape")
 _BOX = """
@@ -156,11 +157,13 @@ class Prompt(Actions, ModalScreen[str | None]):
         value: str = "",
         *,
         check: Callable[[str], str | None] = lambda _: None,
+        suggest: Suggest | None = None,
     ) -> None:
         super().__init__()
         self._question = question
         self._value = value
         self._check = check
+        self._suggester = None if suggest is None else Completions(suggest)
 
     def compose(self) -> ComposeResult:
         with Grid(classes="box"):
@@ -169,6 +172,7 @@ class Prompt(Actions, ModalScreen[str | None]):
                 self._value,
                 validators=[Function(lambda text: self._check(text) is None)],
                 validate_on=["changed"],
+                suggester=self._suggester,
             )
             yield Static(classes="error", markup=False)
             yield Static("Enter takes it, Escape leaves everything as it is.", markup=False)

@@ -1,169 +1,308 @@
-"""Curves and bars in a terminal; textual-plotext is behind this widget alone."""
+"""Curves in a terminal; textual-plotext is behind this widget alone."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+from textual import events
 from textual.app import ComposeResult, RenderResult
-from textual.containers import Vertical
+from textual.containers import Grid, Vertical
+from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
+from diode_app.actions import Action, Actions
+from diode_app.keys import ASKING
 from diode_app.themes import SERIES
+from diode_app.widgets.charts import Curve, Frame, Line, Lines, as_csv, as_svg, laid_out
+from diode_app.widgets.saving import save_as
 
-# Told apart without colours as well.
-_MARKS = 5  # along an axis of a given range, beside its start
-MARKERS = ("braille", "dot", "x", "*", "+", "o")
-_STRONG = "sd"
+__all__ = ["Line", "Lines", "Plot"]
 
-
-@dataclass(frozen=True)
-class Line:
-    """A curve: `xs` and `ys` of one length; what is not finite is left out. The `strong` one is
-    what the chart is about."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    strong: bool = False
+# Told apart without colours as well: what plotext draws with, and what the legend shows.
+_MARKS = (("braille", "⣀⣀"), ("dot", "••"), ("x", "xx"), ("*", "**"), ("+", "++"), ("o", "oo"))
+_STRONG = ("sd", "▚▚")
+_BESIDE = 90  # columns, from which on the legend is beside the curves and not below them
+_PANEL = 44  # columns that a chart beside others has at least
+_ROWS = 9  # that a chart above others has at least
+_GREY = (128, 128, 128)
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Curves over each other. On a logarithmic axis only what is above zero is shown. An axis
-    with a range is that long whatever is drawn, and its marks are even; one without is as long
-    as the curves."""
+class PlotCanvas(PlotextPlot):
+    """The curves and their axes, without a legend. `at` is where on the x axis the crosshair
+    is."""
 
-    lines: Sequence[Line]
-    title: str = ""
-    x_label: str = ""
-    y_label: str = ""
-    log_x: bool = False
-    log_y: bool = False
-    x_range: tuple[float, float] | None = None
-    y_range: tuple[float, float] | None = None
+    class Pointed(Message):
+        """The mouse is there on the x axis, or nowhere."""
 
+        def __init__(self, canvas: PlotCanvas, place: float | None) -> None:
+            super().__init__()
+            self.canvas = canvas
+            self.place = place
 
-@dataclass(frozen=True)
-class Bars:
-    """One bar for each label, side by side, or one under the other where `flat`."""
-
-    labels: Sequence[str]
-    values: Sequence[float]
-    title: str = ""
-    y_label: str = ""
-    flat: bool = False
-
-
-Chart = Lines | Bars
-
-
-class _Canvas(PlotextPlot):
-    """plotext puts logarithms in the place of what it was given whenever it draws: what is drawn
-    again, since its size or the colours have changed, is given anew."""
-
-    chart: Chart | None = None
+    frame: Frame | None = None
+    at: float | None = None
+    _across: tuple[int, int] = (0, 0)  # the columns of the axes' frame
 
     def render(self) -> RenderResult:
-        if self.chart is not None:
-            _fill(self.plt, self.chart)
-        return super().render()
+        frame = self.frame
+        self.plt.clear_data()
+        self.plt.clear_figure()
+        if frame is not None:
+            _fill(self.plt, frame, self.at, self.size.width // 14, self.size.height // 3)
+        drawn = super().render()
+        assert isinstance(drawn, Text)
+        top = next((line for line in drawn.plain.splitlines() if "┌" in line), "")
+        self._across = top.find("┌"), top.find("┐")
+        return drawn
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        left, right = self._across
+        if self.frame is None or not left < event.x < right:
+            self.post_message(self.Pointed(self, None))
+            return
+        low, high = self.frame.x_ends
+        width = max(1, right - left - 2)
+        self.post_message(self.Pointed(self, low + (event.x - left - 1) / width * (high - low)))
+
+    def on_leave(self) -> None:
+        self.post_message(self.Pointed(self, None))
 
 
-class Plot(Vertical):
-    """Shows a chart, or a sentence where there is nothing to draw."""
+class PlotPanel(Vertical):
+    """One chart and its legend."""
 
+    def compose(self) -> ComposeResult:
+        yield PlotCanvas()
+        yield Static(classes="plot--legend")
+
+    @property
+    def canvas(self) -> PlotCanvas:
+        return self.query_one(PlotCanvas)
+
+    def show(self, frame: Frame) -> None:
+        canvas = self.canvas
+        canvas.frame = frame
+        low, high = frame.x_ends
+        if canvas.at is not None and not low <= canvas.at <= high:
+            canvas.at = None
+        canvas.refresh()
+        self._tell()
+
+    def point(self, place: float | None) -> None:
+        """Puts the crosshair there on the x axis."""
+        canvas = self.canvas
+        if canvas.at != place:
+            canvas.at = place
+            canvas.refresh()
+            self._tell()
+
+    def step(self, forwards: bool) -> None:
+        """To the next point of any curve."""
+        frame, at = self.canvas.frame, self.canvas.at
+        if frame is not None:
+            places = frame.places
+            if at is None:
+                self.point(places[0] if forwards else places[-1])
+            elif forwards:
+                self.point(next((place for place in places if place > at), at))
+            else:
+                self.point(next((place for place in reversed(places) if place < at), at))
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.width >= _BESIDE, "-beside")
+        self.call_after_refresh(self._tell)
+
+    def _tell(self) -> None:
+        frame, at = self.canvas.frame, self.canvas.at
+        if frame is None:
+            return
+        beside = self.has_class("-beside")
+        items = [_entry(frame, curve, at) for curve in frame.curves]
+        if at is not None:
+            label = frame.chart.x_label or "at"
+            items.insert(0, Content(f"{label} {_number(frame.x_at(at), frame.chart.whole_x)}"))
+        columns = 1
+        if not beside:
+            widest = max(item.cell_length for item in items) + 2
+            columns = max(1, (self.size.width - 2) // widest)
+            items = [item.pad_right(widest - item.cell_length) for item in items]
+        rows = [
+            Content("").join(items[first : first + columns])
+            for first in range(0, len(items), columns)
+        ]
+        legend = self.query_one(".plot--legend", Static)
+        said = Content("\n").join(rows)
+        if legend.content != said:
+            legend.update(said)
+
+
+class Plot(Actions, Vertical):
+    """Shows charts beside each other, each with axes of its own, or a sentence where there is
+    nothing to draw. The arrow keys and the mouse move a crosshair, and the legend, which is
+    outside the axes, has the values of all curves there."""
+
+    HELP_TITLE = "On a plot"
+    ACTIONS = (
+        Action("plot.forward", "right", "Values", "The values of all curves at the next point."),
+        Action("plot.backward", "left", "Values back", "At the point before.", footer=False),
+        Action("plot.export", "e", "Save plot", "Write the plot as SVG, or its numbers as CSV."),
+    )
+    can_focus = True
     DEFAULT_CSS = """
     Plot {
         height: 1fr; min-height: 6;
-        PlotextPlot { height: 1fr; }
-        Static { display: none; padding: 1 2; color: $text-muted; }
-        &.-nothing PlotextPlot { display: none; }
-        &.-nothing Static { display: block; }
+        .plot--nothing { display: none; padding: 1 2; color: $text-muted; }
+        .plot--panels { height: 1fr; grid-size: 1; }
+        &.-nothing .plot--panels { display: none; }
+        &.-nothing .plot--nothing { display: block; }
+        &:focus { background: $boost; }
+        PlotPanel { height: 1fr; }
+        PlotPanel PlotextPlot { height: 1fr; width: 1fr; }
+        PlotPanel .plot--legend { height: auto; max-height: 50%; padding: 0 1; }
+        PlotPanel.-beside { layout: horizontal; }
+        PlotPanel.-beside .plot--legend { width: auto; max-width: 45%; max-height: 100%; }
     }
     """
 
     def __init__(self, nothing: str = "Nothing to draw yet.", *, id: str | None = None) -> None:
         super().__init__(id=id, classes="-nothing")
         self._nothing = nothing
-        self._chart: Chart | None = None
+        self._charts: tuple[Lines, ...] = ()
 
     def compose(self) -> ComposeResult:
-        yield _Canvas()
-        yield Static(self._nothing, markup=False)
+        yield Grid(classes="plot--panels")
+        yield Static(self._nothing, classes="plot--nothing", markup=False)
 
-    def on_mount(self) -> None:
-        if self._chart is not None:
-            self.show(self._chart)
+    async def on_mount(self) -> None:
+        await self._lay_out()
 
-    def show(self, chart: Chart) -> None:
-        self._chart = chart
-        if not self.is_mounted:
+    @property
+    def charts(self) -> tuple[Lines, ...]:
+        """What is shown."""
+        return self._charts
+
+    def show(self, *charts: Lines) -> None:
+        if charts == self._charts:
             return
-        canvas = self.query_one(_Canvas)
-        canvas.chart = chart
-        self.set_class(not _fill(canvas.plt, chart), "-nothing")
-        canvas.refresh()
+        self._charts = charts
+        if self.is_mounted:
+            self.call_next(self._lay_out)
+
+    def say_nothing(self, sentence: str) -> None:
+        """The sentence to show where there is nothing to draw."""
+        self.query_one(".plot--nothing", Static).update(sentence)
+
+    async def _lay_out(self) -> None:
+        frames = [frame for frame in map(laid_out, self._charts) if frame is not None]
+        self.set_class(not frames, "-nothing")
+        grid = self.query_one(".plot--panels", Grid)
+        panels = list(grid.query(PlotPanel))
+        if len(panels) > len(frames):
+            await grid.remove_children(panels[len(frames) :])
+            panels = panels[: len(frames)]
+        elif len(frames) > len(panels):
+            new = [PlotPanel() for _ in range(len(frames) - len(panels))]
+            await grid.mount_all(new)
+            panels += new
+        self._arrange()
+        for panel, frame in zip(panels, frames, strict=True):
+            panel.show(frame)
+
+    def on_resize(self) -> None:
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Shows as many charts as there is room for, the first ones."""
+        grid = self.query_one(".plot--panels", Grid)
+        panels = list(grid.query(PlotPanel))
+        if not panels:
+            return
+        columns = max(1, min(len(panels), self.size.width // _PANEL))
+        rows = max(1, min(-(-len(panels) // columns), self.size.height // _ROWS))
+        shown = min(len(panels), columns * rows)
+        for place, panel in enumerate(panels):
+            panel.display = place < shown
+        grid.styles.grid_size_columns = -(-shown // rows)
+        grid.styles.grid_size_rows = rows
+
+    # The crosshair
+
+    def on_plot_canvas_pointed(self, event: PlotCanvas.Pointed) -> None:
+        event.stop()
+        for panel in self.query(PlotPanel):
+            if panel.canvas is event.canvas:
+                panel.point(event.place)
+
+    def action_forward(self) -> None:
+        for panel in self.query(PlotPanel):
+            panel.step(True)
+
+    def action_backward(self) -> None:
+        for panel in self.query(PlotPanel):
+            panel.step(False)
+
+    # As a file
+
+    def action_export(self) -> None:
+        charts = self._charts
+        title = charts[0].title if charts else ""
+        name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
+
+        def write(target: Path) -> str:
+            return as_csv(charts) if target.suffix == ".csv" else as_svg(charts)
+
+        self.run_worker(
+            save_as(self, "Write this plot", f"{name}.svg", (".svg", ".csv"), write),
+            group=ASKING, exit_on_error=False,
+        )  # fmt: skip
 
 
-def _fill(plt: Any, chart: Chart) -> bool:
-    """Gives the chart to plotext; whether there is something in it to draw."""
-    plt.clear_data()
-    plt.clear_figure()
-    return _lines(plt, chart) if isinstance(chart, Lines) else _bars(plt, chart)
-
-
-def _lines(plt: Any, chart: Lines) -> bool:
-    drawn = False
-    for number, line in enumerate(chart.lines):
-        points = [
-            (x, y)
-            for x, y in zip(line.xs, line.ys, strict=True)
-            if math.isfinite(x)
-            and math.isfinite(y)
-            and (x > 0 or not chart.log_x)
-            and (y > 0 or not chart.log_y)
-        ]
-        if not points:
-            continue
-        drawn = True
-        plt.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
-            label=line.name,
-            color=SERIES[number % len(SERIES)],
-            marker=_STRONG if line.strong else MARKERS[number % len(MARKERS)],
-        )
-    if drawn:
-        plt.title(chart.title)
-        plt.xlabel(chart.x_label)
-        plt.ylabel(chart.y_label)
-        plt.xscale("log" if chart.log_x else "linear")
-        plt.yscale("log" if chart.log_y else "linear")
-        for ends, limit, ticks in (
-            (chart.x_range, plt.xlim, plt.xticks),
-            (chart.y_range, plt.ylim, plt.yticks),
-        ):
-            if ends is not None:
-                limit(*ends)
-                marks = [ends[0] + (ends[1] - ends[0]) * i / _MARKS for i in range(_MARKS + 1)]
-                ticks(marks, [f"{mark:.3g}" for mark in marks])
-    return drawn
-
-
-def _bars(plt: Any, chart: Bars) -> bool:
-    if not chart.values:
-        return False
-    plt.bar(
-        list(chart.labels),
-        list(chart.values),
-        orientation="horizontal" if chart.flat else "vertical",
-        color=SERIES[0],
-        width=0.6,
+def _entry(frame: Frame, curve: Curve, at: float | None) -> Content:
+    _, sign = _marker(curve)
+    red, green, blue = SERIES[curve.colour]
+    entry = Content.assemble(
+        (sign, f"rgb({red},{green},{blue})"),
+        (f" {curve.line.name}", "bold" if curve.line.strong else ""),
     )
+    if at is None:
+        return entry
+    value = frame.value_at(curve, at)
+    return Content.assemble(entry, (f" {'–' if value is None else _number(value)}", "bold"))
+
+
+def _number(value: float, whole: bool = False) -> str:
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
+
+
+def _marker(curve: Curve) -> tuple[str, str]:
+    return _STRONG if curve.line.strong else _MARKS[curve.mark % len(_MARKS)]
+
+
+def _fill(plt: Any, frame: Frame, at: float | None, columns: int, rows: int) -> None:
+    """Gives the chart to plotext."""
+    for curve in frame.curves:
+        plt.plot(
+            [x for x, _ in curve.points],
+            [y for _, y in curve.points],
+            color=SERIES[curve.colour],
+            marker=_marker(curve)[0],
+        )
+    if at is not None:
+        plt.vline(at, _GREY)
+    chart = frame.chart
     plt.title(chart.title)
+    plt.xlabel(chart.x_label)
     plt.ylabel(chart.y_label)
-    return True
+    plt.xlim(*frame.x_ends)
+    plt.ylim(*frame.y_ends)
+    plt.xticks(*_apart(frame.x_ticks(max(2, columns))))
+    plt.yticks(*_apart(frame.y_ticks(max(2, rows))))
+
+
+def _apart(ticks: Sequence[tuple[float, str]]) -> tuple[list[float], list[str]]:
+    return [place for place, _ in ticks], [says for _, says in ticks]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -17,13 +18,14 @@ from textual.widgets.data_table import CellDoesNotExist
 
 from diode_app import text
 from diode_app.actions import Action, Actions
-from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json
+from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json, as_text
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
 from diode_app.widgets.modals import Confirm, Pick, Problem, Prompt
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
@@ -37,13 +39,17 @@ Read = Callable[["Store", PageQuery], Page]
 @dataclass(frozen=True)
 class Column:
     """`key` is the cell's name in a row and, where `sortable`, what the reader sorts by. `state`
-    cells are a run's state as `text.state` writes it."""
+    cells are a run's state as `text.state` writes it, those with a `sign` are painted by it. Where
+    there is no room for all columns, those of the highest `rank` are left out first; one of rank 0
+    never is."""
 
     key: str
     label: str
     sortable: bool = True
     right: bool = False
     state: bool = False
+    sign: Callable[[str], Text] | None = None
+    rank: int = 0
 
 
 class PagedTable(Actions, Vertical):
@@ -68,6 +74,8 @@ class PagedTable(Actions, Vertical):
         Action("table.reverse", "o", "Reverse", "Turn the order round.", footer=False),
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
+        Action("table.copy", "Y", "As text", "Copy the rows of this page as text, in columns.",
+               footer=False),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
                "JSON."),
     )  # fmt: skip
@@ -103,6 +111,8 @@ class PagedTable(Actions, Vertical):
         super().__init__(id=id)
         self._session = session
         self._columns = tuple(columns)
+        self._shown = self._columns  # those that there is room for
+        self._widest: dict[str, int] = {}  # the widest cell or heading so far, by column
         self._read = read
         self._what = what
         self._filter_hint = filter_hint
@@ -117,7 +127,8 @@ class PagedTable(Actions, Vertical):
     # What it consists of
 
     def compose(self) -> ComposeResult:
-        yield FilterBox(self._filter_hint, self._suggest)
+        history = self._session.filter_history.setdefault(self._what, [])
+        yield FilterBox(self._filter_hint, self._suggest, history)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static(classes="table--foot", markup=False)
 
@@ -125,6 +136,16 @@ class PagedTable(Actions, Vertical):
         self._make_columns()
         # Colours are in the cells.
         self.app.theme_changed_signal.subscribe(self, lambda _: self._lay_out())
+
+    @property
+    def what(self) -> str:
+        """What the rows are, in the plural."""
+        return self._what
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All of them, also those that there is no room for."""
+        return self._columns
 
     @property
     def grid(self) -> DataTable[Text]:
@@ -135,8 +156,27 @@ class PagedTable(Actions, Vertical):
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         if tuple(columns) != self._columns:
-            self._columns = tuple(columns)
+            self._columns = self._shown = tuple(columns)
+            self._widest.clear()
             self._lay_out()
+
+    def on_resize(self) -> None:
+        self._widest.clear()
+        if self._narrow(self.page):
+            self._lay_out()
+        self.call_after_refresh(self._fit)
+
+    def _narrow(self, page: Page) -> bool:
+        """Whether there is room for other columns than before with this page."""
+        for column in self._columns:
+            cells = max((cell_len(row.cells.get(column.key, "")) for row in page.rows), default=0)
+            width = max(self._heading(column).cell_len, cells)
+            self._widest[column.key] = max(self._widest.get(column.key, 0), width)
+        widths = [self._widest[column.key] + 2 * self.grid.cell_padding for column in self._columns]
+        before = self._shown
+        room = self.size.width - self.grid.styles.scrollbar_size_vertical
+        self._shown = fitting(self._columns, widths, room)
+        return self._shown != before
 
     def _lay_out(self) -> None:
         at, scroll = self.pointed, self.grid.scroll_y
@@ -145,9 +185,9 @@ class PagedTable(Actions, Vertical):
         self._point_at(at, scroll)
 
     def _make_columns(self) -> None:
-        self._widths = [0] * len(self._columns)
+        self._widths = [0] * len(self._shown)
         self.grid.clear(columns=True)
-        for column in self._columns:
+        for column in self._shown:
             self.grid.add_column(self._heading(column), key=column.key)
 
     def _heading(self, column: Column) -> Text:
@@ -192,7 +232,7 @@ class PagedTable(Actions, Vertical):
         if not page.rows and query.page and page.total:  # rows have gone since
             self.ask(replace(query, page=0))
             return
-        for column in self._columns:
+        for column in self._shown:
             self.grid.columns[_key(column)].label = self._heading(column)
         pages = self.pages
         self._fill(page)
@@ -201,8 +241,10 @@ class PagedTable(Actions, Vertical):
             self.refresh_bindings()
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
+        hidden = len(self._columns) - len(self._shown)
+        more = f" · {hidden} more columns where it is wider" if hidden else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{text.counted(page.total, self._what)}{matching}"
+            f"{shown}{text.counted(page.total, self._what)}{matching}{more}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -214,11 +256,17 @@ class PagedTable(Actions, Vertical):
 
     def _fill(self, page: Page) -> None:
         grid = self.grid
+        if self._narrow(page):
+            at, scroll = self.pointed, grid.scroll_y
+            self._make_columns()
+            self._fill(page)
+            self._point_at(at, scroll)
+            return
         keys = [row.key for row in page.rows]
-        cells = [[self._cell(column, row.cells) for column in self._columns] for row in page.rows]
+        cells = [[self._cell(column, row.cells) for column in self._shown] for row in page.rows]
         if keys == [key.value for key in grid.rows]:  # only what changed is painted
             for was, row, shown in zip(self.page.rows, page.rows, cells, strict=True):
-                for column, cell in zip(self._columns, shown, strict=True):
+                for column, cell in zip(self._shown, shown, strict=True):
                     if was.cells.get(column.key) != row.cells.get(column.key):
                         grid.update_cell(row.key, column.key, cell, update_width=True)
         else:
@@ -229,7 +277,7 @@ class PagedTable(Actions, Vertical):
             self._point_at(at, scroll)
         # The grid measures only when it is idle, and goes on showing lines of before that; nor does
         # it measure a heading that has changed.
-        for place, column in enumerate(self._columns):
+        for place, column in enumerate(self._shown):
             widths = [self._heading(column).cell_len, *(shown[place].cell_len for shown in cells)]
             self._widths[place] = max(self._widths[place], *widths)
         self.page = page
@@ -242,7 +290,7 @@ class PagedTable(Actions, Vertical):
         room = grid.scrollable_content_region.width
         widths = list(self._widths)
         left = 0
-        for place, column in enumerate(self._columns):
+        for place, column in enumerate(self._shown):
             right = left + widths[place] + 2 * grid.cell_padding
             if left < room < right:
                 if column.right and place and not grid.scroll_x:
@@ -256,13 +304,12 @@ class PagedTable(Actions, Vertical):
                 grid._require_update_dimensions = True
                 grid.refresh()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fit)
-
     def _cell(self, column: Column, cells: Mapping[str, str]) -> Text:
         value = cells.get(column.key, "")
         if column.state:
             return table_badge(self.app, value)
+        if column.sign is not None:
+            return column.sign(value)
         return Text(value, justify="right" if column.right else "left", no_wrap=True)
 
     # The cursor
@@ -351,7 +398,13 @@ class PagedTable(Actions, Vertical):
         if self.query_now.page:
             self.ask(replace(self.query_now, page=self.query_now.page - 1))
 
-    # Export
+    # Copy and export
+
+    def action_copy(self) -> None:
+        columns = [column for column in self._columns if column.label]
+        rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
+        self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
+        self.notify(f"{len(rows):,} {self._what} are copied as text.", markup=False)
 
     def action_export(self) -> None:
         self.run_worker(self._export(), group=ASKING, exit_on_error=False)
@@ -367,6 +420,7 @@ class PagedTable(Actions, Vertical):
                 f"Write {text.counted(self.page.total, self._what)} to (.csv or .json)",
                 str(Path.cwd() / f"{self._what.replace(' ', '-')}.csv"),
                 check=_check_target,
+                suggest=complete_path,
             )
         )
         if given is None:
@@ -393,6 +447,18 @@ class PagedTable(Actions, Vertical):
         text = as_json(records) if target.suffix == ".json" else as_csv(records)
         await in_thread(lambda: write_whole(target, text), "export")
         return len(records)
+
+
+def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> tuple[Column, ...]:
+    """The columns that there is room for, in their order; those of the highest rank go first, of
+    several of one rank the last."""
+    left = list(zip(columns, widths, strict=True))
+    while sum(width for _, width in left) > room:
+        rank = max(column.rank for column, _ in left)
+        if rank == 0:
+            break
+        del left[max(place for place, (column, _) in enumerate(left) if column.rank == rank)]
+    return tuple(column for column, _ in left)
 
 
 def _key(column: Column) -> Any:

@@ -1,5 +1,6 @@
-"""What a GPU does while it is timed on: its clock, temperature and power, and whether it is
-held back. Read through NVML, which comes with the driver; without it nothing is known."""
+"""What a GPU does while it is timed on: its clock, temperature, power, utilisation and memory, and
+whether it is held back. Read through NVML, which comes with the driver; without it nothing is
+known."""
 
 from __future__ import annotations
 
@@ -23,14 +24,33 @@ _REASONS = {
 THROTTLING = frozenset(_REASONS.values()) - {"sw_power_cap"}
 
 
+class _Utilization(ctypes.Structure):
+    """nvml.h, nvmlUtilization_t."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Memory(ctypes.Structure):
+    """nvml.h, nvmlMemory_t."""
+
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU at one moment; None for what it does not tell."""
+    """A GPU at one moment; None for what it does not tell. `utilisation` is the percentage of the
+    time before that it worked in, as NVML takes it."""
 
     clock_mhz: int | None
     temperature_c: int | None
     power_w: int | None
     held_back: tuple[str, ...] = ()  # the reasons why the clock is lower than it could be
+    utilisation: int | None = None
+    memory_bytes: int | None = None  # in use
 
     @property
     def throttled(self) -> bool:
@@ -83,12 +103,18 @@ class GpuWatch:
             ),
             power_w=None if power is None else power // 1000,
             held_back=tuple(name for bit, name in _REASONS.items() if (reasons or 0) & bit),
+            utilisation=self._part("nvmlDeviceGetUtilizationRates", _Utilization(), "gpu", handle),
+            memory_bytes=self._part("nvmlDeviceGetMemoryInfo", _Memory(), "used", handle),
         )
 
     def _number(self, function: str, out: Any, *args: Any) -> int | None:
         """What the function writes into `out`; None where this driver or GPU cannot say."""
+        return self._part(function, out, "value", *args)
+
+    def _part(self, function: str, out: Any, part: str, *args: Any) -> int | None:
+        """As `_number`, of a structure this part."""
         try:
             failed = getattr(self._library, function)(*args, ctypes.byref(out))
         except AttributeError:
             return None
-        return None if failed else int(out.value)
+        return None if failed else int(getattr(out, part))

@@ -25,17 +25,31 @@ class GpuProgress:
     throttled: int = 0  # timings taken while it was throttled
     driver: str = ""
     state: GpuState | None = None
-    # [seconds, clock in MHz, °C, W], evenly over the run
+    # [seconds, clock in MHz, °C, W, utilisation in %, memory in use in GB, timings a second since
+    # the sample before, 1 where it is throttled], evenly over the run
     samples: list[list[float | int | None]] = field(default_factory=list)
     _every: int = 1
     _seen: int = 0
+    _sampled: tuple[float, int] = (0.0, 0)  # seconds and timings at the last sample
 
     def add(self, seconds: float, state: GpuState) -> None:
         """Takes note of its state so many seconds into the run."""
         self.state = state
         if self._seen % self._every == 0:
+            since, before = self._sampled
+            rate = (self.timings - before) / (seconds - since) if seconds > since else None
+            self._sampled = seconds, self.timings
             self.samples.append(
-                [round(seconds, 1), state.clock_mhz, state.temperature_c, state.power_w]
+                [
+                    round(seconds, 1),
+                    state.clock_mhz,
+                    state.temperature_c,
+                    state.power_w,
+                    state.utilisation,
+                    None if state.memory_bytes is None else round(state.memory_bytes / 1e9, 2),
+                    None if rate is None else round(rate, 2),
+                    int(state.throttled),
+                ]
             )
         self._seen += 1
         if len(self.samples) >= MOST_SAMPLES:
@@ -53,6 +67,8 @@ class GpuProgress:
             "clock_mhz": None if state is None else state.clock_mhz,
             "temperature_c": None if state is None else state.temperature_c,
             "power_w": None if state is None else state.power_w,
+            "utilisation": None if state is None else state.utilisation,
+            "memory_bytes": None if state is None else state.memory_bytes,
             "held_back": [] if state is None else list(state.held_back),
             "samples": self.samples,
         }

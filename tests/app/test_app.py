@@ -154,7 +154,12 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
             await made.wait()
 
     body = RunsScreen.body
-    monkeypatch.setattr(RunsScreen, "body", lambda screen: (*body(screen), Slow()))
+
+    def slow(screen):
+        yield from body(screen)
+        yield Slow()
+
+    monkeypatch.setattr(RunsScreen, "body", slow)
     app = make_app()
     async with app.run_test() as pilot:
         await started(pilot)
@@ -168,7 +173,7 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
         frame = text_of(app)
         made.set()
         await settled(pilot)
-        assert "Models ? Help" in frame
+        assert "Validate Models" in frame
         assert "started (UTC)" not in frame
         assert app.screen.query_one(FilterBox).query_one(Input).has_focus
 
@@ -225,6 +230,11 @@ async def test_a_command_is_shown_and_copied(make_app, store, path):
         await settled(pilot)
         assert isinstance(app.screen, Twins)
         await pilot.press("y")
+        await settled(pilot)
+        assert app.clipboard == f"diode-tui --store={path} --open=home"
+        await pilot.press("y")
+        await settled(pilot)
+        await pilot.press("down", "y")
         await settled(pilot)
         assert app.clipboard.startswith("diode-engine data import")
         assert app.clipboard.endswith(f"--store={path}")
@@ -302,7 +312,7 @@ async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
     assert again.session.settings.rows == 20
     text = (tmp_path / "dashboard.toml").read_text()
     assert "# Rows on a page of a table, from 10 to 500." in text
-    async with again.run_test() as pilot:
+    async with again.run_test(size=(160, 40)) as pilot:
         await started(pilot)
         await pilot.press("R")
         await settled(pilot)
@@ -404,7 +414,7 @@ async def test_tags_and_notes(make_app, store):
         await started(pilot)
         await pilot.press("R")
         await settled(pilot)
-        await pilot.press("g")
+        await pilot.press("a")
         await settled(pilot)
         assert isinstance(app.screen, Prompt)
         app.screen.query_one(Input).value = "best night"
@@ -462,7 +472,7 @@ assert not {{"torch", "sqlalchemy", "xgboost"}} & set(sys.modules), "at import"
 made = app.create_app(Path({str(path)!r}), settings_path=Path({str(path) + ".toml"!r}))
 async def main():
     async with made.run_test() as pilot:
-        await pilot.press("R", "S", "question_mark", "A", "H")
+        await pilot.press("R", "S", "A", "H", "question_mark")
         made.run_worker(in_thread(threading.Event().wait))
         await pilot.pause()
 asyncio.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input
 
+from diode_app.screens.help import Help
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
@@ -166,8 +167,8 @@ async def test_the_help_is_left_to_where_one_was(make_app, ended, leave):
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
         await burst(pilot, "R", "enter", "?")
-        assert app.current_mode == "help"
-        assert "esc Leave" in _footer(app)
+        assert isinstance(app.screen, Help)
+        assert "Escape closes it" in text_of(app)
         await burst(pilot, leave)
         assert app.current_mode == "runs"
         assert isinstance(app.screen, RunScreen)

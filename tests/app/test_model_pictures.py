@@ -89,7 +89,7 @@ async def test_pages(pictures: SnapshotAssertion, size):
 
         await look("figures", "V")
         await look("curves", "v")
-        await look("groups", "g")
+        await look("groups", "b")
         await look("worst", "w")
         await look("sure", "h")
         await look("reports", "r")
@@ -99,8 +99,8 @@ async def test_pages(pictures: SnapshotAssertion, size):
         await look("refused", "down", "p")
         await look("model", "n", "up", "enter")
         await look("lineage", "l")
-        await look("card", "k")
-        await look("gate", "j")
+        await look("card", "f")
+        await look("gate", "z")
         await look("history", "h")
         await look("comparison", "escape", "c", "enter")
     assert changed == []

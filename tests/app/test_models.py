@@ -277,7 +277,7 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
     app = make_app()
     async with app.run_test(size=(160, 40)) as pilot:
         await open_models(pilot)
-        for key, words in (("a", "candidate small"), ("g", "h200 night"), ("n", "the first")):
+        for key, words in (("a", "candidate small"), ("t", "h200 night"), ("n", "the first")):
             await pilot.press(key)
             await settled(pilot)
             await type_over(pilot, words)
@@ -286,7 +286,7 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
         assert (known.tags, known.note) == (("h200", "night"), "the first")
         for words in ("candidate small", "h200 night", "the first"):
             assert words in text_of(app)
-        for key, words in (("a", "small"), ("g", "night"), ("a", "default")):
+        for key, words in (("a", "small"), ("t", "night"), ("a", "default")):
             await pilot.press(key)
             await settled(pilot)
             await type_over(pilot, words)
@@ -299,7 +299,7 @@ async def test_read_only_changes_no_model(make_app, store, plain):
     app = make_app(read_only=True)
     async with app.run_test(size=(120, 40)) as pilot:
         await open_models(pilot)
-        for key in "pbwdagni":
+        for key in "pbwdatni":
             await pilot.press(key)
             await settled(pilot)
             assert isinstance(app.screen, Problem), key
@@ -394,10 +394,10 @@ async def test_card_gate_and_history(make_app, store, plain):
         await open_models(pilot)
         await pilot.press("enter")
         await settled(pilot)
-        await pilot.press("k")
+        await pilot.press("f")
         await settled(pilot)
         assert "What it was made of" in text_of(app)
-        await pilot.press("j")
+        await pilot.press("z")
         await settled(pilot)
         assert "The gate has not judged it" in text_of(app)
         gate = {"model": "plain@1", "against": "ATen", "passed": False,

@@ -130,6 +130,9 @@ async def test_screens(pictures: SnapshotAssertion, size, state):
             await pilot.press("y")
             await settled(pilot)
             look("commands")
+            await pilot.press("escape", "escape", "question_mark")
+            await settled(pilot)
+            look("help")
     assert changed == []
 
 

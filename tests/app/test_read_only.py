@@ -20,12 +20,12 @@ from diode_app.app import DiodeApp
 from diode_app.data.models import compare
 from diode_app.data.models import models as all_models
 from diode_app.screens.compare import CompareScreen
+from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.places import PAGES, PLACES
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
-from diode_app.screens.trainings import TrainingsScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import Choose, Confirm, Notice, Pick, Problem, Prompt
 from diode_engine import paths
@@ -44,8 +44,9 @@ REFUSED = "was started with --read-only"
 # what it does has to go through Source.write, change or command, or ask must_be_writable.
 WRITING = {
     "home.import", "data.import-file", "data.export-file", "data.import-shipped", "table.export",
+    "plot.export", "app.undo",
     "collect.import", "collect.start", "train.import", "train.start", "validate.new",
-    "validation.start", "trainings.pin", "run.pin",
+    "validation.start", "runs.pin", "run.pin",
     "runs.cancel", "runs.resume", "runs.retry", "runs.tag", "runs.note",
     "models.promote", "models.rollback", "models.validate", "models.archive", "models.delete",
     "models.alias", "models.tag", "models.note", "models.import-model",
@@ -126,7 +127,7 @@ def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
     one, other = list(entries.values())[:2]
     return [
         lambda: RunScreen(session, run),
-        lambda: TrainingsScreen(session),
+        lambda: CompareRunsScreen(session, {run: 0, 1: 1}),
         lambda: ProblemScreen(session, TIMINGS.problems[0].key),
         lambda: SpaceMapScreen(session, "", lambda _: None),
         lambda: NewValidationScreen(session, ["plain@1"]),

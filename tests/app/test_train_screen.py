@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
-from textual.widgets import DataTable, Input, TabbedContent
+from textual.widgets import Input, TabbedContent
 
 from diode_app.data.curves import CurveReader, kinds, samples, series_of, thinned
 from diode_app.data.training import FAMILIES, RANKINGS, USUAL, fields_of, planned, spec_of
 from diode_app.data.training_result import training_result
 from diode_app.screens.run import RunScreen
-from diode_app.screens.trainings import TrainingsScreen
 from diode_app.widgets.modals import Confirm, Problem
-from diode_app.widgets.plot import Plot
 from diode_engine.cli.train import train as command
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
 from diode_engine.models.families import trainable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
-from tests.app.waiting import imported, looked, say_yes, settled, started, text_of, toasts
+from tests.app.trained import drawn, make_training
+from tests.app.waiting import imported, looked, say_yes, settled, started, text_of
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -328,91 +326,6 @@ async def test_a_read_only_dashboard_trains_nothing(make_app, filled):
         await settled(pilot)
         assert isinstance(app.screen, Problem)
         assert [run.kind for run in filled.runs()] == ["import"]
-
-
-# Trainings beside each other
-
-
-def make_training(store: Store, family: str, efficiency: float, **options: float) -> int:
-    run = store.start_run("train", {"family": family}, process=current())
-    for name, slope in options.items():
-        points = [(step, 1 - slope / step) for step in range(1, 12)]
-        store.add_points(run, f"{name}/efficiency", points)
-        store.add_points(run, f"{name}/objective", [(x, 1 - y) for x, y in points])
-    metrics = {"efficiency": efficiency, "efficiency_p10": 0.8, "efficiency_worst": 0.5}
-    store.set_result(run, {
-        "model": f"{family}@1", "folder": family, "family": family, "hardware": "NVIDIA H200",
-        "metrics": metrics, "held_out_problems": 8, "problems": 32, "timings": 900, "seconds": 2,
-    })  # fmt: skip
-    store.finish_run(run, RunState.DONE)
-    return run
-
-
-def drawn(app) -> list[str]:
-    return [line.name for line in app.screen.query_one(Plot)._chart.lines]
-
-
-@pytest.mark.asyncio
-async def test_curves_of_several_runs_over_each_other(make_app, store):
-    first = make_training(store, "trees", 0.9, trees=0.3)
-    second = make_training(store, "network", 0.95, one=0.2, two=0.1)
-    store.start_run("validate", {}, process=current())
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_form(pilot)
-        await pilot.press("v")
-        await settled(pilot)
-        assert isinstance(app.screen, TrainingsScreen)
-        assert app.screen.query_one(DataTable).row_count == 2
-        assert drawn(app) == [f"{second} one", f"{second} two"]
-        await pilot.press("down", "p")
-        await settled(pilot)
-        assert store.run(first).tags == ("diode/baseline",)
-        await pilot.press("up")
-        await settled(pilot)
-        assert drawn(app) == [f"{first} (pinned) trees", f"{second} one", f"{second} two"]
-        await pilot.press("m", "m")
-        await settled(pilot)
-        assert drawn(app) == [f"{second} one"]
-        await pilot.press("v", "l")
-        await settled(pilot)
-        chart = app.screen.query_one(Plot)._chart
-        assert chart.title == "loss"
-        assert chart.log_y
-        assert f"one of runs {first}, {second}" in text_of(app)
-        await pilot.press("p")  # another one is pinned: there is one
-        await settled(pilot)
-        assert store.run(first).tags == ()
-        assert store.run(second).tags == ("diode/baseline",)
-        await pilot.press("p")
-        await settled(pilot)
-        assert store.run(second).tags == ()
-        assert f"Run {second} is pinned no more." in toasts(app)
-
-
-@pytest.mark.asyncio
-async def test_marked_runs_stay_and_the_table_is_sorted_and_exported(make_app, store, tmp_path):
-    runs = [make_training(store, "trees", value, trees=0.3) for value in (0.91, 0.97, 0.93)]
-    app = make_app()
-    async with app.run_test(size=(140, 40)) as pilot:
-        await open_form(pilot)
-        await pilot.press("v", "space", "down", "space")
-        await settled(pilot)
-        await pilot.press("down")
-        await settled(pilot)
-        assert drawn(app) == [f"{run} trees" for run in runs]
-        table = app.screen.table
-        table.sort_by("efficiency")
-        await settled(pilot)
-        best = {row.key: row.cells["efficiency"] for row in table.page.rows}
-        assert list(best.values()) in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
-        await pilot.press("e")
-        await settled(pilot)
-        app.screen.query_one(Input).value = str(tmp_path / "trainings.json")
-        await pilot.press("enter")
-        await settled(pilot)
-    records = json.loads((tmp_path / "trainings.json").read_text())
-    assert {record["efficiency"] for record in records} == {0.91, 0.97, 0.93}
 
 
 @pytest.mark.asyncio

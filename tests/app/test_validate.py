@@ -81,7 +81,7 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
         assert str(worst.problem) in text_of(app)
         await pilot.press("escape")
         await settled(pilot)
-        await pilot.press("g", "down", "down", "enter")  # past "all problems" and the op
+        await pilot.press("b", "down", "down", "enter")  # past "all problems" and the op
         await settled(pilot)
         assert "only dtype bfloat16" in text_of(app)
         await pilot.press("h")

@@ -60,7 +60,30 @@ def test_samples_stay_few_and_cover_the_whole_run() -> None:
     assert len(steps) == 1  # evenly
     assert times[0] == 0
     assert times[-1] > 9000
-    assert gpu.samples[-1] == [times[-1], times[-1], 50, None]
+    assert gpu.samples[-1][:4] == [times[-1], times[-1], 50, None]
+
+
+# As an NVIDIA H200 told them in a collection with --direct: clock in MHz, °C, W, %, bytes.
+RECORDED = (
+    GpuState(1980, 35, 121, (), 0, 541_065_216),
+    GpuState(1980, 41, 345, ("sw_power_cap",), 97, 2_415_919_104),
+    GpuState(1215, 84, 298, ("sw_thermal_slowdown",), 99, 2_415_919_104),
+)
+
+
+def test_a_sample_has_what_a_gpu_did_and_how_many_timings_it_gave() -> None:
+    gpu = GpuProgress()
+    for second, state in zip((0.0, 2.0, 4.0), RECORDED, strict=True):
+        gpu.add(second, state)
+        gpu.timings += 28 if second == 0 else 3
+    assert gpu.samples == [
+        [0.0, 1980, 35, 121, 0, 0.54, None, 0],
+        [2.0, 1980, 41, 345, 97, 2.42, 14.0, 0],
+        [4.0, 1215, 84, 298, 99, 2.42, 1.5, 1],
+    ]
+    told = gpu.to_dict()
+    assert told["utilisation"] == 99
+    assert told["memory_bytes"] == 2_415_919_104
 
 
 class Nvml:
@@ -92,13 +115,21 @@ class Nvml:
         out._obj.value = self.reasons
         return 0
 
+    def nvmlDeviceGetUtilizationRates(self, handle, out) -> int:
+        out._obj.gpu, out._obj.memory = 97, 12
+        return 0 if handle.value == 1 else 3
+
+    def nvmlDeviceGetMemoryInfo(self, handle, out) -> int:
+        out._obj.total, out._obj.free, out._obj.used = 1000, 600, 400
+        return 0
+
 
 def test_a_gpu_tells_how_it_is() -> None:
     watch = GpuWatch(Nvml(0x01 | 0x04))
     for gpu, name in ((1, "a"), (0, "b"), (7, "c")):
         watch.add(gpu, name)
-    assert watch.state(1) == GpuState(1000, 40, 345, ("sw_power_cap",))
-    assert watch.state(0) == GpuState(2000, 40, None, ("sw_power_cap",))
+    assert watch.state(1) == GpuState(1000, 40, 345, ("sw_power_cap",), 97, 400)
+    assert watch.state(0) == GpuState(2000, 40, None, ("sw_power_cap",), None, 400)
     assert watch.state(7) is None
 
 
@@ -120,7 +151,7 @@ def test_a_driver_without_a_function_says_the_rest() -> None:
 
     watch = GpuWatch(Older())
     watch.add(0, "a")
-    assert watch.state(0) == GpuState(1000, 40, 345, ())
+    assert watch.state(0) == GpuState(1000, 40, 345, (), 97, 400)
 
 
 def test_without_nvml_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:

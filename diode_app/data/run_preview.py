@@ -1,0 +1,69 @@
+"""A run beside the list: what is known of it first, and the curves that are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diode_app import text
+from diode_app.data.curves import CurveReader, Curves, kinds
+from diode_app.data.progress import remarks
+from diode_app.data.run_columns import CELLS, Listed, changed
+from diode_app.data.runs import RunView, run_view
+from diode_app.data.trainings import baseline_of, training
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+
+@dataclass(frozen=True)
+class RunPreview:
+    """`view` is of the run that the cursor is on, `facts` are what a person wants to know of it
+    first; `curves` are those of all trainings that are drawn, by run."""
+
+    view: RunView | None
+    facts: tuple[tuple[str, str], ...]
+    pinned: int | None
+    curves: Mapping[int, Curves]
+
+    @property
+    def kind(self) -> str | None:
+        """Of the curves, the first."""
+        return next(iter(kinds(name for curves in self.curves.values() for name in curves)), None)
+
+
+def run_preview(
+    store: Store, run: int | None, marked: Sequence[int], reader: CurveReader
+) -> RunPreview:
+    """Raises StoreError where there is no such run."""
+    pinned = baseline_of(store)
+    drawn = [*([] if pinned is None else [pinned]), *marked]
+    view: RunView | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+    if run is not None:
+        view = run_view(store, run, reader)
+        facts = _facts(store, view)
+        if view.status.run.kind == "train":
+            drawn.append(run)
+    curves = {each: reader.read(store, each) for each in dict.fromkeys(drawn)}
+    return RunPreview(view, facts, pinned, curves)
+
+
+def _facts(store: Store, view: RunView) -> tuple[tuple[str, str], ...]:
+    status = view.status
+    is_training = status.run.kind == "train"
+    listed = Listed(status, training(store, status) if is_training else None)
+    left = view.left_seconds
+    facts = [
+        ("took" if status.state.ended else "so far", text.seconds(status.seconds)),
+        ("left", "" if left is None else text.seconds(left)),
+        ("says", remarks(status) or view.says),
+        ("efficiency", CELLS["efficiency"](listed)),
+        ("model", CELLS["model"](listed)),
+        ("data", CELLS["data"](listed)),
+        ("changed", text.pairs(changed(status))),
+        ("failed", text.pairs(view.failures)),
+        ("tags", " ".join(status.run.tags)),
+    ]
+    return tuple((name, value) for name, value in facts if value)

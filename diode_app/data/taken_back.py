@@ -1,0 +1,59 @@
+"""Changes of the registry that can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from diode_engine import paths
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.registry import ModelVersion
+
+
+def defaulted_again(reference: str, slug: str) -> Callable[[], None]:
+    """What makes this model, which is the default now, the default with its status of now, after
+    a roll-back."""
+    from diode_engine import registry
+
+    model = registry.resolve(reference, slug)
+    known = registry.facts_of(model)
+
+    def again() -> None:
+        registry.set_default(model, reason="the roll-back was taken back")
+        if known.status is not None:
+            registry.set_verdict(model, known.status, known.gate or {})
+
+    return again
+
+
+def removed_model(model: ModelVersion) -> Callable[[], str] | None:
+    """Removes the model, and its aliases; what is returned registers it anew with its aliases,
+    tags and note, as the next version, and returns its name; None where it is broken, and cannot
+    be. The last model that was removed so is kept in a file in Diode's data directory."""
+    from diode_engine import registry
+
+    folder = paths.data_dir() / "removed"
+    kept = folder / "model.diode.zip"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        registry.export_model(model, kept, replace=True)
+    except (DiodeError, OSError):
+        registry.remove(model, aliases=True)
+        return None
+    known = registry.facts_of(model)
+    aliases = [name for name, of in registry.aliases_for(model.slug).items()
+               if of == model.reference]  # fmt: skip
+    registry.remove(model, aliases=True)
+
+    def again() -> str:
+        there, _ = registry.import_model(kept, model.name)
+        registry.tag(there, known.tags)
+        if known.note:
+            registry.set_note(there, known.note)
+        for alias in aliases:
+            registry.set_alias(alias, there, reason="the deletion was taken back")
+        return there.reference
+
+    return again

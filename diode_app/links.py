@@ -1,0 +1,134 @@
+"""Links to places of the dashboard: `run/11`, `problem/501`, `model/gemm@6`, `data`.
+
+`diode-tui --open LINK` opens one; `y` shows the command for where one is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
+from diode_app.screens.places import PLACES
+from diode_app.session import Session
+from diode_app.settings import FILTERED
+from diode_app.widgets.table import PagedTable
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+# What can be opened by its name or number, and the place that it is at.
+_PAGES = {"run": "runs", "problem": "data", "model": "models"}
+
+
+class LinkError(DiodeError):
+    """A link leads nowhere."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A place, by its mode, or the page of what `name` stands for there; `filter` is the query of
+    the place's list."""
+
+    place: str
+    name: str = ""
+    filter: str = ""
+
+    def __str__(self) -> str:
+        page = next((page for page, place in _PAGES.items() if place == self.place), "")
+        return f"{page}/{self.name}" if self.name else self.place
+
+    def command(self, store: Path, *, read_only: bool = False) -> str:
+        """What opens it."""
+        words = ["diode-tui", f"--store={store}", *(["--read-only"] if read_only else [])]
+        words.append(f"--open={self}")
+        if self.filter:
+            words.append(f"--filter={self.filter}")
+        return shlex.join(words)
+
+
+def link(given: str | None, query: str | None = None) -> Link | None:
+    """The link that is written so, None where nothing is; a query alone is one of problems. Raises
+    LinkError where there is no such place, or its list takes no filter, and QueryError."""
+    if not given:
+        return None if query is None else link("data", query)
+    page, _, name = given.partition("/")
+    modes = [place.mode for place in PLACES]
+    if name and page in _PAGES:
+        found = Link(_PAGES[page], name)
+        if page == "run" and not name.isdecimal():
+            raise LinkError(f"{name} is no number of a run, as in run/11.")
+    elif not name and page in modes:
+        found = Link(page)
+    else:
+        raise LinkError(
+            f"There is nothing to open at {given!r}; there are run/NUMBER, problem/NUMBER, "
+            f"model/NAME and {', '.join(modes)}."
+        )
+    if query is None:
+        return found
+    if found.name or found.place not in FILTERED:
+        raise LinkError(f"{given} takes no filter; {' and '.join(FILTERED)} do.")
+    from diode_engine.store.fields import PROBLEMS, RUNS
+
+    (RUNS if found.place == "runs" else PROBLEMS).parse(query)
+    return Link(found.place, filter=query)
+
+
+def link_to(screen: Screen[Any]) -> Link | None:
+    """To what is shown now; None where it has none, as on a form's page."""
+    if not isinstance(screen, DiodeScreen):
+        return None
+    if screen.LINK:
+        name = screen.values().get(screen.LINK)
+        return Link(screen.MODE, str(name)) if name is not None else None
+    if screen.MODE not in [place.mode for place in PLACES] or screen.HELP_TITLE:
+        return None  # a page, which only another screen opens
+    query = ""
+    if screen.MODE in FILTERED and screen.has_body:
+        query = screen.query(PagedTable).first().query_now.filter
+    return Link(screen.MODE, filter=query)
+
+
+async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
+    """The page of what a link names, to be shown in front of its place; None where it is of a
+    place alone. Raises DiodeError where there is no such thing."""
+    if not wanted.name:
+        return None
+    if wanted.place == "runs":
+        from diode_app.screens.run import RunScreen
+
+        number = int(wanted.name)
+        await session.source.read(lambda store: store.run(number))
+        return RunScreen(session, number)
+    if wanted.place == "models":
+        from diode_app.screens.model import ModelScreen
+
+        return ModelScreen(session, await in_thread(lambda: _folder(wanted.name), "model"))
+    from diode_app.screens.problem import ProblemScreen
+
+    return ProblemScreen(
+        session, *await session.source.read(lambda store: _problem(store, wanted.name))
+    )
+
+
+def _folder(reference: str) -> str:
+    from diode_engine import registry
+
+    return str(registry.resolve(reference).folder)
+
+
+def _problem(store: Store, name: str) -> tuple[str, int]:
+    """The content key and the environment of a problem, by its number or how its key begins."""
+    from diode_engine.store.query import problems
+
+    found = problems(store, f"id:{name}" if name.isdecimal() else f"key:{name}", limit=1)
+    if not found:
+        raise LinkError(f"There is no problem {name} in {store.path}.")
+    return found[0].problem.key, found[0].environment_number

@@ -1,0 +1,144 @@
+"""Several runs beside each other: what differs between them, and their curves over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from diode_app.actions import Action
+from diode_app.data.compare_runs import ComparedRuns, compared_runs
+from diode_app.data.curves import CurveReader, series_of
+from diode_app.screens.base import DiodeScreen
+from diode_app.session import Session
+from diode_app.widgets.curve_charts import Drawn, training_charts
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.plot import Plot
+from diode_app.widgets.table import Column
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+
+class CompareRunsScreen(DiodeScreen):
+    """`colours` are those of the runs' curves, by run. The pinned run, if there is one, is beside
+    them, and the differences in brackets are to it, else to the first."""
+
+    MODE = "runs"
+    HELP_TITLE = "Runs beside each other"
+    ACTIONS = (
+        Action("comparing.back", "escape", "Back", "To the runs."),
+        Action("comparing.all", "d", "Differences", "Only what differs, or all that is known."),
+        Action("comparing.curves", "v", "Next curves", "Another kind of curve."),
+        Action("comparing.member", "m", "Member", "The curves of one member of the models, of the "
+               "next one, or of all."),
+        Action("comparing.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    CompareRunsScreen {
+        #comparing-title { height: 1; padding: 0 1; text-style: bold; }
+        HeldTable { height: 2fr; }
+        Plot { height: 3fr; border-top: solid $panel; }
+    }
+    """
+
+    def __init__(self, session: Session, colours: Mapping[int, int]) -> None:
+        super().__init__(session)
+        self._colours = dict(colours)
+        self._reader = CurveReader()
+        self._compared: ComparedRuns | None = None
+        self._all_facts = False
+        self._kind: str | None = None
+        self._member: str | None = None
+        self._log_scale = False
+
+    def body(self) -> ComposeResult:
+        yield Static(id="comparing-title", markup=False)
+        yield HeldTable(self.session, (Column("fact", "fact"),), what="facts")
+        yield Plot("None of these runs has drawn curves.")
+
+    def body_mounted(self) -> None:
+        self.query_one(HeldTable).focus_rows()
+
+    def reader(self) -> Callable[[Store], ComparedRuns]:
+        wanted, reader = tuple(self._colours), self._reader
+        return lambda store: compared_runs(store, wanted, reader)
+
+    def show(self, snapshot: ComparedRuns) -> None:
+        self._compared = snapshot
+        self._list()
+        self._draw()
+
+    def _list(self) -> None:
+        found = self._compared
+        assert found is not None
+        shown = "all that is known" if self._all_facts else "what differs"
+        self.put(
+            "#comparing-title", f"Runs {', '.join(map(str, found.runs))}: {shown} (d changes it)"
+        )
+        table = self.query_one(HeldTable)
+        table.set_columns((
+            Column("fact", "fact"),
+            *(
+                Column(str(run), f"run {run} (pinned)" if run == found.pinned else f"run {run}")
+                for run in found.runs
+            ),
+        ))  # fmt: skip
+        table.hold(found.rows(all_facts=self._all_facts))
+
+    def _draw(self) -> None:
+        found = self._compared
+        if found is None:
+            return
+        if self._kind not in found.kinds:
+            self._kind = next(iter(found.kinds), None)
+        if self._member not in self._members():
+            self._member = None
+        drawn = [
+            Drawn(
+                curves,
+                before=f"{run} ",
+                behind=" (pinned)" if run == found.pinned else "",
+                colour=self._colours.get(run, 0),
+            )
+            for run, curves in found.curves.items()
+        ]
+        self.query_one(Plot).show(
+            *training_charts(drawn, self._kind, member=self._member, log_y=self._log_scale)
+        )
+
+    def _members(self) -> list[str]:
+        """Of the models, whose curves of this kind there are."""
+        if self._compared is None:
+            return []
+        names = (name for curves in self._compared.curves.values() for name in curves)
+        series = map(series_of, names)
+        return list(dict.fromkeys(s.member for s in series if s.kind == self._kind))
+
+    # Actions
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_all(self) -> None:
+        self._all_facts = not self._all_facts
+        if self._compared is not None:
+            self._list()
+
+    def action_curves(self) -> None:
+        kinds = self._compared.kinds if self._compared is not None else []
+        if kinds:
+            at = kinds.index(self._kind) if self._kind in kinds else -1
+            self._kind = kinds[(at + 1) % len(kinds)]
+            self._draw()
+
+    def action_member(self) -> None:
+        members = [None, *self._members()]
+        self._member = members[(members.index(self._member) + 1) % len(members)]
+        self._draw()
+
+    def action_log_scale(self) -> None:
+        self._log_scale = not self._log_scale
+        self._draw()

@@ -1,0 +1,145 @@
+"""What the palette (`:`) finds beside the actions: runs, models, problems, saved filters, settings
+and help."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from textual.command import Hit, Hits, Provider
+
+from diode_app import text
+from diode_app.data.run_columns import CELLS, Listed
+from diode_app.data.threads import in_thread
+from diode_app.links import Link
+from diode_app.screens.places import sections
+from diode_app.session import Session
+from diode_app.settings import Settings, sentence
+from diode_engine.errors import DiodeError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+_RUNS = 500  # the last ones, that are searched
+_PROBLEMS = 8  # that are shown of those that a query finds
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that can be found: `words` are searched and shown, `does` opens it."""
+
+    words: str
+    says: str
+    does: Callable[[], Any]
+
+
+class Everything(Provider):
+    """Asks the store and the registry when the palette is opened, and the store once more for
+    what may be a problem: its number, or a filter query such as op:bmm."""
+
+    async def startup(self) -> None:
+        self._found = [*self._help(), *self._settings(), *self._filters()]
+        if self._session.source.last.ready:
+            # The screen behind the palette says what is wrong with the store.
+            with contextlib.suppress(DiodeError):
+                self._found += await self._session.source.read(self._runs)
+        self._found += await in_thread(self._models, "search")
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for found in self._found:
+            if (match := matcher.match(found.words)) > 0:
+                yield Hit(match, matcher.highlight(found.words), found.does, help=found.says)
+        if not self._session.source.last.ready:
+            return
+        for found in await self._session.source.read(lambda store: self._problems(store, query)):
+            yield Hit(1.0, found.words, found.does, help=found.says)
+
+    @property
+    def _session(self) -> Session:
+        app: Any = self.app
+        session: Session = app.session
+        return session
+
+    def _open(self, link: Link) -> Callable[[], Any]:
+        app: Any = self.app  # a DiodeApp, whose module imports this one
+        return partial(app.open_link, link)
+
+    def _runs(self, store: Store) -> list[Found]:
+        from diode_engine.runs import find
+
+        found = []
+        for status in find(store, limit=_RUNS):
+            run, listed = status.run, Listed(status)
+            words = [f"run {run.id}", run.kind, text.state(str(status.state)), *run.tags]
+            words += [CELLS["data"](listed), CELLS["note"](listed)]
+            shown = " · ".join(filter(None, words))
+            found.append(Found(shown, "Open this run.", self._open(Link("runs", str(run.id)))))
+        return found
+
+    def _problems(self, store: Store, query: str) -> list[Found]:
+        from diode_engine.store.query import count_problems, problems
+
+        words = query.strip().removeprefix("problem").strip()
+        asked = f"id:{words}" if words.isdecimal() else words
+        if ":" not in asked and not any(sign in asked for sign in "<>="):
+            return []
+        try:
+            rows, total = problems(store, asked, limit=_PROBLEMS), count_problems(store, asked)
+        except DiodeError:
+            return []  # no query (yet)
+        found = [
+            Found(
+                f"problem {row.number} · {row.problem}",
+                f"Open this problem. Best {text.microseconds(row.best_us) or text.NONE} µs.",
+                self._open(Link("data", str(row.number))),
+            )
+            for row in rows
+        ]
+        if total > 1:
+            listed = Found(
+                f"{total:,} problems · {asked}", "List them on Data.",
+                self._open(Link("data", filter=asked)),
+            )  # fmt: skip
+            found.insert(0, listed)
+        return found
+
+    def _models(self) -> list[Found]:
+        from diode_engine import registry
+
+        found = []
+        for entry in registry.overview().entries:
+            words = [f"model {entry.model.reference}", *entry.aliases, *entry.facts.tags]
+            if entry.manifest is not None:
+                words += [entry.manifest.family, entry.manifest.hardware.name]
+            found.append(
+                Found(" · ".join(filter(None, [*words, entry.facts.note])), "Open this model.",
+                      self._open(Link("models", str(entry.model.folder))))
+            )  # fmt: skip
+        return found
+
+    def _settings(self) -> Iterable[Found]:
+        for field in fields(Settings):
+            name = field.name.replace("_", " ")
+            yield Found(f"setting {name}", sentence(field.name), self._open(Link("settings")))
+
+    def _filters(self) -> Iterable[Found]:
+        for name, query in self._session.settings.filters.items():
+            place, _, words = query.partition(" ")
+            yield Found(
+                f"filter {name} · {words}", f"List them on {place}.",
+                self._open(Link(place, filter=words)),
+            )  # fmt: skip
+
+    def _help(self) -> Iterable[Found]:
+        """What can be done on other screens; what can be done here is among the actions."""
+        app: Any = self.app
+        for title, actions in sections():
+            for action in actions:
+                yield Found(
+                    f"help {action.label} · {title}", f"{action.tooltip} Key: {action.key}",
+                    partial(app.show_help, action.label),
+                )  # fmt: skip

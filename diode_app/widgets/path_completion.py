@@ -1,0 +1,32 @@
+"""Completes the path at the end of a line."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+_MOST = 2000  # entries of a folder that are looked at
+
+
+def complete_path(given: str, cursor: int) -> list[str]:
+    """The whole lines that `given` may become, with the path at its end completed by one name; a
+    folder's ends in a slash. A line may hold several paths, between blanks."""
+    before, blank, path = given[:cursor].rpartition(" ")
+    folder, _, start = path.rpartition("/")
+    if not path:
+        return []
+    where = Path(f"{folder}/" if "/" in path else ".").expanduser()
+    try:
+        with os.scandir(where) as entries:
+            names = sorted(
+                f"{entry.name}/" if entry.is_dir() else entry.name
+                for entry in islice(entries, _MOST)
+                if entry.name.startswith(start)
+                and " " not in entry.name
+                and (start.startswith(".") or not entry.name.startswith("."))
+            )
+    except (OSError, RuntimeError):  # no such folder, or no such user's home
+        return []
+    kept = f"{folder}/" if "/" in path else ""
+    return [f"{before}{blank}{kept}{name}" for name in names]

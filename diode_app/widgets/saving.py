@@ -1,0 +1,66 @@
+"""Writing what is on the screen to a file that the person names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from textual.widget import Widget
+
+from diode_app.data.threads import in_thread
+from diode_app.session import Session
+from diode_app.widgets.modals import Confirm, Problem, Prompt
+from diode_app.widgets.path_completion import complete_path
+from diode_engine.atomic import write_whole
+from diode_engine.errors import DiodeError
+
+
+async def save_as(
+    widget: Widget,
+    question: str,
+    name: str,
+    suffixes: Sequence[str],
+    made: Callable[[Path], str],
+) -> None:
+    """Asks where to, beginning with `name` in the current directory, and writes what `made` gives
+    for that file, whose name ends in one of the suffixes. A file that is there is only replaced
+    when the person says so; with --read-only nothing is written."""
+    app = widget.app
+    session = getattr(app, "session", None)
+    try:
+        if isinstance(session, Session):
+            session.source.must_be_writable()
+    except DiodeError as error:
+        await app.push_screen_wait(Problem(str(error)))
+        return
+    given = await app.push_screen_wait(
+        Prompt(
+            f"{question} to ({' or '.join(suffixes)})",
+            str(Path.cwd() / name),
+            check=lambda text: check_target(text, suffixes),
+            suggest=complete_path,
+        )
+    )
+    if given is None:
+        return
+    target = Path(given).expanduser()
+    if target.exists() and not await app.push_screen_wait(
+        Confirm(f"{target} exists already. Replace it?", yes="Replace it")
+    ):
+        return
+    try:
+        await in_thread(lambda: write_whole(target, made(target)), "export")
+    except (DiodeError, OSError) as error:
+        await app.push_screen_wait(Problem(f"{target} was not written: {error}"))
+        return
+    widget.notify(f"It is in {target}.", markup=False)
+
+
+def check_target(given: str, suffixes: Sequence[str]) -> str | None:
+    """Why a file cannot be written there, as a sentence."""
+    path = Path(given).expanduser()
+    if path.suffix not in suffixes:
+        return f"The name must end in {' or '.join(suffixes)}."
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent}."
+    return None

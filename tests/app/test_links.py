@@ -1,0 +1,174 @@
+"""Links to runs, problems, models and lists, and what the palette finds."""
+
+from __future__ import annotations
+
+import pytest
+from textual.command import CommandPalette
+from textual.widgets import OptionList
+
+from diode_app.links import Link, LinkError, link, link_to
+from diode_app.main import main
+from diode_app.screens.data import DataScreen
+from diode_app.screens.model import ModelScreen
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.run import RunScreen
+from diode_app.screens.runs import RunsScreen
+from diode_app.settings import Settings
+from diode_app.widgets.modals import Problem, Twins
+from diode_engine.errors import QueryError
+from diode_engine.store import Store
+from tests.app.registered import register_model
+from tests.app.trained import make_training
+from tests.app.waiting import settled, started, text_of
+from tests.training.conftest import make_timings
+
+TIMINGS = make_timings(12)
+
+
+@pytest.fixture
+def filled(store: Store, tmp_path, monkeypatch) -> int:
+    """A store with timings, a training, whose number it is, and a model."""
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    store.import_table(TIMINGS, key="x", spec={})
+    register_model(tmp_path / "made", "plain")
+    run = make_training(store, "trees", 0.9, trees=0.3)
+    store.tag(run, "paper")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("given", "query", "found"),
+    [
+        (None, None, None),
+        ("run/11", None, Link("runs", "11")),
+        ("problem/501", None, Link("data", "501")),
+        ("model/gemm@6", None, Link("models", "gemm@6")),
+        ("validate", None, Link("validate")),
+        ("runs", "kind:train", Link("runs", filter="kind:train")),
+        (None, "op:bmm", Link("data", filter="op:bmm")),
+    ],
+)
+def test_a_link_says_where_to(given, query, found):
+    assert link(given, query) == found
+    if found is not None and not found.filter:
+        assert str(found) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "query", "error"),
+    [
+        ("nowhere", None, LinkError), ("run/x", None, LinkError), ("runs/11", None, LinkError),
+        ("run/", None, LinkError), ("run/11", "op:mm", LinkError), ("models", "a", LinkError),
+        ("data", "op:nothing", QueryError), ("runs", "m>1", QueryError),
+    ],
+)  # fmt: skip
+def test_a_link_that_leads_nowhere_is_refused(given, query, error):
+    with pytest.raises(error):
+        link(given, query)
+
+
+def test_the_command_refuses_it_before_it_starts(capsys):
+    assert main(["--open=nowhere"]) == 2
+    assert "run/NUMBER" in capsys.readouterr().err
+    assert main(["--filter=op:nothing"]) == 2
+
+
+def test_a_command_opens_it_again(tmp_path):
+    command = Link("data", filter="op:mm m<=64").command(tmp_path / "a b.db", read_only=True)
+    assert command == (
+        f"diode-tui '--store={tmp_path}/a b.db' --read-only --open=data '--filter=op:mm m<=64'"
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("wanted", "screen", "words"),
+    [
+        (Link("runs", "2"), RunScreen, "Run 2, train"),
+        (Link("data", "3"), ProblemScreen, "candidates"),
+        (Link("models", "plain@1"), ModelScreen, "plain@1"),
+        (Link("runs", filter="kind:train"), RunsScreen, "1 run · filter: kind:train"),
+        (Link("data", filter="op:bmm"), DataScreen, "filter: op:bmm"),
+    ],
+    ids=str,
+)
+async def test_the_dashboard_begins_with_what_a_link_names(make_app, filled, wanted, screen, words):
+    app = make_app(wanted=wanted)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        assert isinstance(app.screen, screen)
+        assert words in text_of(app)
+        here = link_to(app.screen)
+        assert (here.place, here.filter) == (wanted.place, wanted.filter)
+        await pilot.press("y")  # the link is the first of what can be copied
+        await settled(pilot)
+        assert isinstance(app.screen, Twins)
+        await pilot.press("y")
+        await settled(pilot)
+        assert app.clipboard == here.command(app.session.path)
+        assert f"--open={here}" in app.clipboard
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_there_is_told(make_app, filled):
+    app = make_app(wanted=Link("runs", "77"))
+    async with app.run_test() as pilot:
+        await started(pilot)
+        assert isinstance(app.screen, Problem)
+        assert "77" in text_of(app)
+
+
+async def _ask(pilot, words: str) -> list[str]:
+    await pilot.press("colon")
+    await settled(pilot)
+    await pilot.press(*words)
+    await settled(pilot)
+    found = pilot.app.screen.query_one(OptionList)
+    return [str(found.get_option_at_index(i).prompt) for i in range(found.option_count)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("words", "found", "screen"),
+    [
+        ("paper", "run 2 · train", RunScreen),
+        ("model plain", "model plain@1", ModelScreen),
+        ("id:3", "problem 3 ·", ProblemScreen),
+        ("op:mm", "problems · op:mm", DataScreen),
+        ("tall ones", "filter tall ones", DataScreen),
+    ],
+)
+async def test_everything_is_found_and_opened(make_app, filled, words, found, screen):
+    app = make_app()
+    app.session.settings = Settings(filters={"tall ones": "data m>64"})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        first = (await _ask(pilot, words))[0]
+        assert found in first
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, screen)
+
+
+@pytest.mark.asyncio
+async def test_settings_and_help_are_found(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        assert any("setting theme" in line for line in await _ask(pilot, "setting theme"))
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.current_mode == "settings"
+        assert any("help Pin" in line for line in await _ask(pilot, "help pin"))
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "Make this training the one" in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_without_a_store_the_palette_finds_the_rest(make_app):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        assert any("setting rows" in line for line in await _ask(pilot, "setting rows"))
+        assert isinstance(app.screen, CommandPalette)

@@ -1,0 +1,172 @@
+"""What makes lists quick to work with: j k g G, filters of before and with names, rows as text,
+paths that complete."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from textual.widgets import Input
+
+from diode_app.settings import Settings, SettingsError
+from diode_app.widgets.filter_box import FilterBox
+from diode_app.widgets.modals import Prompt
+from diode_app.widgets.path_completion import complete_path
+from diode_engine.runs.process import current
+from diode_engine.store import Store
+from tests.app.judged import judge
+from tests.app.registered import register_model
+from tests.app.trained import make_training
+from tests.app.waiting import settled, started, text_of, toasts
+from tests.training.conftest import make_timings
+
+
+async def go(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+@pytest.fixture
+def five(store: Store) -> list[int]:
+    return [make_training(store, "trees", 0.9) for _ in range(5)]
+
+
+@pytest.mark.asyncio
+async def test_keys_as_in_vim_move_in_a_table(make_app, five):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await go(pilot, "R", "j", "j")
+        assert app.screen.run == five[2]
+        await go(pilot, "k")
+        assert app.screen.run == five[3]
+        await go(pilot, "G")
+        assert app.screen.run == five[0]
+        await go(pilot, "g")
+        assert app.screen.run == five[4]
+        await go(pilot, "slash", "j", "g")  # in a field they are letters
+        assert app.screen.query_one(FilterBox).query_one(Input).value == "jg"
+
+
+@pytest.mark.asyncio
+async def test_filters_of_before_come_back(make_app, five):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for query in ("kind:train", "id:1", "kind:train"):
+            await go(pilot, "R", "slash")
+            app.screen.query_one(FilterBox).query_one(Input).value = query
+            await go(pilot, "enter")
+        await go(pilot, "slash", "up", "up", "up")
+        assert app.screen.query_one(FilterBox).query_one(Input).value == "id:1"
+        await go(pilot, "down", "enter")
+        assert app.screen.table.query_now.filter == "kind:train"
+
+
+@pytest.mark.asyncio
+async def test_a_filter_with_a_name_is_kept_and_forgotten(make_app, five, tmp_path):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await started(pilot)
+        await go(pilot, "R", "b")
+        assert "The list has no filter" in toasts(app)[-1]
+        await go(pilot, "slash")
+        app.screen.query_one(FilterBox).query_one(Input).value = "id<3"
+        await go(pilot, "enter", "b")
+        assert isinstance(app.screen, Prompt)
+        await go(pilot, *"old", "enter")
+        written = tomllib.loads((tmp_path / "dashboard.toml").read_text())
+        assert written["filters"] == {"old": "runs id<3"}
+        await go(pilot, "l", "colon", *"filter old", "enter")
+        assert app.screen.table.query_now.filter == "id<3"
+        await go(pilot, "l", "b", *"old", "enter")
+        written = tomllib.loads((tmp_path / "dashboard.toml").read_text())
+        assert "filters" not in written
+
+
+@pytest.mark.parametrize("query", ["nowhere op:mm", 3, ""])
+def test_a_filter_is_of_a_place(query):
+    with pytest.raises(SettingsError, match="runs or data"):
+        Settings(filters={"x": query})
+
+
+@pytest.mark.asyncio
+async def test_the_rows_are_copied_as_text(make_app, store: Store):
+    run = make_training(store, "trees", 0.9)
+    store.start_run("validate", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await go(pilot, "R", "Y")
+        head, *rows = app.clipboard.splitlines()
+        assert head.startswith("run  kind")
+        assert "changed settings" in head  # also the columns that there is no room for
+        assert len(rows) == 2
+        at = head.index("efficiency")
+        assert rows[1][at : at + 5] == "0.900"
+        assert rows[1].startswith(f"{run}    train")
+        assert "2 runs are copied as text." in toasts(app)
+
+
+def test_paths_complete(tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "model.zip").touch()
+    (tmp_path / ".model").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    whole = lambda given: complete_path(given, len(given))  # noqa: E731
+    assert whole("mo") == ["model.zip", "models/"]
+    assert whole(f"{tmp_path}/models") == [f"{tmp_path}/models/"]
+    assert whole("~/mod") == ["~/model.zip", "~/models/"]
+    assert whole(".m") == [".model"]
+    assert whole("first.json mo") == ["first.json model.zip", "first.json models/"]
+    assert whole("nowhere/x") == whole("") == whole("~nobody/x") == []
+
+
+@pytest.mark.asyncio
+async def test_a_question_for_a_file_completes_it(make_app, store: Store, tmp_path):
+    (tmp_path / "timings.json").touch()
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await started(pilot)
+        await go(pilot, "D", "f")
+        assert isinstance(app.screen, Prompt)
+        app.screen.query_one(Input).value = f"{tmp_path}/tim"
+        await settled(pilot)
+        await go(pilot, "end", "right")
+        assert app.screen.query_one(Input).value == f"{tmp_path}/timings.json"
+
+
+# The start page where there is room
+
+
+@pytest.mark.asyncio
+async def test_home_has_trend_and_live_curve_where_there_is_room(make_app, store: Store):
+    for value in (0.91, 0.95):
+        make_training(store, "trees", value)
+    run = store.start_run("train", {"family": "trees"}, process=current())
+    store.add_points(run, "trees-0/efficiency", [(step, 1 - 0.3 / step) for step in range(1, 9)])
+    app = make_app()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await started(pilot)
+        assert "efficiency on held-out problems" in text_of(app)
+        assert f"At work: run {run}" in text_of(app)
+        assert "No model was judged yet." in text_of(app)
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        assert "At work" not in text_of(app)
+
+
+@pytest.mark.asyncio
+async def test_home_has_the_worst_problems_of_the_last_report(
+    make_app, store: Store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    store.import_table(make_timings(20), key="x", spec={})
+    _, report = judge(store, register_model(tmp_path / "made", "plain"))
+    worst = min(case.efficiency[1] for case in report.cases if case.efficiency is not None)
+    app = make_app()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await started(pilot)
+        assert "of plain@1, by its choice's efficiency" in text_of(app)
+        assert f"{worst:.3f}" in text_of(app)

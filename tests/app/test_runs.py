@@ -1,0 +1,200 @@
+"""Runs as a table of experiments: columns, marks, the pinned one, the preview, the comparison."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from textual.widgets import Input
+
+from diode_app.data.pages import PageQuery
+from diode_app.data.runs import RunLister
+from diode_app.screens.compare_runs import CompareRunsScreen
+from diode_app.screens.runs import RunsScreen
+from diode_app.themes import SERIES
+from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.plot import Plot
+from diode_app.widgets.table import Column, PagedTable, fitting
+from diode_engine.runs.process import current
+from tests.app.trained import drawn, make_training
+from tests.app.waiting import settled, started, text_of, toasts
+
+pytestmark = pytest.mark.asyncio
+
+
+async def go(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+async def open_runs(pilot) -> None:
+    await started(pilot)
+    await go(pilot, "R")
+
+
+def cell(app, run: int, column: str):
+    """As it is painted."""
+    return app.screen.query_one(PagedTable).grid.get_cell(str(run), column)
+
+
+async def test_a_training_is_a_run_with_what_came_of_it(store):
+    first = make_training(store, "trees", 0.9, {"network.epochs": 30, "seed": 0, "query": "op:mm"})
+    second = make_training(store, "network", 0.95)
+    store.tag(first, "diode/baseline")
+    lister = RunLister()
+    page = lister.page(store, PageQuery(sort="efficiency", descending=True), {})
+    assert [row.key for row in page.rows] == [str(second), str(first)]
+    cells = page.rows[1].cells
+    assert cells["family"] == "trees"
+    assert cells["efficiency"] == "0.900"
+    assert cells["model"] == "trees@1"
+    assert cells["data"] == "op:mm"
+    assert cells["changed"] == "network.epochs 30"
+    assert page.rows[0].cells["against"] == "+0.050"
+    store.set_note(first, "the first")  # what is known of a result is read once, a note each time
+    page = lister.page(store, PageQuery(), {})
+    assert page.rows[1].cells["note"] == "the first"
+
+
+async def test_the_preview_is_beside_the_list_where_it_is_wide(make_app, store):
+    make_training(store, "trees", 0.9, trees=0.3)
+    run = make_training(store, "network", 0.95, one=0.2, two=0.1)
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        await open_runs(pilot)
+        assert f"Run {run}, train" in text_of(app)
+        assert "model network@1" in text_of(app)
+        assert drawn(app) == [f"{run} one", f"{run} two"]
+        await go(pilot, "down")
+        assert f"Run {run - 1}, train" in text_of(app)
+        assert drawn(app) == [f"{run - 1} trees"]
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        assert f"Run {run - 1}, train" not in text_of(app)
+
+
+async def test_marked_runs_have_colours_and_are_compared(make_app, store):
+    runs = [
+        make_training(store, "trees", value, {"trees.depth": depth, "seed": 1}, trees=0.3)
+        for value, depth in ((0.91, 6), (0.97, 8), (0.93, 6))
+    ]
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        await open_runs(pilot)
+        await go(pilot, "ctrl+end", "p")  # the first training is pinned
+        assert store.run(runs[0]).tags == ("diode/baseline",)
+        assert cell(app, runs[0], "mark").plain == "★"
+        await go(pilot, "up", "space")
+        red, green, blue = SERIES[1]
+        assert cell(app, runs[1], "mark").plain == "●"
+        assert f"rgb({red},{green},{blue})" in str(cell(app, runs[1], "mark").style)
+        await go(pilot, "up")
+        colours = [line.colour for line in app.screen.query_one(Plot).charts[0].lines]
+        assert drawn(app) == [f"{runs[0]} trees (pinned)", f"{runs[1]} trees", f"{runs[2]} trees"]
+        assert colours == [0, 1, len(SERIES) - 1]
+        await go(pilot, "v")
+        assert isinstance(app.screen, CompareRunsScreen)
+        rows = {row.key: row.cells for row in app.screen.query_one(HeldTable).page.rows}
+        assert rows["setting: trees.depth"][str(runs[1])] == "8 (+2)"
+        assert rows["efficiency"][str(runs[1])] == "0.97 (+0.06)"
+        assert rows["efficiency"][str(runs[0])] == "0.91"
+        assert "setting: seed" not in rows  # it is the same of all
+        assert "metric: efficiency_p10" not in rows
+        assert len(drawn(app)) == 3
+        await go(pilot, "d")
+        rows = {row.key for row in app.screen.query_one(HeldTable).page.rows}
+        assert {"setting: seed", "metric: efficiency_p10"} <= rows
+        await go(pilot, "v", "l")
+        chart = app.screen.query_one(Plot).charts[0]
+        assert chart.title == "loss"
+        assert chart.log_y
+        await go(pilot, "escape")
+        assert isinstance(app.screen, RunsScreen)
+        await go(pilot, "ctrl+end", "p")
+        assert store.run(runs[0]).tags == ()
+        assert f"Run {runs[0]} is pinned no more." in toasts(app)
+
+
+async def test_members_are_looked_at_one_by_one(make_app, store):
+    for value in (0.9, 0.95):
+        run = make_training(store, "network", value, one=0.3, two=0.2)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_runs(pilot)
+        await go(pilot, "space", "down", "v", "m")
+        assert drawn(app) == [f"{run} one", f"{run - 1} one"]
+        await go(pilot, "m", "m")
+        assert len(drawn(app)) == 4
+
+
+async def test_one_run_alone_is_not_compared_and_only_trainings_are_pinned(make_app, store):
+    store.start_run("validate", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_runs(pilot)
+        await go(pilot, "v")
+        assert isinstance(app.screen, RunsScreen)
+        assert "Mark the runs to compare first" in toasts(app)[-1]
+        await go(pilot, "p")
+        assert "Only a training can be pinned" in toasts(app)[-1]
+
+
+async def test_train_leads_to_the_trainings_among_the_runs(make_app, store):
+    store.start_run("validate", {}, process=current())
+    run = make_training(store, "trees", 0.9, trees=0.3)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await go(pilot, "T", "v")
+        assert isinstance(app.screen, RunsScreen)
+        assert [row.key for row in app.screen.table.page.rows] == [str(run)]
+        await go(pilot, "l")
+        assert len(app.screen.table.page.rows) == 2
+
+
+async def test_efficiencies_are_sorted_and_exported(make_app, store, tmp_path):
+    for value in (0.91, 0.97, 0.93):
+        make_training(store, "trees", value, trees=0.3)
+    app = make_app()
+    async with app.run_test(size=(140, 40)) as pilot:
+        await open_runs(pilot)
+        table = app.screen.table
+        table.sort_by("efficiency")
+        await settled(pilot)
+        best = [row.cells["efficiency"] for row in table.page.rows]
+        assert best in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
+        await go(pilot, "e")
+        app.screen.query_one(Input).value = str(tmp_path / "runs.json")
+        await go(pilot, "enter")
+    records = json.loads((tmp_path / "runs.json").read_text())
+    assert {record["efficiency"] for record in records} == {0.91, 0.97, 0.93}
+
+
+# Columns narrow away
+
+
+async def test_columns_that_have_no_room_are_left_out_and_come_back(make_app, store):
+    make_training(store, "trees", 0.9, trees=0.3)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_runs(pilot)
+        grid = app.screen.table.grid
+        assert grid.virtual_size.width <= grid.size.width
+        narrow = {str(key.value) for key in grid.columns}
+        assert {"run", "state", "efficiency", "kind"} <= narrow
+        assert "more columns where it is wider" in text_of(app)
+        await pilot.resize_terminal(119, 40)
+        await settled(pilot)
+        assert narrow < {str(key.value) for key in grid.columns}
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        assert {str(key.value) for key in grid.columns} == narrow
+
+
+async def test_the_columns_of_the_highest_rank_go_first():
+    columns = [Column("a", "a"), Column("b", "b", rank=1), Column("c", "c", rank=2),
+               Column("d", "d", rank=2)]  # fmt: skip
+    keys = lambda room: [c.key for c in fitting(columns, [10] * 4, room)]  # noqa: E731
+    assert [keys(room) for room in (40, 39, 29, 19, 5)] == [
+        ["a", "b", "c", "d"], ["a", "b", "c"], ["a", "b"], ["a"], ["a"],
+    ]  # fmt: skip

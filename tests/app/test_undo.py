@@ -1,0 +1,100 @@
+"""U takes back the last change of tags, roll-back or deletion that was made here."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+
+from diode_app.widgets.modals import Problem
+from diode_engine import registry
+from diode_engine.core.hardware import H200
+from tests.app.registered import register_model
+from tests.app.trained import make_training
+from tests.app.waiting import settled, started, toasts
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("diode_engine.paths.shipped_dir", lambda: tmp_path / "shipped")
+
+
+async def go(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+async def write(pilot, words: str) -> None:
+    pilot.app.screen.query_one(Input).value = words
+    await go(pilot, "enter")
+
+
+async def test_tags_of_a_run(make_app, store):
+    run = make_training(store, "trees", 0.9)
+    store.tag(run, "old", "both")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await go(pilot, "R", "a")
+        await write(pilot, "both new")
+        assert store.run(run).tags == ("both", "new")
+        await go(pilot, "U")
+        assert store.run(run).tags == ("both", "old")
+        await go(pilot, "U")
+        assert toasts(app)[-1] == "There is nothing to take back."
+
+
+async def test_tags_of_a_model_and_its_deletion(make_app, store, tmp_path):
+    model = register_model(tmp_path / "made", "plain", default=True)
+    registry.set_note(model, "the first")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await go(pilot, "M", "t")
+        await write(pilot, "night")
+        await go(pilot, "d", "y")
+        assert registry.list_models() == []
+        await go(pilot, "U")
+        assert "plain@1 is there again, as plain@2." in toasts(app)
+        (again,) = registry.list_models()
+        assert registry.facts_of(again).note == "the first"
+        assert registry.facts_of(again).tags == ("night",)
+        assert registry.aliases_for(H200.slug) == {"default": "plain@2"}
+
+
+async def test_tags_of_a_model(make_app, store, tmp_path):
+    model = register_model(tmp_path / "made", "plain")
+    registry.tag(model, ["old"])
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await go(pilot, "M", "t")
+        await write(pilot, "new")
+        assert registry.facts_of(model).tags == ("new",)
+        await go(pilot, "U")
+        assert registry.facts_of(model).tags == ("old",)
+
+
+async def test_a_roll_back(make_app, store, tmp_path):
+    first = register_model(tmp_path / "made", "first", default=True)
+    second = register_model(tmp_path / "made", "second")
+    registry.set_default(second)
+    registry.set_verdict(second, registry.Status.VALIDATED, {"passed": True})
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await go(pilot, "M", "b", "y")
+        assert registry.aliases_for(H200.slug) == {"default": first.reference}
+        await go(pilot, "U")
+        assert registry.aliases_for(H200.slug) == {"default": second.reference}
+        assert registry.facts_of(second).status is registry.Status.VALIDATED
+
+
+async def test_nothing_is_taken_back_with_read_only(make_app, store):
+    app = make_app(read_only=True)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await go(pilot, "U")
+        assert isinstance(app.screen, Problem)
