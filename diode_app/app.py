@@ -159,7 +159,7 @@ class DiodeApp(Actions, App[None]):
             look = await self.session.source.look()
         finally:
             self._looking = False
-        self._telling.title(look, self.session.path.name)
+        self._telling.title(look, self.session.location.name)
         for run in self._telling.ended(look):
             self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
         # One below is told when it is in front again: Textual paints the whole terminal anew
@@ -395,7 +395,9 @@ class DiodeApp(Actions, App[None]):
         here = (
             []
             if link is None
-            else [("Open this", link.command(self.session.path, read_only=self.session.read_only))]
+            else [
+                ("Open this", link.command(self.session.location, read_only=self.session.read_only))
+            ]
         )
         twins = [*here, *screen.twins()]
         if not twins:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
@@ -19,6 +18,7 @@ from diode_app.session import Session
 from diode_app.settings import FILTERED
 from diode_app.widgets.table import PagedTable
 from diode_engine.errors import DiodeError
+from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -44,7 +44,7 @@ class Link:
         page = next((page for page, place in _PAGES.items() if place == self.place), "")
         return f"{page}/{self.name}" if self.name else self.place
 
-    def command(self, store: Path, *, read_only: bool = False) -> str:
+    def command(self, store: Location, *, read_only: bool = False) -> str:
         """What opens it."""
         words = ["diode-tui", f"--store={store}", *(["--read-only"] if read_only else [])]
         words.append(f"--open={self}")
@@ -130,5 +130,5 @@ def _problem(store: Store, name: str) -> tuple[str, int]:
 
     found = problems(store, f"id:{name}" if name.isdecimal() else f"key:{name}", limit=1)
     if not found:
-        raise LinkError(f"There is no problem {name} in {store.path}.")
+        raise LinkError(f"There is no problem {name} in {store.location}.")
     return found[0].problem.key, found[0].environment_number

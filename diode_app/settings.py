@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from diode_app.telling import BELL, WAYS
 from diode_app.themes import DEFAULT, NAMES
 from diode_engine.atomic import write_whole
 from diode_engine.documents import Malformed, read_toml, shortened
@@ -23,6 +22,8 @@ PROBLEM_COLUMNS = (
     "candidates", "failed", "gpu", "fastest", "bias", "align", "timings",
 )  # fmt: skip
 FILTERED = ("runs", "data")  # the places whose lists take a filter query
+BELL, NOTIFICATION = "bell", "notification"
+WAYS = (BELL, NOTIFICATION, "nothing")  # how the end of a run is told
 COLUMNS = {"run_columns": RUN_COLUMNS, "problem_columns": PROBLEM_COLUMNS}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from diode_app import text
 from diode_app.data.progress import fraction
 from diode_app.data.source import Look
+from diode_app.settings import BELL, NOTIFICATION
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 # XTerm Control Sequences: OSC 2 sets the title, CSI 22 and 23 keep it and bring it back; OSC 9 is
 # the notification of iTerm2, which kitty, WezTerm, Ghostty, Windows Terminal and others show.
 KEEP_TITLE, BRING_TITLE_BACK = "\x1b[22;2t", "\x1b[23;2t"
-BELL, NOTIFICATION, NOTHING = "bell", "notification", "nothing"
-WAYS = (BELL, NOTIFICATION, NOTHING)
 
 
 class Telling:
