@@ -30,6 +30,7 @@ NAV = {
         "docs/queries",
     ),
     "Add": (
+        "docs/architecture",
         "docs/hardware",
         "docs/adding-a-kernel",
         "docs/adding-an-operator",
