@@ -28,28 +28,14 @@ def as_run(
     """What comes of the work, and a run of this kind that keeps it and says how it ended. `work`
     is given what raises KeyboardInterrupt where somebody has asked the run to stop, and what
     writes how far it is; `summary` is the progress that a list of runs shows, and a sentence."""
-    from diode_engine.runs import Heartbeat, begin
+    from diode_engine.runs import Job
 
     if store.read_only:
         diagnostics.warn(f"{store.location} cannot be written, so it keeps no record of this.")
         return work(lambda: None, lambda _: None)
-    run = begin(store, kind, spec)
-    state, message = "failed", None
-    try:
-        with Heartbeat(store, run) as heartbeat:
-            result = work(
-                heartbeat.check, lambda progress: store.update_run(run, progress=progress)
-            )
-        store.set_result(run, result.to_dict())
-        figures, message = summary(result)
-        store.update_run(run, progress=figures)
-        state = "done"
+    with Job(store, kind, spec) as job:
+        result = work(job.check, job.tell)
+        store.set_result(job.id, result.to_dict())
+        figures, job.message = summary(result)
+        job.tell(figures)
         return result
-    except KeyboardInterrupt:
-        state, message = "cancelled", "stopped by the user"
-        raise
-    except Exception as error:
-        message = str(error)
-        raise
-    finally:
-        store.finish_run(run, state, message)

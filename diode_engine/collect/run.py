@@ -37,7 +37,7 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
-from diode_engine.runs import Heartbeat, begin
+from diode_engine.runs import Job
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -120,56 +120,57 @@ def collect(
     if direct is not None:
         command = (*direct.worker, str(direct.binaries))
     claims = Claims(store.location)
-    run = begin(
-        store,
-        "collect",
-        {
-            **({"problems": len(plan), "seed": seed} if spec is None else spec),
-            "gpus": list(gpus),
-            "workers_per_gpu": workers_per_gpu,
-            **({} if direct is None else {"direct": True}),
-        },
-    )
-    collection = _Collection(store, run, plan, gpus, seed, adviser, watch(), claims)
-    compilers = contextlib.ExitStack()
-    if direct is not None:
-        # Of a GPU's workers one times and perhaps another gets ready; the others wait.
-        spare = cores() - 2 * len(gpus) - 1
-        count = max(1, spare) if direct.compilers is None else direct.compilers
-
-        def farm(environment: Environment) -> Farm:
-            binaries = Binaries(direct.binaries, environment)
-            return compilers.enter_context(Farm(binaries, count, command=direct.compiler))
-
-        collection.start_compilers = farm
-    progress = collection.progress
-    state, message = "done", None
-    beat = time.monotonic()
+    asked = {
+        **({"problems": len(plan), "seed": seed} if spec is None else spec),
+        "gpus": list(gpus),
+        "workers_per_gpu": workers_per_gpu,
+        **({} if direct is None else {"direct": True}),
+    }
+    progress = Progress(len(plan), sum(e.size.candidates for e in plan.entries))
     try:
         with (
-            compilers,
-            Heartbeat(store, run) as heartbeat,
+            Job(
+                store,
+                "collect",
+                asked,
+                when_cancelled="stopped by the user; the same command goes on",
+            ) as job,
             contextlib.closing(claims),
-            Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool,
+            contextlib.ExitStack() as compilers,
         ):
-            for _ in pool.run(collection.next_conversation):
-                heartbeat.check()
-                if time.monotonic() - beat >= HEARTBEAT_SECONDS:
-                    beat = time.monotonic()
-                    collection.look()
-                    store.update_run(run, progress=progress.to_dict())
-                    report(progress)
-    except KeyboardInterrupt:
-        state, message = "cancelled", "stopped by the user; the same command goes on"
-        raise
-    except BaseException as error:
-        state, message = "failed", str(error)
-        raise
+            job.ending = lambda: job.tell(progress.to_dict())
+            collection = _Collection(
+                store, job.id, plan, progress, gpus, seed, adviser, watch(), claims
+            )
+            if direct is not None:
+                collection.start_compilers = _farms(direct, len(gpus), compilers)
+            beat = time.monotonic()
+            with Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool:
+                for _ in pool.run(collection.next_conversation):
+                    job.check()
+                    if time.monotonic() - beat >= HEARTBEAT_SECONDS:
+                        beat = time.monotonic()
+                        collection.look()
+                        job.tell(progress.to_dict())
+                        report(progress)
     finally:
-        store.update_run(run, progress=progress.to_dict())
-        store.finish_run(run, state, message)
         report(progress)
     return progress
+
+
+def _farms(
+    direct: Direct, gpus: int, open_ones: contextlib.ExitStack
+) -> Callable[[Environment], Farm]:
+    """What starts the processes that compile for an environment, which `open_ones` ends."""
+    # Of a GPU's workers one times and perhaps another gets ready; the others wait.
+    spare = cores() - 2 * gpus - 1
+    count = max(1, spare) if direct.compilers is None else direct.compilers
+
+    def farm(environment: Environment) -> Farm:
+        binaries = Binaries(direct.binaries, environment)
+        return open_ones.enter_context(Farm(binaries, count, command=direct.compiler))
+
+    return farm
 
 
 # Timings, and the GPU that the last of them was taken on.
@@ -184,13 +185,14 @@ class _Collection:
         store: Store,
         run: int,
         plan: Plan,
+        progress: Progress,
         gpus: Iterable[int],
         seed: int,
         adviser: Callable[[Hardware], Adviser | None],
         watch: GpuWatch | None,
         claims: Claims,
     ) -> None:
-        self.progress = Progress(len(plan), sum(e.size.candidates for e in plan.entries))
+        self.progress = progress
         self.progress.gpus = {gpu: GpuProgress() for gpu in gpus}
         self._store = store
         self._run = run

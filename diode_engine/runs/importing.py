@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from diode_engine.runs.job import Heartbeat, begin, is_awaited
-from diode_engine.store import Imported, RunState
-from diode_engine.store.transfer import import_table_of, read_import
+from diode_engine.runs.job import Job, is_awaited
+from diode_engine.store import Imported
+from diode_engine.store.transfer import ToImport, import_table_of, read_import
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -24,41 +23,32 @@ def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
     """`import_dataset` as a run of kind import: the queued one that this process was started
     for, else a new one where the file was not imported before. Raises what `import_dataset`
     does."""
-    spec = {"file": str(path)}
-    run = begin(store, "import", spec) if is_awaited(store, "import") else None
-    state, message = RunState.FAILED, None
-    try:
-        with nullcontext() if run is None else Heartbeat(store, run) as heartbeat:
-            if run is not None:
-                store.update_run(run, progress={"doing": "reading the file", "fraction": 0.0})
+    if is_awaited(store, "import"):
+        with Job(store, "import", {"file": str(path)}) as job:
+            job.tell({"doing": "reading the file", "fraction": 0.0})
             given = read_import(path)
-            if heartbeat is not None:
-                heartbeat.check()
-        if run is None and not store.has_key(given.key):
-            run = begin(store, "import", given.spec)
-        if run is not None:
-            rows = len(given.table)
-            store.update_run(
-                run,
-                progress={
-                    "doing": f"writing {rows:,} timings",
-                    "fraction": _READ,
-                    "since": time.time(),
-                    "seconds_expected": round(0.5 + rows / _ROWS_A_SECOND, 1),
-                },
-            )
-        done = import_table_of(store, given, run=run)
-        state, message = RunState.DONE, _says(done)
-        return done
-    except KeyboardInterrupt:
-        state, message = RunState.CANCELLED, "stopped by the user"
-        raise
-    except Exception as error:
-        message = str(error)
-        raise
-    finally:
-        if run is not None:
-            store.finish_run(run, state, message)
+            job.check()
+            return _written(store, given, job)
+    given = read_import(path)
+    if store.has_key(given.key):
+        return import_table_of(store, given)
+    with Job(store, "import", given.spec) as job:
+        return _written(store, given, job)
+
+
+def _written(store: Store, given: ToImport, job: Job) -> Imported:
+    rows = len(given.table)
+    job.tell(
+        {
+            "doing": f"writing {rows:,} timings",
+            "fraction": _READ,
+            "since": time.time(),
+            "seconds_expected": round(0.5 + rows / _ROWS_A_SECOND, 1),
+        }
+    )
+    done = import_table_of(store, given, run=job.id)
+    job.message = _says(done)
+    return done
 
 
 def _says(done: Imported) -> str:

@@ -1,4 +1,4 @@
-"""What a job does so that others can watch and stop it: `begin`, then `Heartbeat`."""
+"""What a job does so that others can watch and stop it: it works within a `Job`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +14,7 @@ from typing import Any, Self
 from diode_engine.errors import RunError, StoreError
 from diode_engine.location import Location, location_of
 from diode_engine.runs.process import current
-from diode_engine.store import Store
+from diode_engine.store import RunState, Store
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,69 @@ def _own_command(store: Location) -> tuple[str, ...] | None:
     if not any(word == "--store" or word.startswith("--store=") for word in words):
         words = [*words, f"--store={store.absolute()}"]
     return ("diode-engine", *words)
+
+
+class Job:
+    """A run that this process does, from its beginning to its end: a context manager around the
+    work. It begins the run (see `begin`), shows that it is alive, and writes how it ended: done,
+    with what `message` says then; cancelled by KeyboardInterrupt; failed by any other exception,
+    with its words. `ending` is called before that, whichever it is.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kind: str,
+        spec: Mapping[str, Any],
+        *,
+        when_cancelled: str = "stopped by the user",
+    ) -> None:
+        self._store = store
+        self._kind = kind
+        self._spec = spec
+        self._when_cancelled = when_cancelled
+        self._id: int | None = None
+        self._heartbeat: Heartbeat | None = None
+        self.message: str | None = None
+        self.ending: Callable[[], None] = lambda: None
+
+    @property
+    def id(self) -> int:
+        """The run's number, from the beginning on."""
+        assert self._id is not None
+        return self._id
+
+    def __enter__(self) -> Self:
+        self._id = begin(self._store, self._kind, self._spec)
+        self._heartbeat = Heartbeat(self._store, self._id).__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._heartbeat is not None
+        self._heartbeat.__exit__(kind, error, trace)
+        try:
+            self.ending()
+        finally:
+            if error is None:
+                self._store.finish_run(self.id, RunState.DONE, self.message)
+            elif isinstance(error, KeyboardInterrupt):
+                self._store.finish_run(self.id, RunState.CANCELLED, self._when_cancelled)
+            else:
+                self._store.finish_run(self.id, RunState.FAILED, str(error))
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt, as Ctrl-C does, where somebody has asked the run to stop."""
+        assert self._heartbeat is not None
+        self._heartbeat.check()
+
+    def tell(self, progress: Mapping[str, Any]) -> None:
+        """Writes how far it is."""
+        self._store.update_run(self.id, progress=progress)
 
 
 class Heartbeat:

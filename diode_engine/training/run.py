@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from diode_engine import paths
 from diode_engine.core.table import TimingTable
@@ -16,7 +15,7 @@ from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import LEAST_CASES
 from diode_engine.models.fitting import FitProgress
-from diode_engine.runs import Heartbeat, begin
+from diode_engine.runs import Job
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
@@ -95,7 +94,8 @@ def train_from_store(
     trial of a search."""
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
-    with _Run(store, r) as run:
+    with Job(store, "train", r.spec()) as job:
+        run = _Run(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
@@ -166,35 +166,19 @@ def _searched(
 
 
 class _Run:
-    """The run in the store; a context manager around the work, which writes how it ended."""
+    """What a training tells its run: how far it is, its curves, and what came of it."""
 
-    def __init__(self, store: Store, request: TrainingRequest) -> None:
+    def __init__(self, store: Store, job: Job) -> None:
         self._store = store
-        self.id = begin(store, "train", request.spec())
-        self._heartbeat = Heartbeat(store, self.id)
+        self._job = job
         self._written = time.monotonic()
         self._whole: WholeRun | None = None
         self._points: dict[str, list[tuple[float, float]]] = {}
-        self._done: str | None = None
+        job.ending = self._write_points
 
-    def __enter__(self) -> Self:
-        self._heartbeat.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._heartbeat.__exit__(kind, error, trace)
-        self._write_points()
-        if error is None:
-            self._store.finish_run(self.id, "done", self._done)
-        elif isinstance(error, KeyboardInterrupt):
-            self._store.finish_run(self.id, "cancelled", "stopped by the user")
-        else:
-            self._store.finish_run(self.id, "failed", str(error))
+    @property
+    def id(self) -> int:
+        return self._job.id
 
     def consists_of(self, stages: list[Stage], rest: float) -> None:
         """What is done from now on, of which the store is told how far it is (see `WholeRun`)."""
@@ -207,7 +191,7 @@ class _Run:
         asked the run to stop."""
 
         def told(member: str, progress: FitProgress) -> None:
-            self._heartbeat.check()
+            self._job.check()
             report(member, progress)
             if curves:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
@@ -219,16 +203,14 @@ class _Run:
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
                 together = {} if whole is None else whole.to_dict()
-                self._store.update_run(
-                    self.id, progress={**_progress(member, progress), **together}
-                )
+                self._job.tell({**_progress(member, progress), **together})
                 self._write_points()
 
         return told
 
     def finish(self, trained: Trained, settings: TrainingSettings) -> None:
         self._store.set_result(self.id, {**trained.to_dict(), "settings": settings.to_dict()})
-        self._done = f"registered as {trained.model.reference}"
+        self._job.message = f"registered as {trained.model.reference}"
 
     def _write_points(self) -> None:
         for series, points in self._points.items():

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 def ended(store, tmp_path):
     """Runs that could be started again by one letter."""
     for kind in ("train", "collect", "train"):
-        command = ("diode-engine", kind, f"--store={store.path}")
+        command = ("diode-engine", kind, f"--store={store.location}")
         run = store.start_run(kind, {}, command=command, directory=str(tmp_path))
         store.finish_run(run, RunState.FAILED, "There is too little data.")
     return store

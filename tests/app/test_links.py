@@ -105,7 +105,7 @@ async def test_the_dashboard_begins_with_what_a_link_names(make_app, filled, wan
         assert isinstance(app.screen, Twins)
         await pilot.press("y")
         await settled(pilot)
-        assert app.clipboard == here.command(app.session.path)
+        assert app.clipboard == here.command(app.session.location)
         assert f"--open={here}" in app.clipboard
 
 

@@ -110,7 +110,7 @@ async def imported(pilot: Pilot[None]) -> Run:
     assert isinstance(app, DiodeApp)
     assert isinstance(app.screen, RunScreen)
     number = app.screen.run
-    with Store.open(app.session.path) as store:
+    with Store.open(app.session.location) as store:
         process = store.run(number).process
         assert process is not None
         wait_for_end(process)

@@ -192,7 +192,8 @@ def test_the_run_s_progress_is_what_the_documentation_says(tmp_path, script):
     assert recorded.progress["failures"] == {"out_of_resources": 3}
     gpu = recorded.progress["gpus"]["0"]
     assert (gpu["clock_mhz"], gpu["failures"], gpu["name"]) == (1200, 3, "NVIDIA H200")
-    assert gpu["samples"][0][1:] == [1200, 80, 600]
+    assert gpu["samples"][0][1:4] == [1200, 80, 600]
+    assert len(gpu["samples"][0]) == len(documented["gpus"]["0"]["samples"][0])
 
 
 def test_workers_see_the_gpus_that_this_process_sees(tmp_path, script, monkeypatch):

@@ -22,9 +22,9 @@ def file(tmp_path):
 def _awaited(store, monkeypatch):
     run = store.queue_run(
         "import", {}, command=("diode-engine", "data", "import"), directory="/",
-        logs=store.path.with_name("logs"),
+        logs=store.location.with_name("logs"),
     ).id  # fmt: skip
-    monkeypatch.setenv(VARIABLE, f"{run}:{store.path.absolute()}")
+    monkeypatch.setenv(VARIABLE, f"{run}:{store.location.absolute()}")
     return run
 
 
