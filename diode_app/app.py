@@ -32,7 +32,7 @@ from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.modals import Confirm, Problem, Twins
+from diode_app.widgets.modals import Confirm, ErrorDialog, Twins
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
@@ -235,7 +235,7 @@ class DiodeApp(Actions, App[None]):
             try:
                 says = await doing()
             except DiodeError as error:
-                await self.push_screen_wait(Problem(str(error)))
+                await self.push_screen_wait(ErrorDialog(str(error)))
             else:
                 if says:
                     self.notify(says, markup=False)
@@ -299,7 +299,7 @@ class DiodeApp(Actions, App[None]):
             try:
                 page = await page_of(self.session, link)
             except DiodeError as error:
-                await self.push_screen_wait(Problem(str(error)))
+                await self.push_screen_wait(ErrorDialog(str(error)))
                 return
             if link.filter:
                 self.session.narrowed[link.place] = link.filter

@@ -24,10 +24,10 @@ from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import Confirm, Problem, Working
+from diode_app.widgets.modals import Confirm, ErrorDialog, Working
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
-from diode_engine.core.problem import Problem as GemmProblem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class DiodeScreen(Actions, Screen[None]):
             try:
                 says = await doing()
             except DiodeError as error:
-                await self.app.push_screen_wait(Problem(str(error)))
+                await self.app.push_screen_wait(ErrorDialog(str(error)))
             else:
                 if says:
                     self.notify(says, markup=False)
@@ -174,7 +174,7 @@ class DiodeScreen(Actions, Screen[None]):
             if self.app.screen is working:
                 await working.dismiss()
 
-    def ask_about(self, problem: GemmProblem) -> None:
+    def ask_about(self, problem: Problem) -> None:
         """Goes to the screen that says what a model would choose for it."""
         self.session.asked = problem
         if self.app.current_mode == "ask":  # this is a page in front of it

@@ -135,10 +135,10 @@ class Working(Actions, ModalScreen[None]):
         self.dismiss()
 
 
-class Problem(Notice):
+class ErrorDialog(Notice):
     """What went wrong and what to do about it, in a sentence."""
 
-    DEFAULT_CSS = "Problem { .box { border: round $error; } }"
+    DEFAULT_CSS = "ErrorDialog { .box { border: round $error; } }"
 
     def __init__(self, sentence: str) -> None:
         super().__init__("✗ That did not work", sentence)

@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from diode_app.data.threads import in_thread
 from diode_app.session import Session
-from diode_app.widgets.modals import Confirm, Problem, Prompt
+from diode_app.widgets.modals import Confirm, ErrorDialog, Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
@@ -31,7 +31,7 @@ async def save_as(
         if isinstance(session, Session):
             session.source.must_be_writable()
     except DiodeError as error:
-        await app.push_screen_wait(Problem(str(error)))
+        await app.push_screen_wait(ErrorDialog(str(error)))
         return
     given = await app.push_screen_wait(
         Prompt(
@@ -51,7 +51,7 @@ async def save_as(
     try:
         await in_thread(lambda: write_whole(target, made(target)), "export")
     except (DiodeError, OSError) as error:
-        await app.push_screen_wait(Problem(f"{target} was not written: {error}"))
+        await app.push_screen_wait(ErrorDialog(f"{target} was not written: {error}"))
         return
     widget.notify(f"It is in {target}.", markup=False)
 

@@ -24,7 +24,7 @@ from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
-from diode_app.widgets.modals import Confirm, Pick, Problem, Prompt
+from diode_app.widgets.modals import Confirm, ErrorDialog, Pick, Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_engine.atomic import write_whole
@@ -413,7 +413,7 @@ class PagedTable(Actions, Vertical):
         try:
             self._session.source.must_be_writable()
         except DiodeError as error:
-            await self.app.push_screen_wait(Problem(str(error)))
+            await self.app.push_screen_wait(ErrorDialog(str(error)))
             return
         given = await self.app.push_screen_wait(
             Prompt(
@@ -433,7 +433,7 @@ class PagedTable(Actions, Vertical):
         try:
             count = await self._write(target)
         except (DiodeError, OSError) as error:
-            await self.app.push_screen_wait(Problem(f"{target} was not written: {error}"))
+            await self.app.push_screen_wait(ErrorDialog(f"{target} was not written: {error}"))
             return
         are = "is" if count == 1 else "are"
         self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)

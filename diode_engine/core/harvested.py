@@ -24,7 +24,7 @@ LIMITS = Limits(bytes=64 << 20, containers=1 << 20, values=1 << 24)
 
 
 @dataclass(frozen=True)
-class Family:
+class HarvestFamily:
     """Models of one architecture. `held_out`: no model may learn from its products."""
 
     kind: str  # decoder, experts, encoder, encoder-decoder, image, sound, written
@@ -32,7 +32,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Found:
+class Occurrence:
     """Where a product was found: in so many programs (a model at one batch, length and type,
     forward alone or with its backward), of these models, by the names of their libraries."""
 
@@ -43,8 +43,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Harvest:
-    families: Mapping[str, Family]
-    found: Mapping[Problem, Found]
+    families: Mapping[str, HarvestFamily]
+    found: Mapping[Problem, Occurrence]
 
 
 @cache
@@ -64,14 +64,14 @@ def parse_harvest(data: bytes, name: str) -> Harvest:
 
 
 def _harvest(document: Any) -> Harvest:
-    families = {name: Family(**fields) for name, fields in document["families"].items()}
+    families = {name: HarvestFamily(**fields) for name, fields in document["families"].items()}
     models = [tuple(row) for row in document["models"]]
     columns = document["columns"]
     found = {}
     for row in document["shapes"]:
         fields = dict(zip(columns, row, strict=True))
         programs, places = fields.pop("programs"), fields.pop("models")
-        found[Problem.from_dict(fields)] = Found(
+        found[Problem.from_dict(fields)] = Occurrence(
             programs,
             tuple(models[i][0] for i in places),
             frozenset(models[i][1] for i in places),

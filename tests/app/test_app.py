@@ -18,7 +18,7 @@ from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import Notice, Problem, Prompt, Twins
+from diode_app.widgets.modals import ErrorDialog, Notice, Prompt, Twins
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts
@@ -67,7 +67,7 @@ async def test_a_read_only_dashboard_changes_nothing(make_app, path, read_only):
         await app.run_action("app.create_store")
         await settled(pilot)
         assert path.exists() is not read_only
-        assert isinstance(app.screen, Problem) is read_only
+        assert isinstance(app.screen, ErrorDialog) is read_only
         assert ("read-only" in text_of(app)) is read_only
 
 

@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Input, Select
 from diode_app.data.choice import Question, answer, why
 from diode_app.data.predictors import all_models
 from diode_app.screens.ask import AskScreen
-from diode_app.widgets.modals import Problem as ProblemModal
+from diode_app.widgets.modals import ErrorDialog
 from diode_app.widgets.pick_row import PickRow
 from diode_engine import paths
 from diode_engine.core.hardware import H200
@@ -350,7 +350,7 @@ async def test_a_file_that_is_no_shapeset_is_told(make_app, tmp_path, model):
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
         await settled(pilot)
-        assert isinstance(app.screen, ProblemModal)
+        assert isinstance(app.screen, ErrorDialog)
         assert "is no shapeset" in text_of(app)
 
 

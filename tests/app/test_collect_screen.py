@@ -12,10 +12,10 @@ from diode_app.data.collection import USUAL, planned, source_kinds, spec_of
 from diode_app.data.hardware import Here
 from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
-from diode_app.widgets.modals import Confirm, Problem
+from diode_app.widgets.modals import Confirm, ErrorDialog
 from diode_engine.cli import main
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Problem as Gemm
+from diode_engine.core.problem import Problem
 from diode_engine.problems import sources
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs import command_line
@@ -42,7 +42,7 @@ def test_the_fields_offer_what_the_engine_knows():
 
 def test_a_plan_is_that_of_the_command(store, path, tmp_path, capsys):
     shapes = tmp_path / "my shapes.json"
-    write_shapeset([Gemm.make("mm", 64, 64, 64, "float16")], shapes, "test")
+    write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
     values = {
         **USUAL, "source": "skinny grid:m=1/16", "file": f"'{shapes}'", "problems": "20",
         "ops": "mm,addmm", "dtypes": "fp16", "budget": "40", "whole": "3", "direct": "yes",
@@ -264,6 +264,6 @@ async def test_a_read_only_dashboard_starts_nothing(make_app, store):
         await open_form(pilot)
         await pilot.press("g")
         await settled(pilot)
-        assert isinstance(app.screen, Problem)
+        assert isinstance(app.screen, ErrorDialog)
         assert "--read-only" in text_of(app)
         assert store.runs() == []

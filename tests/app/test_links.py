@@ -14,7 +14,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
-from diode_app.widgets.modals import Problem, Twins
+from diode_app.widgets.modals import ErrorDialog, Twins
 from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
@@ -114,7 +114,7 @@ async def test_what_is_not_there_is_told(make_app, filled):
     app = make_app(wanted=Link("runs", "77"))
     async with app.run_test() as pilot:
         await started(pilot)
-        assert isinstance(app.screen, Problem)
+        assert isinstance(app.screen, ErrorDialog)
         assert "77" in text_of(app)
 
 

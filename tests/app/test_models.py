@@ -12,7 +12,7 @@ from diode_app.screens.compare import CompareScreen
 from diode_app.screens.data import DataScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.run import RunScreen
-from diode_app.widgets.modals import Confirm, Notice, Problem, Prompt, Working
+from diode_app.widgets.modals import Confirm, ErrorDialog, Notice, Prompt, Working
 from diode_app.widgets.table import PagedTable
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
@@ -147,7 +147,7 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         await settled(pilot)
         assert "retired" in text_of(app)
         await pilot.press("b")
-        await until(pilot, Problem)
+        await until(pilot, ErrorDialog)
         assert "nothing to go back to" in text_of(app)
 
 
@@ -177,7 +177,7 @@ async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monke
         await pilot.pause()
         assert not app.screen.is_modal
         done.set()
-        await until(pilot, Problem)
+        await until(pilot, ErrorDialog)
         assert "The gate fell." in text_of(app)
 
 
@@ -216,7 +216,7 @@ async def test_verify(make_app, store, plain):
         next(plain.folder.glob("network-*.safetensors")).write_bytes(b"x")
         await pilot.press("v")
         await settled(pilot)
-        assert isinstance(app.screen, Problem)
+        assert isinstance(app.screen, ErrorDialog)
 
 
 async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
@@ -248,7 +248,7 @@ async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
         await settled(pilot)
         file.write_bytes(b"no archive")
         await type_over(pilot, str(file))
-        assert isinstance(app.screen, Problem)
+        assert isinstance(app.screen, ErrorDialog)
         assert "is not an archive of a model" in text_of(app)
 
 
@@ -302,7 +302,7 @@ async def test_read_only_changes_no_model(make_app, store, plain):
         for key in "pbwdatni":
             await pilot.press(key)
             await settled(pilot)
-            assert isinstance(app.screen, Problem), key
+            assert isinstance(app.screen, ErrorDialog), key
             assert "--read-only" in text_of(app)
             await pilot.press("escape")
             await settled(pilot)

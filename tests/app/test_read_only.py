@@ -27,7 +27,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
-from diode_app.widgets.modals import Choose, Confirm, Notice, Pick, Problem, Prompt
+from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, Pick, Prompt
 from diode_engine import paths
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
@@ -153,7 +153,7 @@ async def _answered(pilot: Any, folder: Path) -> list[str]:
     while True:
         await _done(pilot)
         screen = pilot.app.screen
-        if isinstance(screen, Problem):
+        if isinstance(screen, ErrorDialog):
             problems.append(str(screen._words))
         match screen:
             case Confirm():

@@ -11,7 +11,7 @@ from diode_app.data.curves import CurveReader, kinds, samples, series_of, thinne
 from diode_app.data.training import FAMILIES, RANKINGS, USUAL, fields_of, planned, spec_of
 from diode_app.data.training_result import training_result
 from diode_app.screens.run import RunScreen
-from diode_app.widgets.modals import Confirm, Problem
+from diode_app.widgets.modals import Confirm, ErrorDialog
 from diode_engine.cli.train import train as command
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
@@ -324,7 +324,7 @@ async def test_a_read_only_dashboard_trains_nothing(make_app, filled):
         await open_form(pilot)
         await pilot.press("g")
         await settled(pilot)
-        assert isinstance(app.screen, Problem)
+        assert isinstance(app.screen, ErrorDialog)
         assert [run.kind for run in filled.runs()] == ["import"]
 
 

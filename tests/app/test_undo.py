@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input
 
-from diode_app.widgets.modals import Problem
+from diode_app.widgets.modals import ErrorDialog
 from diode_engine import registry
 from diode_engine.core.hardware import H200
 from tests.app.registered import register_model
@@ -97,4 +97,4 @@ async def test_nothing_is_taken_back_with_read_only(make_app, store):
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
         await go(pilot, "U")
-        assert isinstance(app.screen, Problem)
+        assert isinstance(app.screen, ErrorDialog)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from diode_engine.core.harvested import Family, parse_harvest
+from diode_engine.core.harvested import HarvestFamily, parse_harvest
 from diode_engine.core.problem import DType, Problem
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -121,8 +121,8 @@ def test_what_is_written_says_where_each_product_is_from(tmp_path: Path) -> None
     assert {f for where in every for f in where.families} == {"vit", "cait"}
     (alone,) = (where for (n, _), where in traced.items() if n == 48)
     assert alone.models == ("timm/cait_s24_224",)
-    assert found.families["vit"] == Family("image", held_out=True)
-    assert found.families["cait"] == Family("image", held_out=False)
+    assert found.families["vit"] == HarvestFamily("image", held_out=True)
+    assert found.families["cait"] == HarvestFamily("image", held_out=False)
     # the layers that were written out by hand are there as well, and held out
     by_hand = [w for w in found.found.values() if any(f.startswith("written-") for f in w.families)]
     assert len(by_hand) > 2000

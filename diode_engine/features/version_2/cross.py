@@ -9,7 +9,7 @@ from diode_engine.features.version_2.candidate import Knobs
 from diode_engine.features.version_2.device import Device
 from diode_engine.features.version_2.loads import loads
 from diode_engine.features.version_2.occupancy import occupancy
-from diode_engine.features.version_2.problem import Facts
+from diode_engine.features.version_2.problem import ProblemFacts
 from diode_engine.features.version_2.roofline import roofline
 from diode_engine.features.version_2.rows import NAMES, Rows
 from diode_engine.features.version_2.tiles import tiles
@@ -18,8 +18,8 @@ __all__ = ["NAMES", "fill"]
 
 
 def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
-    """Fills `out` [NAMES, n] from [Facts, n] (or [Facts, 1]) and [Knobs, n]."""
-    p, c, device, rows = Facts(*facts), Knobs(*knobs), Device.of(hardware), Rows(out)
+    """Fills `out` [NAMES, n] from [ProblemFacts, n] (or [ProblemFacts, 1]) and [Knobs, n]."""
+    p, c, device, rows = ProblemFacts(*facts), Knobs(*knobs), Device.of(hardware), Rows(out)
     of_tiles = tiles(p, c, device, rows)
     of_loads = loads(p, c, of_tiles, rows)
     held = occupancy(p, c, of_tiles, of_loads, device, rows)

@@ -8,7 +8,7 @@ import numpy as np
 
 from diode_engine.core.resources import LEAST_COPY, WIDEST_LOAD, Array, tile_loads
 from diode_engine.features.version_2.candidate import Knobs
-from diode_engine.features.version_2.problem import Facts
+from diode_engine.features.version_2.problem import ProblemFacts
 from diode_engine.features.version_2.rows import Rows
 from diode_engine.features.version_2.tiles import Tiles
 
@@ -28,7 +28,7 @@ class Loads(NamedTuple):
     split: Array  # whether K is split
 
 
-def loads(p: Facts, c: Knobs, t: Tiles, rows: Rows) -> Loads:
+def loads(p: ProblemFacts, c: Knobs, t: Tiles, rows: Rows) -> Loads:
     # A part of a split K starts where the parts before it end: an operand that is contiguous
     # along K may be less aligned there.
     width_a, width_b = p.copy_a, p.copy_b

@@ -15,7 +15,7 @@ from diode_engine.core.resources import (
 from diode_engine.features.version_2.candidate import Knobs
 from diode_engine.features.version_2.device import Device
 from diode_engine.features.version_2.loads import Loads
-from diode_engine.features.version_2.problem import Facts
+from diode_engine.features.version_2.problem import ProblemFacts
 from diode_engine.features.version_2.rows import Rows
 from diode_engine.features.version_2.tiles import Tiles
 
@@ -44,7 +44,9 @@ class Occupancy(NamedTuple):
     active: Array  # blocks that share the busiest multiprocessor
 
 
-def occupancy(p: Facts, c: Knobs, t: Tiles, loads: Loads, device: Device, rows: Rows) -> Occupancy:
+def occupancy(
+    p: ProblemFacts, c: Knobs, t: Tiles, loads: Loads, device: Device, rows: Rows
+) -> Occupancy:
     threads = 32 * c.warps
     wgmma = uses_wgmma(p.typed, t.block_m, c.warps)
     shared = tile_shared_bytes(

@@ -22,7 +22,7 @@ NAMES = (
 )  # fmt: skip
 
 
-class Facts(NamedTuple):
+class ProblemFacts(NamedTuple):
     """What the cross columns need of problems; each [n] or [1]."""
 
     B: Array
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
 
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
-    """The values of NAMES and of `Facts`."""
+    """The values of NAMES and of `ProblemFacts`."""
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     size, flops = problem.dtype.itemsize, problem.flops
     operand_bytes, unique = problem.moved_bytes

@@ -9,7 +9,7 @@ from diode_engine.features.version_2.candidate import Knobs
 from diode_engine.features.version_2.device import Device
 from diode_engine.features.version_2.loads import Loads
 from diode_engine.features.version_2.occupancy import Occupancy
-from diode_engine.features.version_2.problem import Facts
+from diode_engine.features.version_2.problem import ProblemFacts
 from diode_engine.features.version_2.rows import HUGE, Rows
 from diode_engine.features.version_2.tiles import Tiles
 
@@ -22,7 +22,7 @@ _MMA_SHARE = 0.6  # of wgmma's rate that mma.sync reaches on a device with wgmma
 
 
 def roofline(
-    p: Facts, c: Knobs, t: Tiles, loads: Loads, o: Occupancy, device: Device, rows: Rows
+    p: ProblemFacts, c: Knobs, t: Tiles, loads: Loads, o: Occupancy, device: Device, rows: Rows
 ) -> None:
     # How far ahead loads run.
     depth = np.where(loads.copied_a & loads.copied_b, np.minimum(c.stages, t.iterations), _ONE)
@@ -64,14 +64,16 @@ def roofline(
     rows["latency_share"] = latency / base
 
 
-def _compute(p: Facts, c: Knobs, t: Tiles, o: Occupancy, device: Device, steps: Array) -> Array:
+def _compute(
+    p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device, steps: Array
+) -> Array:
     """[n] the busiest multiprocessor's arithmetic."""
     rate = np.where(o.wgmma | (p.typed == 0), _ONE, np.float32(_MMA_SHARE)) * p.peak / device.sms
     time: Array = steps * (2 * t.block_m * t.block_n * c.block_k) / rate
     return time
 
 
-def _dram(p: Facts, c: Knobs, t: Tiles, o: Occupancy, device: Device) -> Array:
+def _dram(p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device) -> Array:
     """[n] operands from DRAM once each, or again for each wave that L2 cannot serve. A wave covers
     group_m rows of tiles and as many columns as that leaves."""
     together = np.minimum(device.sms * o.blocks, t.tiles_mn)

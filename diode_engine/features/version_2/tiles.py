@@ -9,7 +9,7 @@ import numpy as np
 from diode_engine.core.resources import Array
 from diode_engine.features.version_2.candidate import Knobs
 from diode_engine.features.version_2.device import Device
-from diode_engine.features.version_2.problem import Facts
+from diode_engine.features.version_2.problem import ProblemFacts
 from diode_engine.features.version_2.rows import Rows
 
 _ONE = np.float32(1)
@@ -29,7 +29,7 @@ class Tiles(NamedTuple):
     iterations: Array  # along K, of a tile
 
 
-def tiles(p: Facts, c: Knobs, device: Device, rows: Rows) -> Tiles:
+def tiles(p: ProblemFacts, c: Knobs, device: Device, rows: Rows) -> Tiles:
     # cuBLAS takes a smaller tile where the problem is smaller than its usual one, and splits K
     # where there are fewer tiles than multiprocessors; so do the parts of decompose_k.
     own = c.tiled > 0

@@ -17,7 +17,7 @@ from diode_engine.inductor.choosing.outcomes import LeftToStock
 from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion.epilogue import charged_us
-from diode_engine.inductor.lowering.space import Space
+from diode_engine.inductor.lowering.space import OfferedSpace
 from diode_engine.models.preference import Policy, Why, best_of_library, chosen, taken
 
 
@@ -43,7 +43,7 @@ class Decider:
         saved_us: Sequence[float],
         broadcast: bool,
         options: CompileOptions,
-        space: Space,
+        space: OfferedSpace,
     ) -> Decision:
         """The kernels to keep for the first of the problems, which is the one by its hints, with
         the others in mind; `saved_us` is what fusing the epilogue saves for each of them,

@@ -53,7 +53,7 @@ class NotOffered(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class OfferedSpace:
     """What templates are offered. `uid` is the name of the template of the candidate at a place,
     and `params` makes what its KernelTemplateChoice is made from; it raises NotOffered where
     Inductor does not offer that candidate."""
@@ -78,7 +78,7 @@ class Spaces:
         offered: Callable[[str], Iterable[Any]],
         *,
         list_from: Container[str] = (),
-    ) -> Space:
+    ) -> OfferedSpace:
         """What is offered for a problem of these sizes M, N and K; `offered` makes the
         KernelTemplateChoices of one template, as it must for those of `list_from`."""
         tables: list[CandidateTable] = []
@@ -105,7 +105,7 @@ class Spaces:
             part = part_of(place)
             return makers[part][1](place - int(starts[part]))
 
-        return Space(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
+        return OfferedSpace(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
 
     def _configs(self, uid: str, op_name: str, device_type: str) -> _Configs | None:
         """Those of a template that is offered a list of configs and nothing else."""
@@ -120,10 +120,10 @@ class Spaces:
         return known
 
 
-def listed(choices: Iterable[Any]) -> Space:
+def listed(choices: Iterable[Any]) -> OfferedSpace:
     """That of KernelTemplateChoices which Inductor has made."""
     offered = list(choices)
-    return Space(
+    return OfferedSpace(
         _table(tuple(map(candidate_of, offered))),
         lambda place: offered[place].template.uid,
         lambda place: offered[place].params,
