@@ -77,7 +77,7 @@ class RunTable(Session):
         """Makes a queued run a running one; False where it is not queued (any more)."""
         values: dict[str, Any] = {
             "state": str(RunState.RUNNING),
-            "spec": _json(spec, "A run's spec"),
+            "spec": as_json(spec, "A run's spec"),
             "heartbeat": time.time(),
             **_process(process),
         }
@@ -113,7 +113,7 @@ class RunTable(Session):
         """Writes what is given, and the heartbeat always."""
         values: dict[str, Any] = {"heartbeat": time.time()}
         if progress is not None:
-            values["progress"] = _json(progress, "A run's progress")
+            values["progress"] = as_json(progress, "A run's progress")
         if message is not None:
             values["message"] = message
         with self.writes() as connection:
@@ -203,7 +203,7 @@ class RunTable(Session):
     def set_result(self, run: int, document: Mapping[str, Any]) -> None:
         """Writes what came of a run (a validation's report, a training's metrics) in place of what
         was there. Raises StoreError where it cannot be JSON; NaN cannot."""
-        text = _json(document, "A run's result").encode()
+        text = as_json(document, "A run's result").encode()
         packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(text)
         with self.writes() as connection:
             self._one(connection, run)
@@ -247,7 +247,7 @@ class RunTable(Session):
             sa.insert(schema.runs).values(
                 key=key,
                 kind=kind,
-                spec=_json(spec, "A run's spec"),
+                spec=as_json(spec, "A run's spec"),
                 state=str(state),
                 started=now,
                 heartbeat=now,
@@ -335,7 +335,7 @@ def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:
     return schema.runs.c.id == run, schema.runs.c.state == str(RunState.QUEUED)
 
 
-def _json(value: Mapping[str, Any], what: str) -> str:
+def as_json(value: Mapping[str, Any], what: str) -> str:
     try:
         return json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -25,7 +25,7 @@ from diode_engine.store.records import (
     problem_of,
     records_with,
 )
-from diode_engine.store.run_table import RunTable, _json
+from diode_engine.store.run_table import RunTable, as_json
 from diode_engine.store.runs import Run, RunState
 
 _Ids = npt.NDArray[np.int64]
@@ -117,7 +117,7 @@ class Store(RunTable):
             if run is None:
                 run = self._start(connection, "import", spec, RunState.DONE, key=key)
             else:
-                values = {"key": key, "spec": _json(spec, "A run's spec")}
+                values = {"key": key, "spec": as_json(spec, "A run's spec")}
                 self._update(connection, run, values)
             added = add_rows(connection, run, table.take(~known) if count else table)
             return Imported(run, new=True, timings=added, there=count)
