@@ -32,7 +32,7 @@ ASKING = "acting"  # the group of workers that come to ask a person something
 # Textual's, which looks for the commands that the palette's Enter chooses of.
 _GATHERING = "--textual-command-palette-gather-commands"
 _PASS_SECONDS = 0.5  # at most, for the messages of a key
-_ASK_SECONDS = 1.0  # at most, from a key to the dialog that it opens, or the rows that it asks for
+_ASK_SECONDS = 3.0  # at most, from a key to the dialog that it opens, or the rows that it asks for
 _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
 
@@ -50,7 +50,7 @@ class Keys:
 
     - a screen that is being made,
     - the messages of the key before it, and so the focus,
-    - a dialog which that key opens, and a table's rows which it asks for; a second at most, as
+    - a dialog which that key opens, and a table's rows which it asks for; three seconds at most, as
       what takes longer is not waited for by a person either.
     """
 

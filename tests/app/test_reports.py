@@ -158,7 +158,7 @@ from pathlib import Path
 from diode_app.data.report_curves import curves, kinds
 from diode_app.data.report_view import report_view
 from diode_engine.store import Store
-with Store.open(Path({str(timed.path)!r})) as store:
+with Store.open(Path({str(timed.location)!r})) as store:
     view = report_view(store, None, None, None)
 assert view.report.run == {run} and view.cases
 assert curves(view.report, view.against, kinds(view.report)[-1])

@@ -31,7 +31,7 @@ def walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, 
 EVERY = dict(found for name, entry in COMMANDS.items() for found in walk(entry.load(name), (name,)))
 # What is asked of them needs no timings, or is not told as data.
 WITHOUT_STORE = {
-    "capture", "completion", "data merge", "data verify", "explain", "models alias",
+    "capture", "completion", "data merge", "data verify", "db copy", "explain", "models alias",
     "models compare", "models export", "models import", "models list", "models note",
     "models register", "models remove", "models rollback", "models show", "models tag",
     "models verify", "predict", "workflow",

@@ -497,7 +497,7 @@ def _network_fit() -> Any:
 
     examples = Examples.of(_table(), H200)
     settings = NetworkSettings(hidden=(4,), epochs=3, problems=2, rows=4)
-    fit = _Fit(examples, examples, settings, None, torch.device("cpu"))
+    fit = _Fit(examples, examples, settings, torch.device("cpu"))
     fit.history.append(fit.epoch())
     return fit, fit.state()
 
