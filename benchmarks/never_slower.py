@@ -8,7 +8,8 @@ library's kernels, the four that `gemm@6` predicted to be fastest, and the one t
 be fastest in max-autotune's DEFAULT space). The margins of diode_engine/models/preference.py were
 chosen on one half of the families of layers, by name; the other half judges them. The reference is
 the model's own order, without margins. Held-out problems of the other datasets of directly launched
-kernels follow.
+kernels follow, and at the end how far float32 kernels are from what is predicted, those that ptxas
+may spill (`core/resources.py`) and the others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
+from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import taken, usual
@@ -81,6 +83,27 @@ def show(name: str, found: list[Case]) -> None:
     print(f"  with margins  {figures(*with_margins)}\n  without       {figures(*without)}")
 
 
+def show_spilling(tables: list[TimingTable], model: Predictor) -> None:
+    """Of the timings in float32 without TF32: how many took over twice the prediction."""
+    slower: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    for table in tables:
+        for i, problem in enumerate(table.problems):
+            if problem.dtype != "float32" or problem.allow_tf32:
+                continue
+            rows = table.take((table.problem == i) & (table.failure == 0))
+            candidates = [table.candidates[j] for j in rows.candidate]
+            times = rows.time_us / model.predict_us(problem, candidates)
+            erratic = spills_erratically(problem, candidates)
+            for may in slower:
+                slower[may].append(times[(erratic == may) & np.isfinite(times)])
+    for may, name in ((True, "float32 kernels that may spill"), (False, "other float32 kernels")):
+        times = np.concatenate(slower[may])
+        print(
+            f"{name}: {(times > 2).mean():.1%} of {len(times):,} timings took over twice the "
+            f"prediction, at worst {times.max():.0f} times"
+        )
+
+
 def kind(problem: Problem) -> str:
     dtype = "tf32" if problem.allow_tf32 else str(problem.dtype)
     return f"{'float32' if dtype == 'float32' else 'TF32' if dtype == 'tf32' else 'half'}, " + (
@@ -97,7 +120,8 @@ def main() -> None:
         digest = hashlib.sha256((str(problem) if name == NO_FAMILY else name).encode()).hexdigest()
         return int(digest, 16) % 2 == 0
 
-    found = list(cases(read_dataset(LAYERS), model))
+    layers = read_dataset(LAYERS)
+    found = list(cases(layers, model))
     show(
         "real layers, the families that the margins were chosen on",
         [c for c in found if tuned(c.problem)],
@@ -107,10 +131,10 @@ def main() -> None:
     for each in sorted({kind(c.problem) for c in judged}):
         show(f"  of these {each}", [c for c in judged if kind(c.problem) == each])
     show("real layers, all", found)
-    held: list[Case] = []
-    for file in sorted(FOLDER.glob("gemm-direct-*.zst")):
-        held += cases(split(read_dataset(file))[1], model)
+    others = [read_dataset(file) for file in sorted(FOLDER.glob("gemm-direct-*.zst"))]
+    held = [case for table in others for case in cases(split(table)[1], model)]
     show("held-out problems of the other datasets", held)
+    show_spilling([*others, layers], model)
 
 
 if __name__ == "__main__":

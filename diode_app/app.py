@@ -421,9 +421,8 @@ def create_app(
     poll_seconds: float = POLL_SECONDS,
     wanted: Link | None = None,
 ) -> DiodeApp:
-    """The dashboard over this store, which need not exist; it begins with what is `wanted`.
-    Settings that cannot be
-    read are told on the screen, and those by default hold, and are not written."""
+    """The dashboard over this store, which need not exist; it begins with what is `wanted`. Where
+    the settings cannot be read the screen says so, the default ones hold, and none are written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
     try:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.core.harvested import held_out_family
 from diode_engine.core.named_layers import TRANSFORMERS, models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.problems.harvested import held_out_family
 
 HELD_OUT = 0.2  # of all problems: what a model is judged on
 LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on

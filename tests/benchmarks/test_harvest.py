@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from diode_engine.core.harvested import HarvestFamily, parse_harvest
 from diode_engine.core.problem import DType, Problem
+from diode_engine.problems.harvested import HarvestFamily, parse_harvest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

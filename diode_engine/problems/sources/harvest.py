@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diode_engine.core.harvested import harvest, held_out_family
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.harvested import harvest, held_out_family
 
 SIDES = ("all", "learned", "held-out")
 

@@ -50,7 +50,7 @@ class Harvest:
 @cache
 def harvest() -> Harvest:
     """The shipped one."""
-    shipped = resources.files("diode_engine.core").joinpath("shapes/harvest.json.zst")
+    shipped = resources.files("diode_engine.problems").joinpath("shapes/harvest.json.zst")
     return parse_harvest(shipped.read_bytes(), shipped.name)
 
 
