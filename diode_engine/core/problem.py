@@ -267,11 +267,9 @@ def _unusual(op: Operator, given: tuple[tuple[str, Scalar], ...]) -> tuple[tuple
     known: dict[str, Attribute] = {attribute.name: attribute for attribute in op.attributes}
     for name, value in given:
         require(name in known, f"A problem of op {op} has no field {name}.")
-        values = known[name].values
         require(
-            any(type(value) is type(each) and value == each for each in values),
-            f"A problem of op {op} has {name} = {shown(value)}; it must be one of "
-            f"{', '.join(map(repr, values))}.",
+            known[name].allows(value),
+            f"A problem of op {op} has {name} = {shown(value)}; it must be {known[name].must_be}.",
         )
     return tuple(sorted((name, value) for name, value in given if value != known[name].usual))
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from diode_engine.core.checks import shown
+from diode_engine.core.checks import is_int, shown
 from diode_engine.core.operand import Bias, DType, Layout, Operand
 from diode_engine.errors import RecordError
 
@@ -59,14 +59,27 @@ class SideInput:
 @dataclass(frozen=True)
 class Attribute:
     """A field that only the problems of one operator have. Where it has its usual value, which is
-    the first of `values`, it is left out of keys and files."""
+    the first of `values`, it is left out of keys, files and the store."""
 
     name: str
-    values: tuple[Scalar, ...]
+    values: tuple[Scalar, ...] | range  # a range: a whole number (of groups, for example)
 
     @property
     def usual(self) -> Scalar:
         return self.values[0]
+
+    def allows(self, value: object) -> bool:
+        """Whether it may have this value. 1, 1.0 and True are three values."""
+        if isinstance(self.values, range):
+            return is_int(value) and value in self.values
+        return any(type(value) is type(each) and value == each for each in self.values)
+
+    @property
+    def must_be(self) -> str:
+        """What it may have, for a sentence."""
+        if isinstance(self.values, range):
+            return f"a whole number from {self.values[0]} to {self.values[-1]}"
+        return f"one of {', '.join(map(repr, self.values))}"
 
 
 def gemm_flops(sizes: Sizes) -> Any:
