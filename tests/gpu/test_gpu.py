@@ -156,6 +156,7 @@ def test_top_k_is_benchmarked_and_right(diode):
 
 
 def test_a_collection_times_real_kernels(tmp_path):
+    from diode_engine.collect.local import LocalExecutor
     from diode_engine.collect.plan import Plan
     from diode_engine.collect.run import collect
     from diode_engine.core.hardware import detect
@@ -168,7 +169,7 @@ def test_a_collection_times_real_kernels(tmp_path):
     ]
     with Store.open(tmp_path / "s.db") as store:
         plan = Plan.of(problems, budget=24)
-        progress = collect(store, plan, gpus=[0], workers_per_gpu=2)
+        progress = collect(store, plan, LocalExecutor([0], workers_per_gpu=2))
         table = store.read()
     assert progress.problems_done == 2
     timed = {table.candidates[c].template for c in table.candidate[table.failure == 0]}
