@@ -33,3 +33,12 @@ def test_the_start_imports_neither_plots_nor_kernels():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_store_in_a_file_imports_no_dialect_of_another_database():
+    code = (
+        "import sys, diode_engine.store\n"
+        "print(*(name for name in sys.modules if 'dialects.postgresql' in name))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
