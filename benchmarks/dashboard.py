@@ -4,13 +4,14 @@
 
 It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped timings, repeated with
 altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
-the screen. Limits: 0.5 s to a usable screen, 1 s to the store's figures on it, 100 ms from a key to what it shows, and for which the
-event loop may be held up (watched_dashboard.py notes it), 0.5 s to quit.
+the screen. Limits: 0.5 s to a usable screen, 1 s to the store's figures on it, 100 ms from a key to
+what it shows, and for which the event loop may be held up (watched_dashboard.py notes it), 0.5 s to
+quit.
 With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
 core is busy; how many of them did what they say, and how many runs they started: none, it is
 to be.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat,
-and beside what was waited for the processor time of it, which other work on the machine changes less.
+and beside a wait the processor time of it, which other work on the machine changes less.
 """
 
 from __future__ import annotations
@@ -180,10 +181,9 @@ def measure(path: Path, settings: Path) -> None:
         used.append(terminal.processor_seconds())
         filled.append(terminal.until("candidates"))
         quits.append(terminal.quit())
-    note = (
-        f"  {min(starts) / plain:.1f} × textual alone, {1000 * statistics.median(used):.0f} ms of"
-    )
-    verdict("start, until keys work", starts, 0.5, f"{note} processor time")
+    beside, work = min(starts) / plain, 1000 * statistics.median(used)
+    note = f"  {beside:.1f} × textual alone, {work:.0f} ms of processor time"
+    verdict("start, until keys work", starts, 0.5, note)
     verdict("start, until the store's figures are shown", filled, 1.0)
     verdict("quit, just after the start", quits, 0.5)
 
