@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, Pick, Prompt, Twins, Working
+from diode_app.widgets.modals import (
+    Choose,
+    Confirm,
+    ErrorDialog,
+    Notice,
+    Pick,
+    Prompt,
+    Twins,
+    Working,
+)
 from tests.app.waiting import click_on, settled, started
 
 pytestmark = pytest.mark.asyncio
