@@ -85,11 +85,13 @@ class _Slot:
 
 @dataclass(eq=False)
 class _At:
-    """A conversation, what it wants to know, and how many processes were lost over that."""
+    """A conversation, what it wants to know, how many processes were lost over that, and whether
+    binaries that it needs were."""
 
     conversation: Conversation
     request: Request
     losses: int = 0
+    compile_again: bool = False
 
 
 class RayExecutor:
@@ -142,12 +144,11 @@ class RayExecutor:
         return {
             "ray": self._address,
             "accelerator": self._kind,
-            "workers": self._per_gpu,
+            "workers_per_gpu": self._per_gpu,
             **({} if self._direct is None else {"direct": True}),
         }
 
     def __enter__(self) -> RayExecutor:
-        self._ray = _ray()
         self._connect()
         try:
             nodes = self._nodes()
@@ -177,8 +178,14 @@ class RayExecutor:
         self._compilers.clear()
         self._disconnect()
 
+    def count(self) -> int:
+        """How many GPUs there are now. Connects to the cluster, and stays so until the executor
+        was left."""
+        self._connect()
+        return sum(map(_gpus, self._nodes()))
+
     def _connect(self) -> None:
-        ray = self._ray
+        ray = self._ray = _ray()
         if ray.is_initialized():
             return
         # Ray replaces the handler of SIGTERM, by which a run is cancelled.
@@ -381,6 +388,7 @@ class RayExecutor:
         answer = future.result()
         if isinstance(answer, Missing):
             at.losses += 1
+            at.compile_again = True
             gpu.binaries.difference_update(answer.keys)
             self._issue(slot)
         elif not _answers(request, answer):
@@ -445,11 +453,11 @@ class RayExecutor:
             if isinstance(request, Batch) and request.classes:
                 compilers = self._compilers[gpu.host.environment]  # type: ignore[union-attr]
                 wanted = [cls for cls in request.classes if cls.key not in gpu.binaries]
-                if at.losses:
+                if at.compile_again:
+                    at.compile_again = False
                     again = compilers.again(wanted)
-                    if again.pending:
-                        self._wait(slot, again, partial(self._issue_again, slot, at))
-                        return
+                    self._wait(slot, again, partial(self._issue_again, slot, at, again))
+                    return
                 references = compilers.references(wanted)
             self.later(
                 gpu.actor.ask.remote(slot.place, request, references),
@@ -458,7 +466,8 @@ class RayExecutor:
         else:
             self._wait(slot, request, partial(self._waited, slot, at))
 
-    def _issue_again(self, slot: _Slot, at: _At) -> None:
+    def _issue_again(self, slot: _Slot, at: _At, order: RayOrder) -> None:
+        order.result()
         if slot.at is at:
             self._issue(slot)
 
@@ -610,8 +619,9 @@ class RayCompilers:
         return self.order(classes)
 
     def references(self, classes: Sequence[KernelClass]) -> Mapping[str, Any]:
-        """Where the binaries of these are, by key."""
-        return {cls.key: self._references[cls.key] for cls in classes}
+        """Where the binaries of these are, by key, as far as there are any."""
+        keys = (cls.key for cls in classes)
+        return {key: self._references[key] for key in keys if key in self._references}
 
     def _hand_out(self) -> None:
         while self._idle and self._jobs:
