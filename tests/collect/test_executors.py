@@ -20,6 +20,7 @@ from diode_engine.collect.run import BATCH, collect
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
+from tests.collect.ray_cluster import KIND
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent
@@ -73,7 +74,7 @@ def executor(request, monkeypatch):
     address = request.getfixturevalue("two_machines").address
     from diode_engine.collect.ray_executor import RayExecutor
 
-    return lambda **more: RayExecutor(address, **{"workers_per_gpu": 1} | more)
+    return lambda **more: RayExecutor(address, **{"workers_per_gpu": 1, "kind": KIND} | more)
 
 
 def run(store, executor, problems=PROBLEMS, **chosen):
@@ -220,7 +221,7 @@ if kind == "local":
     made = LocalExecutor([0, 1], workers_per_gpu=1, command=command)
 else:
     from diode_engine.collect.ray_executor import RayExecutor
-    made = RayExecutor(address, workers_per_gpu=1, command=command)
+    made = RayExecutor(address, workers_per_gpu=1, kind=KIND, command=command)
 with Store.open(path) as store:
     run(store, made)
 """

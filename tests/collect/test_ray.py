@@ -38,9 +38,8 @@ DATASET = ROOT / "datasets/nvidia-h200/gemm-direct-2026-11-22.packed.zst"
 
 @pytest.fixture
 def made(two_machines):
-    return lambda **more: ray_executor.RayExecutor(
-        two_machines.address, **{"workers_per_gpu": 1} | more
-    )
+    usual = {"workers_per_gpu": 1, "kind": KIND}
+    return lambda **more: ray_executor.RayExecutor(two_machines.address, **usual | more)
 
 
 @pytest.fixture
@@ -183,7 +182,7 @@ def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
     try:
         with Store.open(tmp_path / "s.db") as store:
             with pytest.raises(CollectionError, match=r"several kinds \(H100, H200\)"):
-                run(store, made(command=worker()))
+                run(store, made(command=worker(), kind=None))
             with pytest.raises(CollectionError, match="no GPU of the kind L4"):
                 run(store, made(command=worker(), kind="L4"))
             progress = run(store, made(command=worker(), kind="H100"), PROBLEMS[:2])
