@@ -73,7 +73,10 @@ def _data(listed: Listed) -> str:
 
 def _gpus(listed: Listed) -> str:
     found = (listed.status.run.progress or {}).get("gpus")
-    return " ".join(map(str, found)) if isinstance(found, Mapping) else ""
+    if not isinstance(found, Mapping):
+        return ""
+    machines = {gpu.get("node") for gpu in found.values()} - {None, ""}
+    return f"{len(found)} on {len(machines)}" if machines else " ".join(map(str, found))
 
 
 def _progress(listed: Listed) -> str:

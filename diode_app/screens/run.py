@@ -161,9 +161,9 @@ class RunScreen(RunActions):
     def _show_gpus(self, gpus: tuple[Gpu, ...]) -> None:
         group = self.query_one("#run-gpus", VerticalGroup)
         meters = list(group.query(Meter))
-        if len(meters) != len(gpus):
+        if [meter.label for meter in meters] != [gpu.title for gpu in gpus]:
             group.remove_children()
-            meters = [Meter(f"GPU {gpu.number}") for gpu in gpus]
+            meters = [Meter(gpu.title) for gpu in gpus]
             group.mount_all(meters)
         for meter, gpu in zip(meters, gpus, strict=True):
             heat = gpu.temperature_c

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import torch
 
-from diode_engine.collect import protocol
+from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.driver import Driver, DriverError, Loaded
@@ -265,6 +265,7 @@ def _launching(library: _LibraryCall, operands: Operands) -> Launching:
 
 def main() -> None:
     root, connection = Path(sys.argv[1]), Connection(int(sys.argv[2]))
+    children.end_with_parent()
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))

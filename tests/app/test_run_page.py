@@ -112,6 +112,25 @@ async def test_a_training_as_it_was(make_app, store, tmp_path):
         assert "family trees" in text_of(app)
 
 
+async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):
+    gpu = {"name": "NVIDIA H200", "timings": 700, "temperature_c": 41, "held_back": []}
+    gpus = {
+        "0": {**gpu, "node": "anna"}, "1": {**gpu, "node": "anna", "temperature_c": 63},
+        "2": {**gpu, "node": "bert", "held_back": ["hw_slowdown"]},
+    }  # fmt: skip
+    run = store.start_run("collect", {}, process=current())
+    store.update_run(run, progress={"timings": 2100, "gpus": gpus})
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_run(pilot, run)
+        shown = text_of(app)
+    assert "anna, 2 GPUs" in shown
+    assert "1,400 timings" in shown
+    assert "63 °C" in shown
+    assert "bert, 1 GPU" in shown
+    assert "held back: hw_slowdown" in shown
+
+
 async def test_curves_of_one_kind_share_an_axis(make_app, store):
     run = store.start_run("train", {}, process=current())
     for name in ("trees/efficiency", "network/efficiency", "network/loss"):
