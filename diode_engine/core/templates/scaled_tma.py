@@ -34,7 +34,6 @@ from diode_engine.core.templates.triton import (
 )
 from diode_engine.core.templates.triton_tma import WARPS, resident_blocks
 
-
 _BARRIERS = 64  # bytes, at most
 
 
