@@ -29,7 +29,14 @@ from diode_engine.collect.inputs import reference
 from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.launch_queue import Launching
 from diode_engine.collect.operands import Operands, Pools
-from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, most_error, within
+from diode_engine.collect.timer import (
+    FLUSH_BYTES,
+    Timer,
+    failure_of,
+    most_error,
+    spoil,
+    within,
+)
 from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
@@ -192,7 +199,7 @@ class Bench:
         while left:
             places, outs = arena.operands.side_by_side(arena.place, len(left))
             some, left = left[: len(places)], left[len(places) :]
-            outs.fill_(float("nan"))
+            spoil(outs)
             notes: dict[int, Callable[[], None]] = {}
             for (index, contender), place in zip(some, places, strict=True):
                 try:

@@ -31,6 +31,7 @@ from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
 
 DEVICE = torch.device("cuda", 0)
+E4M3 = "float8_e4m3fn"
 COUNTED = ("wgmma.mma_async", "mma.sync", "cp.async.cg", "cp.async.ca", "st.global")
 
 
@@ -199,7 +200,8 @@ class CpuCuda(FakeCuda):
         shapes = p.input_shapes()
         inputs = [at(given[name], *shapes[name]) for name in shapes]
         stride = [math.prod(p.output_size[i + 1 :]) for i in range(len(p.output_size))]
-        at(given["out"], p.output_size, stride, p.out_dtype).copy_(getattr(torch, p.op)(*inputs))
+        out = at(given["out"], p.output_size, stride, p.out_dtype)
+        out.copy_(p.op.function(torch, p)(*inputs))
 
 
 def at(address, size, stride, dtype):
@@ -285,11 +287,27 @@ def answers(bench, work, candidates):
         (Problem.make("addmm", 96, 80, 512, "float32", b_layout="col"), "triton::mm"),
         (Problem.make("baddbmm", 64, 80, 64, "float32", B=3, a_layout="col"), "triton::bmm"),
         (Problem.make("bmm", 65, 81, 67, "float32", B=2), "triton::bmm"),
+        (Problem.make("int_mm", 96, 80, 512, "int8", b_layout="col"), "triton::mm"),
+        (
+            Problem.make("scaled_mm", 96, 80, 512, E4M3, scaling="row", fast_accum=True),
+            "triton::mm",
+        ),
+        (
+            Problem.make("scaled_mm", 96, 80, 512, E4M3, bias="vector", b_dtype="float8_e5m2"),
+            "triton::mm",
+        ),
+        (
+            Problem.make("scaled_mm", 96, 80, 512, "float8_e5m2", out_dtype="float32"),
+            "triton::scaled_mm_device_tma_epilogue_scaling",
+        ),
     ],
     ids=str,
 )
 def test_launches_are_given_the_operands_and_compute_the_product(bench, problem, template):
-    offered = [config(32, 32, 32, 2, 4, template), config(64, 64, 32, 3, 4, template)]
+    small = (64, 64, 32, 2, 4) if problem.op == "int_mm" else (32, 32, 32, 2, 4)
+    offered = [config(*small, template), config(64, 64, 32, 3, 4, template)]
+    if problem.op == "int_mm":
+        offered[1] = config(64, 64, 64, 3, 8, template)
     the_bench, work, cuda = bench(problem, offered)
     with work._stack:
         results = answers(the_bench, work, offered)
