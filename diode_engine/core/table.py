@@ -163,8 +163,11 @@ class TimingTable:
             )
         transposed: Sequence[Sequence[float]] = list(zip(*columns, strict=True)) or [()] * 8
         types = (np.int32,) * 3 + (np.float64,) * 3 + (np.int32, np.uint8)
-        arrays = [np.array(c, dtype=t) for c, t in zip(transposed, types, strict=True)]
+        arrays = {
+            name: np.array(column, dtype=kind)
+            for name, column, kind in zip(COLUMNS, transposed, types, strict=True)
+        }
         kernel = None
         if any(kernels):
             kernel = np.array([facts or _UNKNOWN for facts in kernels], np.int32)
-        return cls(tuple(problems), tuple(candidates), tuple(environments), *arrays, kernel)
+        return cls(tuple(problems), tuple(candidates), tuple(environments), **arrays, kernel=kernel)

@@ -49,7 +49,7 @@ def pack(table: TimingTable) -> dict[str, Any]:
     }
 
 
-def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, npt.NDArray[Any]]:
+def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
     """The columns of a TimingTable of so many candidates, from what has FIELDS. Raises
     RecordError where they are malformed; what is out of range in a sound column the table
     itself refuses."""
