@@ -87,7 +87,7 @@ def test_impossible_problems_are_refused(fields: dict[str, object], says: str) -
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(RecordError, match="paired_mm already"):
         register(PAIRED_MM)
-    assert tuple(OPERATORS) == ("mm", "addmm", "bmm", "baddbmm", "paired_mm")
+    assert list(OPERATORS).count("paired_mm") == 1
 
 
 @pytest.mark.parametrize("problem", [USUAL, ROWS], ids=str)
@@ -143,7 +143,7 @@ def test_what_inductor_gives_is_read() -> None:
     assert problem_of(padded, "paired_mm") is None
     assert "paired_mm" not in OTHER_OPS
     # torch has no such op: nothing of its graphs is one
-    assert len(epilogue._PRODUCTS) == 4
+    assert all("paired" not in str(product) for product in epilogue._PRODUCTS)
     assert class_of(USUAL, exhaustive_space(USUAL)[-1]) is None
 
 
