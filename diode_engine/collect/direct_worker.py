@@ -14,6 +14,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
@@ -114,7 +115,7 @@ class Bench:
             with held(self._lock):
                 outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
                 self._shed(MOST_LOADED)
-            results = [(x.timing(), "") if isinstance(x, Contender) else x for x in outcomes]
+            results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
             results = [failed] * len(candidates)
@@ -260,6 +261,13 @@ class Bench:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             self._scratches.append(scratch)
         return self._scratches[-1].data_ptr()
+
+
+def _timing(contender: Contender) -> Timing:
+    """With what the compiler made of the kernel, if it is no library's."""
+    launch = contender.launch
+    kernel = launch.binary.facts if isinstance(launch, Launch) else None
+    return replace(contender.timing(), kernel=kernel)
 
 
 def _launching(library: _LibraryCall, operands: Operands) -> Launching:
