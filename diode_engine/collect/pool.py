@@ -33,6 +33,9 @@ START_SECONDS = 300.0
 # A pool whose workers die at once, again and again, is not going to get better.
 MOST_FAILED_STARTS = 3
 
+# Whoever runs the pool is heard at least so often, also while all workers wait for compilers.
+TURN_SECONDS = 1.0
+
 WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.worker")
 
 
@@ -157,8 +160,9 @@ class Pool:
         self._workers.append(_Worker(device, process, ours, caches, deadline))
 
     def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end; yields after every message, so that the
-        caller can write and report. Raises CollectionError if workers cannot be started."""
+        """Holds all conversations to their end; yields after every message, and at least every
+        TURN_SECONDS, so that the caller can write, report and stop. Raises CollectionError if
+        workers cannot be started."""
         orphans: list[Conversation] = []
 
         def begin(worker: _Worker) -> bool:
@@ -196,7 +200,9 @@ class Pool:
             patience = max(0.0, min(worker.deadline for worker in busy) - now)
             awaited: list[Any] = [worker.connection for worker in busy]
             awaited += [worker.pending for worker in busy if worker.pending is not None]
-            ready = wait(awaited, timeout=None if patience == math.inf else patience)
+            ready = wait(awaited, timeout=min(patience, TURN_SECONDS))
+            if not ready:
+                yield
             now = time.monotonic()
             for worker in busy:
                 if worker.pending is not None and worker.pending in ready:

@@ -101,6 +101,7 @@ def collect(
     deadline: float = DEADLINE_SECONDS,
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
     watch: Callable[[], GpuWatch | None] = GpuWatch.open,
+    over: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Times the candidates of the plan and adds them to the store, batch by batch.
 
@@ -110,8 +111,8 @@ def collect(
     the GPUs' clocks. With `direct` kernels are launched directly (see Direct), else each is
     compiled and timed as Inductor does it. Timings taken while a GPU was throttled are in a
     run of their own, whose spec names this one as throttled_of. A problem that another
-    collection is at is left to that one (see Claims). An interrupt keeps what is there and is
-    raised again.
+    collection is at is left to that one (see Claims). Once `over` says so, it ends with what it
+    has: a batch that is being timed is lost. An interrupt keeps what is there and is raised again.
     """
     if workers_per_gpu is None:
         # A worker spends most of its time compiling, so there is one a core, less the run's.
@@ -148,6 +149,8 @@ def collect(
             with Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool:
                 for _ in pool.run(collection.next_conversation):
                     job.check()
+                    if over():
+                        break
                     if time.monotonic() - beat >= HEARTBEAT_SECONDS:
                         beat = time.monotonic()
                         collection.look()

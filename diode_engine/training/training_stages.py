@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
+from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import covered, fine_tune
 from diode_engine.training.fit import MemberProgressCallback, fit
 from diode_engine.training.settings import TrainingSettings
@@ -66,12 +68,15 @@ def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
 
 def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
     """With how sure the model is, learned from the rows to learn from; a tuned model has its
-    base's."""
+    base's, unless that is another GPU's."""
     base = method.base
-    if base is None:
+    make = None
+    if base is not None and base.manifest.hardware.slug != split.hardware.slug:
+        make = partial(corrected_to, members=base.members, seed=method.seed)
+    if base is None or make is not None:
         confidence = learn_confidence(
             split.learned, method.family, seed=method.seed, settings=method.settings,
-            report=method.report, checkpoints=method.checkpoints,
+            report=method.report, checkpoints=method.checkpoints, make=make,
         )  # fmt: skip
     elif base.confidence is None:
         confidence = None
