@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
@@ -69,9 +68,9 @@ def learn_confidence(
             continue
         seen = places_of(part.learned)
         hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-        judged = Examples.of(part.judged, hardware)
+        judged = Examples.of(part.judged, hardware, fewer.feature_set)
         log_us = answers_of(members, judged.x).astype(np.float64)
-        library = judged.x[:, features.NAMES.index("aten")] > 0
+        library = judged.x[:, judged.feature_set.names.index("aten")] > 0
         for start, count in zip(judged.starts, judged.counts, strict=True):
             rows = slice(start, start + count)
             problem = part.judged.problems[int(judged.problem[start])]

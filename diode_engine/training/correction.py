@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from diode_engine.core.table import TimingTable
+from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
@@ -48,16 +49,14 @@ class Corrected(TimingModel):
         return corrected
 
 
-def corrected_to(
-    rows: TimingTable, members: Sequence[TimingModel], *, seed: int = 0
-) -> tuple[TimingModel, ...]:
-    """The members with a correction that is fitted to these rows, which are as `fit` takes them.
-    Raises TrainingError where there are too few problems."""
+def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
+    """The base's members with a correction that is fitted to these rows, which are as `fit` takes
+    them. Raises TrainingError where there are too few problems."""
     learned, watched = fitted_and_watched(rows, seed=seed)
     hardware = rows.environments[int(rows.environment[0])].hardware
-    return corrected(
-        members, Examples.of(learned, hardware), Examples.of(watched, hardware), seed=seed
-    )
+    sees = base.manifest.feature_set
+    examples = (Examples.of(part, hardware, sees) for part in (learned, watched))
+    return corrected(base.members, *examples, seed=seed)
 
 
 def corrected(

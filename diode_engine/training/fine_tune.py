@@ -15,7 +15,7 @@ from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.correction import corrected
+from diode_engine.training.correction import corrected_to
 from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
 from diode_engine.training.lessons import (
     drawn_problems,
@@ -51,6 +51,7 @@ def fine_tune(
     hardware = environment.hardware
     check_base(base, hardware)
     settings = settings or TrainingSettings()
+    sees = base.manifest.feature_set
     elsewhere = base.manifest.hardware.slug != hardware.slug
 
     def told(progress: FitProgress) -> None:
@@ -62,8 +63,7 @@ def fine_tune(
         timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
         drawn = drawn_problems(coverage, settings.lessons, seed=seed)
         if elsewhere:
-            learned, watching = Examples.of(fitted, hardware), Examples.of(watched, hardware)
-            teacher = corrected(teacher, learned, watching, seed=seed)
+            teacher = corrected_to(table, base, seed=seed)
         else:
             drawn = far_from(drawn, timed)
         if len(drawn) < LEAST_DRAWN:
@@ -71,9 +71,11 @@ def fine_tune(
                 "The timings are of problems of every kind, so there is nothing that a tuned model "
                 "should keep; train one from nothing."
             )
-        taught = lessons(teacher, coverage, hardware, drawn, torch=torch, seed=seed)
+        taught = lessons(
+            teacher, coverage, hardware, drawn, torch=torch, seed=seed, feature_set=sees
+        )
         learned, checks = (
-            with_timings(side, teacher, Examples.of(rows, hardware))
+            with_timings(side, teacher, Examples.of(rows, hardware, sees))
             for side, rows in zip(part(taught), (fitted, watched), strict=True)
         )
         of_tuned = replace(settings.of(TUNED), seed=seed)
@@ -82,7 +84,7 @@ def fine_tune(
     if checkpoints is None:
         return (make(None),)
     what = [dataset_key(table), base.manifest.identity, seed, settings.to_dict()]
-    return (checkpoints.fitted(what, TUNED, make),)
+    return (checkpoints.fitted(what, TUNED, make, sees),)
 
 
 def check_base(base: Artifact, hardware: Hardware) -> None:

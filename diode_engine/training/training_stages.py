@@ -72,7 +72,8 @@ def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMetho
     base = method.base
     make = None
     if base is not None and base.manifest.hardware.slug != split.hardware.slug:
-        make = partial(corrected_to, members=base.members, seed=method.seed)
+        make = partial(corrected_to, base=base, seed=method.seed)
+        method = replace(method, settings=_by_base(method))
     if base is None or make is not None:
         confidence = learn_confidence(
             split.learned, method.family, seed=method.seed, settings=method.settings,
@@ -136,6 +137,13 @@ def registered(model: Artifact, *, default: bool) -> registry.ModelVersion:
         return registry.register(made, default=default)
 
 
+def _by_base(method: TrainingMethod) -> TrainingSettings:
+    """The settings with the feature set of the model that is tuned, if one is."""
+    if method.base is None:
+        return method.settings
+    return replace(method.settings, features=method.base.manifest.feature_version)
+
+
 def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
     environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
     coverage, base = Coverage.of(rows), method.base
@@ -154,6 +162,8 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
             files=method.origin.files,
             base="" if base is None else base.manifest.identity,
         ),
+        feature_version=_by_base(method).features,
+        feature_names=_by_base(method).feature_set.names_hash,
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
@@ -62,10 +63,15 @@ def quick_model(
             settings=_QUICK, report=lambda *_: check(),
         )  # fmt: skip
     else:
-        members = corrected_to(rows, base.members, seed=seed)
+        members = corrected_to(rows, base, seed=seed)
         coverage = covered(base.manifest.coverage, coverage)
-    data = Data(problems=count_problems(rows), timings=len(rows))
-    return Predictor(Artifact(Manifest("quick", "quick", hardware, coverage, data), members))
+    sees = features.CURRENT if base is None else base.manifest.feature_set
+    manifest = Manifest(
+        name="quick", family="quick", hardware=hardware, coverage=coverage,
+        data=Data(problems=count_problems(rows), timings=len(rows)),
+        feature_version=sees.version, feature_names=sees.names_hash,
+    )  # fmt: skip
+    return Predictor(Artifact(manifest, members))
 
 
 def learning_curve(
