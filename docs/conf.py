@@ -49,6 +49,7 @@ NAV = {
         "docs/calibration",
         "docs/reliability",
         "benchmarks/README",
+        "benchmarks/regret/README",
         "datasets/README",
         "SECURITY",
         "CHANGELOG",

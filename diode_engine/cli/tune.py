@@ -85,7 +85,7 @@ def tune(
 
     import torch
 
-    from diode_engine.collect.run import Direct, collect, devices
+    from diode_engine.collect.local import Direct, LocalExecutor, devices
     from diode_engine.core.hardware import detect
     from diode_engine.paths import beside, binaries_dir
     from diode_engine.problems.sources import problems_in
@@ -105,7 +105,7 @@ def tune(
     with Store.open(store) as opened, diagnostics.progress() as display:
         tuned = run(
             opened, request, detect(used[0]), str(torch.__version__),
-            collect=partial(collect, direct=Direct(binaries_dir())),
+            executor=partial(LocalExecutor, used, direct=Direct(binaries_dir())),
             capture=partial(_captured, command) if command else None,
             note=diagnostics.note, report=_reporter(display),
         )  # fmt: skip

@@ -1,9 +1,9 @@
 """Which problems a model is fitted to and which it is judged on.
 
-A problem's side is decided by its sizes: by a hash of them and a seed, and by whether a program of a
-family of models that is held out has them. So it stays the same as timings are added, and problems
-that differ only in op, dtype, layout or bias, of which one would give away the other, are on the
-same side.
+A problem's side is decided by its sizes: by a hash of them and a seed, and by whether a program of
+a family of models that is held out has them. So it stays the same as timings are added, and
+problems that differ only in op, dtype, layout or bias, of which one would give away the other, are
+on the same side.
 """
 
 from __future__ import annotations

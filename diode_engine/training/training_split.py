@@ -17,11 +17,13 @@ LEAST_HELD_OUT = 2  # problems to judge a model by
 
 @dataclass(frozen=True, eq=False)
 class TrainingSplit:
-    """Rows of one device with one torch and one Triton, split as `splits.split` does by `by`. `learned` are the successful ones to
-    learn from, `all_learnable` these and the held-out ones; `judged` are the rows of the held-out
-    problems, failed ones too, since whoever chooses such a candidate has chosen badly.
-    `held_out_problems` is the number of problems that can be judged; `left_out` counts successful
-    timings of other hardware or software, by what that is."""
+    """Rows of one device with one torch and one Triton, split as `splits.split` does by `by`.
+
+    `learned` are the successful ones to learn from, `all_learnable` these and the held-out ones;
+    `judged` are the rows of the held-out problems, failed ones too, since whoever chooses such a
+    candidate has chosen badly. `held_out_problems` is the number of problems that can be judged;
+    `left_out` counts successful timings of other hardware or software, by what that is.
+    """
 
     learned: TimingTable
     all_learnable: TimingTable

@@ -15,9 +15,11 @@ import numpy as np
 from diode_engine import registry
 from diode_engine.collect import gpus as gpu_names
 from diode_engine.collect.adviser import Adviser
+from diode_engine.collect.executor import Executor
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.collect.progress import Progress
+from diode_engine.collect.run import collect
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Failure, Problem
 from diode_engine.core.table import TimingTable
@@ -75,7 +77,6 @@ class TuneRequest:
 
 NONE = "none"
 Note = Callable[[str], None]
-Collect = Callable[..., Progress]
 
 
 def state_of(gpu: int) -> GpuState | None:
@@ -106,7 +107,7 @@ def tune(
     hardware: Hardware,
     torch: str,
     *,
-    collect: Collect,
+    executor: Callable[[], Executor],
     capture: Callable[[], Sequence[Problem]] | None = None,
     look: Callable[[int], GpuState | None] = state_of,
     note: Note = lambda sentence: None,
@@ -116,9 +117,9 @@ def tune(
     """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune.
 
     Of a tuning like it that did not come to its end the time that it has timed counts, so the same
-    call goes on there. `collect` is collect.run.collect with how kernels are launched, `capture`
-    gives more of a program's own products; `look` tells how a GPU is before anything of ours runs
-    on it. `report` is given the run's progress.
+    call goes on there. `executor` makes what times kernels on the GPUs, anew for each round;
+    `capture` gives more of a program's own products; `look` tells how a GPU is before anything of
+    ours runs on it. `report` is given the run's progress.
 
     Raises CollectionError where the GPU is not one that kernels are timed on, or is lost,
     TrainingError where the timings do not suffice, ModelError and RegistryError where there is no
@@ -136,7 +137,7 @@ def tune(
         when_cancelled="stopped by the user; the same command goes on",
     ) as job:  # fmt: skip
         run = _Tuning(
-            store, job, request, hardware, torch, base, before, earlier, collect, note, report,
+            store, job, request, hardware, torch, base, before, earlier, executor, note, report,
             clock,
         )  # fmt: skip
         job.ending = lambda: run.tell(force=True)
@@ -185,7 +186,7 @@ class _Tuning:
         base: ModelVersion | None,
         before: Match | None,
         earlier: float,
-        collect: Collect,
+        executor: Callable[[], Executor],
         note: Note,
         report: Callable[[Mapping[str, Any]], None],
         clock: Callable[[], float],
@@ -196,7 +197,7 @@ class _Tuning:
         self._base, self._before = base, before
         self._artifact: Artifact | None = None if base is None else load_artifact(base.folder)
         self._by = HELD_OUT_BY if self._artifact is None else self._artifact.manifest.held_out_by
-        self._collect, self._note, self._report = collect, note, report
+        self._executor, self._note, self._report = executor, note, report
         self._began = self._clock()
         self._earlier = earlier
         self._timed = earlier  # seconds
@@ -350,9 +351,8 @@ class _Tuning:
             self._check()
 
         try:
-            progress = self._collect(
-                self._store, plan,
-                gpus=self._request.gpus, seed=seed,
+            progress = collect(
+                self._store, plan, self._executor(), seed=seed,
                 spec={"tune": self._job.id, "problems": len(plan), "seed": seed},
                 report=told,
                 adviser=lambda hardware: None if guide is None else Adviser(guide, hardware),

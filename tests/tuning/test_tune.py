@@ -15,7 +15,7 @@ import pytest
 
 from diode_engine import paths, registry
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.run import collect
+from diode_engine.collect.local import LocalExecutor
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import CollectionError, TrainingError
@@ -43,8 +43,8 @@ OFFERED = (
 SMALL = (
     TrainingSettings(lessons=160)
     .but("trees", rounds=30, max_depth=5, learning_rate=0.3, threads=1)
-    .but("network", epochs=3, hidden=(16,))
-    .but("distilled", epochs=12, hidden=(32, 16))
+    .but("network", epochs=8, hidden=(16,), learning_rate=1e-2)
+    .but("distilled", epochs=30, hidden=(48, 32), learning_rate=1e-2, averaging=0.98)
 )
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 
@@ -70,7 +70,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )
-    monkeypatch.setattr(tuning, "DRAWN", 150)
+    monkeypatch.setattr(tuning, "DRAWN", 120)
+    monkeypatch.setattr("diode_engine.training.confidence.LEAST_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
     monkeypatch.setattr(quick, "settings", lambda minutes: SMALL)
     monkeypatch.setattr(registry.choice, "_installed", lambda *names: None)
@@ -89,8 +90,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def tuned(store: Store, *, minutes: float = 60.0, look: Any = None, **more: Any) -> Tuned:
     asked = {name: more.pop(name) for name in ("base", "own", "name") if name in more}
     usual: dict[str, Any] = {
-        "collect": partial(
-            collect, command=COMMAND, workers_per_gpu=2, watch=more.pop("watch", lambda: None)
+        "executor": partial(
+            LocalExecutor, (0,), command=COMMAND, workers_per_gpu=2,
+            watch=more.pop("watch", lambda: None),
         ),
         "look": look or (lambda gpu: None), "clock": Clock(),
     }  # fmt: skip
@@ -127,7 +129,7 @@ def test_from_nothing_to_a_model_that_is_taken_and_a_page(
     assert [point["share"] for point in result["curve"]] == [0.25, 0.5, 1.0]
     best = result["choosers"][0]["efficiency"]
     aten = next(row for row in result["choosers"] if row["chooser"].startswith("ATen"))
-    assert best > aten["efficiency"] + 0.05
+    assert best > aten["efficiency"] + 0.1
 
 
 def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_page(
@@ -205,9 +207,9 @@ def test_a_run_that_was_asked_to_stop_stops(tmp_path: Path, script: Callable[...
 
         with pytest.raises(KeyboardInterrupt):
             tuned(store, report=ask, minutes=1e6)
-        last = find(store)[0]
         stopped = next(s for s in find(store) if s.run.kind == "tune")
-        assert {last.state, stopped.state} == {RunState.CANCELLED}
+        assert stopped.state is RunState.CANCELLED
+        assert all(s.state.ended for s in find(store))
 
 
 def test_too_few_timings_are_told_and_kept(
@@ -297,7 +299,7 @@ def test_a_program_s_own_products_come_first_and_the_model_learns_all_of_them(
     held = [p for p in own if held_out_by(p)]
     assert held
     with Store.open(tmp_path / "s.db") as store:
-        made = tuned(store, minutes=30.0, own=own[:20], capture=lambda: own[20:])
+        made = tuned(store, own=own[:20], capture=lambda: own[20:])
         table = store.read()
         first = {table.problems[i] for i in table.problem[np.argsort(table.problem)]}
         captured = next(s for s in find(store) if s.run.kind == "collect" and s.run.id < 4)
