@@ -47,6 +47,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "data": "the filter query, the source or the file that it works on",
         "changed": "the settings that are not as they come",
         "gpu": "the numbers of the GPUs that it times on",
+        "host": "the machine that it works, or has worked, on",
         "started": "month, day and time",
         "tags": "yours",
         "note": "yours, else how it ended",

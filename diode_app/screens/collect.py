@@ -248,6 +248,7 @@ class CollectScreen(DiodeScreen):
             if not await self.confirmed(f"Start this collection?\n{counts}", "Start it"):
                 return None
             run = await self.session.source.write(begin)
+            self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."
 

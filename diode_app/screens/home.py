@@ -65,7 +65,7 @@ class HomeScreen(DiodeScreen):
         #home-rows Facts { padding: 0; }
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
         #run-rows Static { height: auto; display: none; }
-        #home-charts { display: none; }
+        #home-charts { display: none; height: 1fr; min-height: 20; }
         &.-broad.-high #home-charts { display: block; }
     }
     """

@@ -86,6 +86,7 @@ class ModelActions(DiodeScreen):
                     Notice(f"✓ {reference} is taken now", checks(verdict))
                 )
                 return None
+            failed = [name for name, passed, _ in verdict.checks if not passed]
             title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
             if not await self.app.push_screen_wait(
                 Confirm(title + checks(verdict), yes="Take it all the same", no="Leave it")
@@ -94,6 +95,7 @@ class ModelActions(DiodeScreen):
             reason = await self.app.push_screen_wait(
                 Prompt(
                     f"Why is {reference} to be taken all the same?",
+                    f"although it fails: {', '.join(failed)}",
                     check=lambda given: None if given.strip() else "The history keeps the reason.",
                 )
             )

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from diode_engine.validation.report import Case
 
 
+_OF_A_REPORT = (
+    "against", "worst", "groups", "curves", "sure", "figures", "reports", "last", "run",
+)  # fmt: skip
+
+
 class ValidateScreen(DiodeScreen):
     """The last report, or the one that was chosen; A is its model, B whom it is held against."""
 
@@ -173,6 +178,7 @@ class ValidateScreen(DiodeScreen):
             tabs.display = report is not None
             if report is not None:
                 self._tab(tabs.active)
+            self.refresh_bindings()  # most actions are for a report
         self.put("#report-title", headline(snapshot))
         self.put("#report-says", seen(snapshot))
         if report is None:
@@ -236,6 +242,9 @@ class ValidateScreen(DiodeScreen):
             )  # fmt: skip
 
     # Going about
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.report is not None or action not in _OF_A_REPORT
 
     def _tab(self, tab: str) -> None:
         self.query_one(TabbedContent).active = tab
@@ -319,9 +328,7 @@ class ValidateScreen(DiodeScreen):
 
     def action_against(self) -> None:
         report = self.report
-        if report is None:
-            self.notify("There is no report yet.")
-            return
+        assert report is not None
 
         async def choose() -> None:
             there = await self.session.source.read(reports)

@@ -19,8 +19,9 @@ class HomeChartsPanel(Horizontal):
 
     DEFAULT_CSS = """
     HomeChartsPanel {
-        height: 20;
+        height: 1fr; min-height: 20;
         .panel { height: 1fr; width: 1fr; }
+        #home-worst { text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
 

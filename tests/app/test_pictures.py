@@ -1,5 +1,6 @@
-"""Pictures of every screen, at both sizes, with and without data. What a person should see is
-judged by a person: after a change, look at the new ones (`--snapshot-update`, then the diff)."""
+"""Pictures of every screen, in three sizes, with and without data: in colours (SVG), the largest as
+text. What a person should see is judged by a person: after a change, look at the new ones
+(`--snapshot-update`, then the diff)."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from types import SimpleNamespace
 import pytest
 from pytest_textual_snapshot import SVGImageExtension
 from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.content import Content
 
 from diode_app import text
-from diode_app.app import create_app
+from diode_app.app import DiodeApp, create_app
 from diode_app.data import collection
 from diode_app.data.overview import ModelInUse
 from diode_app.screens import about, home
@@ -30,7 +32,8 @@ from tests.app.waiting import settled, started
 from tests.training.conftest import make_timings
 
 pytestmark = pytest.mark.asyncio
-SIZES = ((80, 24), (160, 50))
+SIZES = ((80, 24), (120, 40), (200, 50))
+AS_TEXT = (200, 50)  # a tenth as large
 MODEL = ModelInUse(
     reference="gemm@1", shipped=True, trained_on="NVIDIA H200", likeness=1.0, efficiency=0.972,
     problems=217, data_problems=1084, data_timings=90235, created="2026-11-21",
@@ -38,9 +41,23 @@ MODEL = ModelInUse(
 )  # fmt: skip
 
 
+class _TextExtension(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
 @pytest.fixture
-def pictures(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SVGImageExtension)
+def pictures(snapshot: SnapshotAssertion, size: tuple[int, int]) -> SnapshotAssertion:
+    return snapshot.use_extension(_TextExtension if size == AS_TEXT else SVGImageExtension)
+
+
+def picture_of(app: DiodeApp, size: tuple[int, int]) -> str:
+    """What is on the screen, for `pictures`."""
+    if size != AS_TEXT:
+        return app.export_screenshot(simplify=True)
+    strips = app.screen._compositor.render_strips()
+    lines = ("".join(segment.text for segment in strip).rstrip() for strip in strips)
+    return "\n".join([*lines, ""])
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +128,7 @@ async def test_screens(pictures: SnapshotAssertion, size, state):
     changed = []
 
     def look(name: str) -> None:
-        if app.export_screenshot(simplify=True) != pictures(name=name):
+        if picture_of(app, size) != pictures(name=name):
             changed.append(name)
 
     async with app.run_test(size=size) as pilot:
@@ -144,7 +161,7 @@ async def test_no_store(pictures: SnapshotAssertion, size):
     )  # fmt: skip
     async with app.run_test(size=size) as pilot:
         await started(pilot)
-        assert app.export_screenshot(simplify=True) == pictures(name="home")
+        assert picture_of(app, size) == pictures(name="home")
         await pilot.press("O")
         await settled(pilot)
-        assert app.export_screenshot(simplify=True) == pictures(name="tour")
+        assert picture_of(app, size) == pictures(name="tour")

@@ -202,3 +202,20 @@ async def test_a_read_only_dashboard_starts_none(make_app, timed, model):
         await settled(pilot)
         assert "--read-only" in text_of(app)
         assert not isinstance(app.screen, NewValidationScreen)
+
+
+async def test_without_a_report_no_key_leads_into_a_table_that_is_not_shown(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await started(pilot)
+        await pilot.press("V")
+        await settled(pilot)
+        for key in "awbvhfrli":
+            await pilot.press(key)
+            await settled(pilot)
+        assert "n New : Commands" in text_of(app)
+        await pilot.press("slash", "x")
+        await settled(pilot)
+        assert not any(box.display and box.region for box in app.screen.query("FilterBox"))
+        assert getattr(app.focused, "id", None) != "report-cases"
+        assert "Judge a model" in text_of(app)
