@@ -16,8 +16,20 @@ if TYPE_CHECKING:
 
 # Of a spec, what has a column of its own or says nothing of how a run differs from another.
 _NOT_SETTINGS = frozenset(
-    {"family", "query", "dataset", "hardware", "name", "fine_tune", "default", "gpu", "key", "file",
-     "timings", "version"}
+    {
+        "family",
+        "query",
+        "dataset",
+        "hardware",
+        "name",
+        "fine_tune",
+        "default",
+        "gpu",
+        "key",
+        "file",
+        "timings",
+        "version",
+    }
 )
 
 

@@ -22,7 +22,7 @@ from diode_app.data.training import (
     RANKINGS,
     USUAL,
     Part,
-    Planned,
+    TrainingPlan,
     fields_of,
     planned,
     spec_of,
@@ -164,14 +164,14 @@ class TrainScreen(DiodeScreen):
         super().reload()
         self._listing.ask(lambda store: last_trainings(store, _LISTED))
 
-    def reader(self) -> Callable[[Store], Planned] | None:
+    def reader(self) -> Callable[[Store], TrainingPlan] | None:
         form = self.form
         if form.mistakes:
             return None
         values = {**USUAL, **form.values}
         return lambda store: planned(store, values)
 
-    def show(self, snapshot: Planned) -> None:
+    def show(self, snapshot: TrainingPlan) -> None:
         form, data = self.form, snapshot.data
         self._models = snapshot.models
         self._known.update(snapshot.known)

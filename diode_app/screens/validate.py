@@ -38,7 +38,7 @@ from diode_app.screens.validate_words import (
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.held_table import HeldTable
-from diode_app.widgets.modals import Pick
+from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import PagedTable
 
@@ -336,7 +336,7 @@ class ValidateScreen(DiodeScreen):
             choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                         for run, judged in there if run != report.run]  # fmt: skip
             now = f"#{self._against}" if isinstance(self._against, int) else self._against
-            chosen = await self.app.push_screen_wait(Pick("Hold it against", choices, now))
+            chosen = await self.app.push_screen_wait(PickOne("Hold it against", choices, now))
             if chosen is not None:
                 self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)
 

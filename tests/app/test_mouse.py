@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, Pick, Prompt, Twins, Working
+from diode_app.widgets.modals import (
+    Choose,
+    Confirm,
+    ErrorDialog,
+    Notice,
+    PickOne,
+    Prompt,
+    Twins,
+    Working,
+)
 from tests.app.waiting import click_on, settled, started
 
 pytestmark = pytest.mark.asyncio
@@ -25,8 +34,8 @@ NAMES = [("a", "one"), ("b", "two")]
         (lambda: Twins(NAMES), "y copies", "one"),
         (lambda: Choose("Some", ["a", "b"], ["b"]), "Use these", ("b",)),
         (lambda: Choose("Some", ["a", "b"], ["b"]), "Escape leaves", None),
-        (lambda: Pick("One", NAMES), "Escape leaves", None),
-        (lambda: Pick("One", NAMES), "two", "b"),
+        (lambda: PickOne("One", NAMES), "Escape leaves", None),
+        (lambda: PickOne("One", NAMES), "two", "b"),
     ],
 )
 async def test_a_dialog(make_app, store, dialog, words, result):

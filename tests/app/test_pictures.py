@@ -43,7 +43,7 @@ MODEL = ModelInUse(
 
 class _TextExtension(SingleFileSnapshotExtension):
     _write_mode = WriteMode.TEXT
-    file_extension = "txt"
+    _file_extension = "txt"
 
 
 @pytest.fixture

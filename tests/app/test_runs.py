@@ -16,7 +16,7 @@ from diode_app.settings import Settings
 from diode_app.themes import SERIES
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import Column, PagedTable, fitting
+from diode_app.widgets.table import PagedTable, TableColumn, fitting
 from diode_engine.runs.process import current
 from diode_engine.store import RunState
 from tests.app.trained import drawn, make_training
@@ -195,8 +195,8 @@ async def test_columns_that_have_no_room_are_left_out_and_come_back(make_app, st
 
 
 async def test_the_columns_of_the_highest_rank_go_first():
-    columns = [Column("a", "a"), Column("b", "b", rank=1), Column("c", "c", rank=2),
-               Column("d", "d", rank=2)]  # fmt: skip
+    columns = [TableColumn("a", "a"), TableColumn("b", "b", rank=1), TableColumn("c", "c", rank=2),
+               TableColumn("d", "d", rank=2)]  # fmt: skip
     keys = lambda room: [c.key for c in fitting(columns, [10] * 4, room)]  # noqa: E731
     assert [keys(room) for room in (40, 39, 29, 19, 5)] == [
         ["a", "b", "c", "d"], ["a", "b", "c"], ["a", "b"], ["a"], ["a"],

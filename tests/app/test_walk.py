@@ -1,6 +1,6 @@
 """The whole job as a new user does it, on an empty disk and without a GPU, on measured rows of the
-shipped timings: import, train, watch, validate, compare, promote, roll back, ask. Once by keys alone
-on a small terminal, once by the mouse alone on a larger one."""
+shipped timings: import, train, watch, validate, compare, promote, roll back, ask. Once by keys
+alone on a small terminal, once by the mouse alone on a larger one."""
 
 from __future__ import annotations
 
