@@ -20,7 +20,7 @@ from diode_engine.core.problem import Problem
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
 MOST_POOL_BYTES = 1 << 30
-MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have six each
+MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have two each
 # So many caches' worth of other data must lie between two reads of the same memory.
 COLD_CACHES = 3
 MOST_OUTPUTS_BYTES = 1 << 28  # side by side
@@ -37,7 +37,8 @@ class _View:
 
 
 class Pools:
-    """Random numbers of each dtype and room for outputs, made when they are first needed."""
+    """Random numbers and room for outputs, made when they are first needed. Those of one dtype are
+    kept at a time: several processes share the device."""
 
     def __init__(self, device: torch.device, l2_bytes: int) -> None:
         self.device = device
@@ -48,20 +49,26 @@ class Pools:
 
     def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
         """Normal random numbers, flat."""
-        return self._pool(str(dtype), dtype, least_bytes)
+        return self._pool("in", dtype, least_bytes)
 
     def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
         """Uninitialised memory, flat."""
-        return self._pool(f"out {dtype}", dtype, least_bytes)
+        return self._pool("out", dtype, least_bytes)
+
+    def clear(self) -> None:
+        """Gives the memory back that no operands use."""
+        self._tensors.clear()
+        torch.cuda.empty_cache()
 
     def _pool(self, name: str, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
         size = max(self._bytes, least_bytes)
         pool = self._tensors.get(name)
-        if pool is None or pool.nbytes < size:
+        if pool is None or pool.dtype != dtype or pool.nbytes < size:
+            pool = None
             self._tensors.pop(name, None)
             torch.cuda.empty_cache()
             pool = torch.empty(size // dtype.itemsize, dtype=dtype, device=self.device)
-            if not name.startswith("out"):
+            if name != "out":
                 generator = torch.Generator(self.device).manual_seed(0)
                 # in parts: what some dtypes need to be drawn is as large again
                 for part in pool.split(1 << 28):
