@@ -50,8 +50,8 @@ class Settings:
         default=PROBLEM_COLUMNS,
     )
     tell: str = _told(
-        f"How the end of a run is told beside a line on the screen: {', '.join(WAYS)} (the "
-        "terminal's own).",
+        "How the end of a run is told, beside a line on the screen: by a bell, by the terminal's "
+        "own notification (OSC 9), or by nothing.",
         default=BELL,
     )
     keys: Mapping[str, str] = _told(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from textual.content import Content
 from diode_app import text
 from diode_app.app import DiodeApp, create_app
 from diode_app.data import collection
-from diode_app.data.overview import ModelInUse
+from diode_app.data.overview import ModelInUse, overview
 from diode_app.screens import about, home
 from diode_app.screens import help as help_screen
 from diode_app.screens.places import PLACES
@@ -76,6 +77,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rate = Rate(30.0, "the last collection in the store")
     monkeypatch.setattr(collection, "_rate", lambda *_, **__: rate)
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
+    monkeypatch.setattr(home, "overview", lambda store: replace(overview(store), schema="0004"))
     monkeypatch.setattr(paths, "shipped_dir", lambda: Path("diode"))
     monkeypatch.setattr(about, "_version", lambda _: "1.2.3")
     monkeypatch.setattr(about, "__version__", "0.1.0")
