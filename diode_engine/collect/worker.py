@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,9 @@ class ProblemAtWork:
         self._stack = contextlib.ExitStack()
         boxes = self._stack.enter_context(kernels.graph_for(problem, device))
         try:
-            self.choices = kernels.offered(problem.op, boxes, space="EXHAUSTIVE")
-            self.default = kernels.offered(problem.op, boxes, space="DEFAULT")
+            offered = partial(kernels.offered, problem.op, boxes, fields=problem.op_fields)
+            self.choices = offered(space="EXHAUSTIVE")
+            self.default = offered(space="DEFAULT")
             self.choices |= {c: k for c, k in self.default.items() if c not in self.choices}
         except BaseException:
             self._stack.close()

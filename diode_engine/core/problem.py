@@ -119,6 +119,12 @@ class Problem:
         require(isinstance(self.allow_tf32, bool), "A problem's allow_tf32 must be true or false.")
         if self.dtype is not DType.FLOAT32:
             put(self, "allow_tf32", False)
+        if (self.a.layout, self.b.layout) not in op.layouts:
+            known = ", ".join(f"{a}/{b}" for a, b in op.layouts)
+            raise RecordError(
+                f"A problem of op {op} has the layouts {self.a.layout}/{self.b.layout}; they must "
+                f"be {known}."
+            )
         put(self, "a", self.a.canonical(self.M, self.K))
         put(self, "b", self.b.canonical(self.K, self.N))
         bias = canonical_bias(self.bias, self.B, self.M, self.N)
@@ -138,8 +144,8 @@ class Problem:
         *,
         B: int = 1,
         out_dtype: DType | str | None = None,
-        a_layout: Layout | str = Layout.ROW,
-        b_layout: Layout | str = Layout.ROW,
+        a_layout: Layout | str | None = None,
+        b_layout: Layout | str | None = None,
         a_align: int | None = None,
         b_align: int | None = None,
         allow_tf32: bool = False,
@@ -155,8 +161,9 @@ class Problem:
                 is_int(value), f"A problem's {name} is {shown(value)}; it must be a whole number."
             )
         dtype = member(DType, dtype, "A problem's dtype")
-        la = member(Layout, a_layout, "An operand's layout")
-        lb = member(Layout, b_layout, "An operand's layout")
+        usual = op.layouts[0]
+        la = member(Layout, a_layout or usual[0], "An operand's layout")
+        lb = member(Layout, b_layout or usual[1], "An operand's layout")
         a = Operand.contiguous(la, M, K) if a_align is None else Operand(la, a_align)
         b = Operand.contiguous(lb, K, N) if b_align is None else Operand(lb, b_align)
         return cls(
@@ -218,8 +225,8 @@ class Problem:
 
     @property
     def op_fields(self) -> dict[str, Any]:
-        """The bias and all attributes of the op, usual ones too."""
-        fields: dict[str, Any] = {"bias": self.bias}
+        """The bias, the output's type and all attributes of the op, usual ones too."""
+        fields: dict[str, Any] = {"bias": self.bias, "out_dtype": self.out_dtype}
         if self.op.attributes:
             fields |= {attribute.name: attribute.usual for attribute in self.op.attributes}
             fields |= dict(self.attributes)
@@ -248,7 +255,8 @@ class Problem:
                 shape = each.shape(sizes, fields)
                 if shape is not None:
                     # what has no type of its own counts in the output's
-                    moved += math.prod(shape) * (each.dtype.itemsize if each.dtype else size)
+                    own = each.dtype if isinstance(each.dtype, DType) else None
+                    moved += math.prod(shape) * (own.itemsize if own else size)
         return operands, moved
 
     def __str__(self) -> str:
@@ -267,11 +275,9 @@ def _unusual(op: Operator, given: tuple[tuple[str, Scalar], ...]) -> tuple[tuple
     known: dict[str, Attribute] = {attribute.name: attribute for attribute in op.attributes}
     for name, value in given:
         require(name in known, f"A problem of op {op} has no field {name}.")
-        values = known[name].values
         require(
-            any(type(value) is type(each) and value == each for each in values),
-            f"A problem of op {op} has {name} = {shown(value)}; it must be one of "
-            f"{', '.join(map(repr, values))}.",
+            known[name].allows(value),
+            f"A problem of op {op} has {name} = {shown(value)}; it must be {known[name].must_be}.",
         )
     return tuple(sorted((name, value) for name, value in given if value != known[name].usual))
 

@@ -42,6 +42,8 @@ class Predictor:
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
         self._types = frozenset(coverage.types)
+        # Of any other op it knows no kernel.
+        self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
 
     @classmethod
     def load(cls, folder: Path) -> Predictor:

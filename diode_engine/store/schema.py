@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
 
-HEAD = "0004"  # the newest revision in migrations/versions
+HEAD = "0005"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
 CHANNEL = "diode"  # of the notifications that end a write to a server
 
@@ -96,6 +96,8 @@ problems = sa.Table(
     _integer("b_align"),
     _integer("allow_tf32"),
     _text("bias"),
+    # What only problems of this op have, where it is not as usual: canonical JSON.
+    sa.Column("attributes", TEXT, nullable=False, server_default=sa.text("'{}'")),
     sqlite_strict=True,
 )
 

@@ -30,4 +30,8 @@ TEMPLATES = (
     _call("aten::bias_addmm", "addmm", bias_vector=True),
     _call("aten::bmm", "bmm"),
     _call("aten::baddbmm", "baddbmm"),
+    _call("aten::_scaled_mm", "scaled_mm"),
+    _call("aten::_int_mm", "int_mm"),
+    # Two calls, of which the second adds to what the first has written.
+    _call("aten::_mm_plus_mm", "mm_plus_mm"),
 )

@@ -31,7 +31,7 @@ from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
-from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
+from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of, told_of
 from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed
 from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
@@ -74,13 +74,19 @@ class Chooser:
         self._memory: dict[CompileOptions, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 
+    def knows(self, op_name: str) -> bool:
+        """Whether the model was trained on timings of this op; one that does not say counts as
+        such for all of Diode's."""
+        ops = getattr(self.predictor, "ops", OPERATORS)
+        return op_name in OPERATORS and op_name in ops
+
     def asked(self, request: Request) -> bool:
         """Whether this is a GEMM of Diode's for which there is more than ATen to choose."""
         if request.kernel_inputs.device_type != "cuda" or not request.templates:
             return False
         if not (config.max_autotune or config.max_autotune_gemm):
             return False
-        if request.op_name not in OPERATORS:
+        if not self.knows(request.op_name):
             self.outcomes.stats.passed(request.op_name)
             return False
         return True
@@ -138,7 +144,7 @@ class Chooser:
         sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
         if key is None and free_unbacked_symbols([x for each in sizes for x in each]):
             raise LeftToStock(Fallback.NO_HINT, "nothing is known about a dynamic size")
-        problem = problem_of(kernel_inputs, op_name)
+        problem = problem_of(kernel_inputs, op_name, request.overrides)
         if problem is None:
             raise LeftToStock(
                 Fallback.UNSUPPORTED,
@@ -147,7 +153,8 @@ class Chooser:
             )
         problems: tuple[Problem, ...] = (problem,)
         if key is None:
-            problems = problems_over(kernel_inputs, op_name, problem)
+            told = told_of(op_name, request.overrides)
+            problems = problems_over(kernel_inputs, op_name, problem, told)
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
         broadcast = is_broadcast(kernel_inputs, op_name)

@@ -1,0 +1,73 @@
+"""Triton's persistent TMA templates of scaled_mm: scales multiply the sums (one for all, or one a
+row), or the blocks of operands within the loop over K.
+
+What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.11 to 2.15,
+NVIDIA GPUs), where the option is set that it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from diode_engine.core.templates import config_lists
+from diode_engine.core.templates.template import (
+    OTHER_PARAMETERS,
+    TILE_PARAMETERS,
+    TMA_OPTION,
+    LaunchMethod,
+    Space,
+    Template,
+)
+from diode_engine.core.templates.triton import (
+    ARGUMENTS,
+    LEAST_8_BIT_K,
+    REQUIRED,
+    combinations,
+    cut,
+    reach,
+    scaled_outside,
+)
+from diode_engine.core.templates.triton_tma import WARPS, resident_blocks
+
+
+def _template(name: str, label: str, offered: Callable[[Any], bool], *, shared: bool) -> Template:
+    return Template(
+        name=f"triton::{name}",
+        label=label,
+        ops=("scaled_mm",),
+        launch=LaunchMethod.KERNEL,
+        parameters=TILE_PARAMETERS,
+        other_parameters=OTHER_PARAMETERS,
+        required=REQUIRED,
+        tiled=True,
+        tma=True,
+        persistent=True,
+        fuses_epilogue=True,
+        option=TMA_OPTION,
+        constants=frozenset() if shared else None,
+        arguments={
+            **ARGUMENTS, "arg_A_inverse_scale": "scale_a", "arg_B_inverse_scale": "scale_b",
+        },
+        grid=resident_blocks,
+        spaces={
+            "scaled_mm": Space(
+                reach=reach,
+                default_configs=partial(cut, config_lists.SCALED_MM_TMA),
+                exhaustive_configs=lambda m, n, k: combinations(m, n, k, WARPS, LEAST_8_BIT_K),
+                offered=lambda problem: problem.bias == "none" and offered(problem),
+            )
+        },
+    )  # fmt: skip
+
+
+TEMPLATES = (
+    _template(
+        "scaled_mm_device_tma_epilogue_scaling", "scaled_tma", scaled_outside, shared=True
+    ),
+    _template(
+        "scaled_mm_device_tma_main_loop_scaling", "scaled_tma_blocks",
+        lambda problem: not scaled_outside(problem), shared=False,
+    ),
+)  # fmt: skip
