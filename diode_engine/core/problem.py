@@ -218,6 +218,15 @@ class Problem:
         return {"B": self.B, "M": self.M, "N": self.N, "K": self.K}
 
     @property
+    def one_group(self) -> tuple[int, int, int]:
+        """M, N and K, of the size that is divided among groups the mean part (0, if there are more
+        groups than that)."""
+        sizes = {dim: getattr(self, dim) for dim in "MNK"}
+        if self.op.divided:
+            sizes[self.op.divided] //= self.B
+        return sizes["M"], sizes["N"], sizes["K"]
+
+    @property
     def flops(self) -> float:
         """Floating-point operations: 2·B·M·N·K for each product that the op makes."""
         flops: float = self.op.flops(self.sizes)
