@@ -44,8 +44,8 @@ def other_inputs(problem: Problem, inputs: Sequence[torch.Tensor]) -> list[list[
         if each.others is not None and each.name in shapes:
             place = list(shapes).index(each.name)
             generator = torch.Generator(inputs[0].device)
-            for value in each.others(torch, shapes[each.name], problem, generator):
-                found.append([*inputs[:place], value, *inputs[place + 1 :]])
+            values = each.others(torch, shapes[each.name], problem, generator)
+            found += [[*inputs[:place], value, *inputs[place + 1 :]] for value in values]
     return found
 
 

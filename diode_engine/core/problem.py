@@ -98,7 +98,7 @@ class Problem:
                 f"{MAX_DIM}.",
             )
         if self.B > 1 and not op.batched:
-            batched = " and ".join(each for each in OPERATORS.values() if each.batched)
+            batched = ", ".join(each for each in OPERATORS.values() if each.batched)
             raise RecordError(
                 f"A problem of op {op} has B = {self.B}; only {batched} have a batch."
             )

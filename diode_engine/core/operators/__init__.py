@@ -11,8 +11,8 @@ from diode_engine.core.operators.scaled_mm import SCALED_MM
 from diode_engine.core.operators.specification import OPERATORS, Operator, named, register
 
 __all__ = [
-    "ADDMM", "BADDBMM", "BMM", "GROUPED", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS", "SCALED_MM", "Operator",
-    "named", "register",
+    "ADDMM", "BADDBMM", "BMM", "GROUPED", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS", "SCALED_MM",
+    "Operator", "named", "register",
 ]  # fmt: skip
 
 register(MM)

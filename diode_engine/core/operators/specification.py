@@ -176,7 +176,9 @@ class Operator(str):
         put(self, "side_inputs", others)
         put(self, "output_of", attrgetter(*self.output))
         put(self, "matrices_of", tuple(attrgetter(*matrix.dims) for matrix in matrices))
-        put(self, "batched", any("B" in dims for dims in (self.output, *(m.dims for m in matrices))))
+        put(
+            self, "batched", any("B" in dims for dims in (self.output, *(m.dims for m in matrices)))
+        )
         put(self, "biased", Bias.NONE not in self.biases)
 
     def __reduce__(self) -> tuple[Any, ...]:

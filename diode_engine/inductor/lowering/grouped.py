@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +40,8 @@ class Offer:
 
     uid: str
     params: Params
-    render: Callable[[], Any]  # Inductor's ChoiceCaller, or None where the template declines it
+    # Makes Inductor's ChoiceCaller, or None where the template declines the config.
+    render: Callable[[], Any] = lambda: None
 
     @property
     def template(self) -> Any:
@@ -58,7 +59,9 @@ class _Offered(Exception):
 def op_of(a_dims: int, b_dims: int) -> Operator:
     """The op of operands with so many dimensions."""
     return next(
-        op for op in GROUPED if tuple(len(matrix.dims) for matrix in op.matrices) == (a_dims, b_dims)
+        op
+        for op in GROUPED
+        if tuple(len(matrix.dims) for matrix in op.matrices) == (a_dims, b_dims)
     )
 
 
@@ -81,16 +84,11 @@ def offers(operands: Sequence[Any]) -> list[Offer]:
         return []
 
     def note_choices(name: str, choices: list[Any], nodes: Any, layout: Any, **_: Any) -> None:
-        for choice in choices:
-            found.append(Offer(LIBRARY, Params({}), lambda choice=choice: choice))
-        for config, named in triton:
-            found.append(
-                Offer(
-                    TRITON,
-                    params_of(config),
-                    lambda config=config, named=named: _rendered(config, named, nodes, layout),
-                )
-            )
+        found.extend(Offer(LIBRARY, Params({}), partial(_same, choice)) for choice in choices)
+        found.extend(
+            Offer(TRITON, params_of(config), partial(_rendered, config, named, nodes, layout))
+            for config, named in triton
+        )
         raise _Offered
 
     with (
@@ -100,6 +98,10 @@ def offers(operands: Sequence[Any]) -> list[Offer]:
     ):
         lowerings[torch.ops.aten._grouped_mm.default](*operands)
     return found
+
+
+def _same(choice: Any) -> Any:
+    return choice
 
 
 def _rendered(config: Any, named: Mapping[str, Any], nodes: Any, layout: Any) -> Any:
