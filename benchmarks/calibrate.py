@@ -116,12 +116,13 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
 
 def static(plan: Plan, folder: Path) -> tuple[Times, float]:
     """Timings through Inductor, and the seconds it took."""
+    from diode_engine.collect.local import LocalExecutor
     from diode_engine.collect.run import collect
     from diode_engine.store import Store
 
     with Store.open(folder / "static.db") as store:
         began = time.perf_counter()
-        collect(store, plan, gpus=[0], adviser=lambda _: None)
+        collect(store, plan, LocalExecutor([0]), adviser=lambda _: None)
         seconds = time.perf_counter() - began
         table = store.read()
     times = {
@@ -316,7 +317,7 @@ def main() -> None:
     from diode_engine.collect.direct_worker import Bench
     from diode_engine.collect.driver import Driver
     from diode_engine.collect.farm import Farm
-    from diode_engine.collect.run import cores
+    from diode_engine.collect.local import cores
     from diode_engine.collect.worker import environment
 
     if not torch.cuda.is_available():

@@ -40,9 +40,10 @@ from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.farm import Farm
 from diode_engine.collect.inputs import random_inputs
+from diode_engine.collect.local import Direct, LocalExecutor, cores
 from diode_engine.collect.plan import Entry, Plan, Selection
 from diode_engine.collect.progress import Progress
-from diode_engine.collect.run import Direct, collect, cores
+from diode_engine.collect.run import collect
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
@@ -124,7 +125,7 @@ def direct(todo: Chosen, path: Path, how: Direct) -> tuple[Progress, float]:
     plan = Plan(tuple(Entry(p, Selection(fixed=tuple(candidates))) for p, candidates in todo))
     with Marked.open(path) as store:
         store.marks = []
-        progress = collect(store, plan, gpus=[0], direct=how, adviser=lambda _: None)
+        progress = collect(store, plan, LocalExecutor([0], direct=how), adviser=lambda _: None)
     (first, _), *rest = store.marks or [(0.0, 0)]
     took = rest[-1][0] - first if rest else 0.0
     return progress, sum(count for _, count in rest) / took if took else float("nan")

@@ -132,7 +132,11 @@ def main() -> None:
         show(f"  of these {each}", [c for c in judged if kind(c.problem) == each])
     show("real layers, all", found)
     others = [read_dataset(file) for file in sorted(FOLDER.glob("gemm-direct-*.zst"))]
-    held = [case for table in others for case in cases(split(table)[1], model)]
+    held = [
+        case
+        for table in others
+        for case in cases(split(table, model.manifest.held_out_by)[1], model)
+    ]
     show("held-out problems of the other datasets", held)
     show_spilling([*others, layers], model)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_engine import paths
-from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
     from diode_engine.runs import Status
     from diode_engine.store import Store
 

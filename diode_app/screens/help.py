@@ -21,6 +21,7 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES, sections
 from diode_app.session import Session
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.ways import Ways
 
 _WORDS = (
     "A capital letter goes to a screen, a small one acts on it; : finds all that can be done, and "
@@ -92,7 +93,10 @@ class Help(Actions, ModalScreen[None]):
             yield _Search(self._words, placeholder="Search: a key, a column, a word", compact=True)
             with VerticalScroll(can_focus=False):
                 yield Static(id="help-keys")
-            yield Static("Escape closes it, ↑ ↓ move it, letters search.", id="help-foot")
+            yield Ways(
+                ("Escape closes it", "close"), ("↑ ↓ move it", None), ("letters search", None),
+                id="help-foot",
+            )  # fmt: skip
 
     def on_mount(self) -> None:
         self._show(self._words)

@@ -24,6 +24,10 @@ class HomeChartsPanel(Horizontal):
     }
     """
 
+    def __init__(self, charts: HomeCharts) -> None:
+        super().__init__()
+        self._first = charts
+
     def compose(self) -> ComposeResult:
         for name, title, nothing in (
             ("trend", "Trainings", "No training is done yet."),
@@ -35,6 +39,9 @@ class HomeChartsPanel(Horizontal):
         with VerticalScroll(classes="panel", can_focus=False) as panel:
             panel.border_title = "Worst problems"
             yield Static("No model was judged yet.", id="home-worst")
+
+    def on_mount(self) -> None:
+        self.show(self._first)
 
     def show(self, charts: HomeCharts) -> None:
         trend = Line("efficiency", tuple(charts.trend), tuple(charts.trend.values()))

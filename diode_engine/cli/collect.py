@@ -154,12 +154,15 @@ def collect(
         click.echo(json.dumps(summary))
         return
 
-    from diode_engine.collect.run import Direct, devices
+    from diode_engine.collect.local import Direct, LocalExecutor, devices
     from diode_engine.collect.run import collect as run
     from diode_engine.paths import binaries_dir
     from diode_engine.store import Store, export_dataset
 
     used = gpus or devices()
+    executor = LocalExecutor(
+        used, workers_per_gpu=workers, direct=Direct(binaries_dir()) if direct else None
+    )
     diagnostics.note(_table(plan.summary(_expected_rate(store, len(used), direct))))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
@@ -173,8 +176,7 @@ def collect(
             "candidates": None if candidates is None else str(candidates),
         }  # fmt: skip
         progress = run(
-            opened, plan, gpus=used, workers_per_gpu=workers, seed=seed, spec=spec,
-            direct=Direct(binaries_dir()) if direct else None, report=_reporter(display, len(plan)),
+            opened, plan, executor, seed=seed, spec=spec, report=_reporter(display, len(plan))
         )  # fmt: skip
         if output is not None:
             exported = export_dataset(opened, output)
@@ -218,8 +220,8 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
 
 
 def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
+    from diode_engine.collect.local import cores
     from diode_engine.collect.plan import expected_rate
-    from diode_engine.collect.run import cores
     from diode_engine.errors import StoreError
     from diode_engine.store import Store
 
@@ -232,7 +234,7 @@ def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
 
 def _count_gpus() -> int:
     """One where there is none: a plan can be made anywhere."""
-    from diode_engine.collect.run import devices
+    from diode_engine.collect.local import devices
     from diode_engine.errors import CollectionError
 
     try:

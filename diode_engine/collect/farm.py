@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import shutil
-import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
+from multiprocessing.connection import Pipe
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.children import end
-from diode_engine.collect.scratch import Scratch
+from diode_engine.collect.supervisor import Happened, Lost, Said, Start, Supervisor, Worker
 from diode_engine.core.problem import Failure
+from diode_engine.documents import shortened
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
@@ -29,12 +24,10 @@ log = logging.getLogger(__name__)
 COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
 # For one kernel. The slowest seen took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
-START_SECONDS = 300.0
 # Classes of one family share what they are rendered from, and so are compiled in one job; of
 # few, each is a job of its own, since somebody waits.
 MOST_JOB_CLASSES = 8
 MOST_ATTEMPTS = 2  # at a class that ends its compiler
-MOST_FAILED_STARTS = 3
 
 
 class Order:
@@ -76,23 +69,13 @@ class Order:
         os.close(self._reader)
 
 
-@dataclass
-class _Compiler:
-    """A process and what it is at."""
+@dataclass(eq=False)
+class _At:
+    """What a compiler is at."""
 
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    caches: Path
-    deadline: float
-    ready: bool = False
     job: list[KernelClass] = field(default_factory=list)
     finished: int = 0
-    begun: int | None = None
-
-    def kill(self) -> None:
-        end(self.process)
-        self.connection.close()
-        shutil.rmtree(self.caches, ignore_errors=True)
+    begun: bool = False
 
 
 class Farm:
@@ -113,12 +96,14 @@ class Farm:
     ) -> None:
         self._binaries = binaries
         self._count = workers
-        self._command = tuple(command)
-        self._deadline = deadline
-        self._scratch = Scratch("diode-compile-")
-        self._folder = self._scratch.path
-        self._compilers: list[_Compiler] = []
-        self._started = self._failed_starts = 0
+        self._start = Start(
+            command,
+            "Compilers",
+            {"CUDA_VISIBLE_DEVICES": ""},  # compiling needs no context on a GPU
+            {"environment": binaries.environment.to_dict(), "root": str(binaries.root)},
+        )
+        self._at: dict[Worker, _At] = {}
+        self._supervisor = Supervisor("diode-compile-", deadline=deadline, check=self._check)
         self._jobs: deque[list[KernelClass]] = deque()
         self._orders: list[Order] = []
         self._underway: set[str] = set()
@@ -132,7 +117,7 @@ class Farm:
 
     def __enter__(self) -> Farm:
         for _ in range(self._count):
-            self._start()
+            self._at[self._supervisor.start(self._start)] = _At()
         self._thread.start()
         return self
 
@@ -140,11 +125,9 @@ class Farm:
         self._closing = True
         self._waker.send_bytes(b"!")
         self._thread.join()
-        for compiler in self._compilers:
-            compiler.kill()
+        self._supervisor.close()
         for order in self._orders:
             order.finish(CollectionError("The compilers were ended."))
-        self._scratch.close()
 
     def has(self, key: str | None) -> bool:
         """Whether nothing has to be compiled for the class of this key; None stands for what
@@ -172,39 +155,6 @@ class Farm:
         self._waker.send_bytes(b"!")
         return order
 
-    def _start(self) -> None:
-        ours, theirs = Pipe()
-        self._started += 1
-        caches = self._folder / f"compiler-{self._started}"
-        environment = {
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",  # compiling needs no context on a GPU
-            "TORCHINDUCTOR_CACHE_DIR": str(caches),
-            "TRITON_CACHE_DIR": str(caches / "triton"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "DIODE_DISABLE": "1",
-        }
-        with (self._folder / "log").open("ab") as file:
-            process = subprocess.Popen(
-                [*self._command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=file,
-                start_new_session=True,
-            )
-        theirs.close()
-        start = {
-            "environment": self._binaries.environment.to_dict(),
-            "root": str(self._binaries.root),
-        }
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            ours.send_bytes(protocol.pack(start))
-        deadline = time.monotonic() + START_SECONDS
-        self._compilers.append(_Compiler(process, ours, caches, deadline))
-
     def _run(self) -> None:
         try:
             while not self._closing:
@@ -217,49 +167,49 @@ class Farm:
                     order.finish(self._error)
 
     def _step(self) -> None:
-        for compiler in self._compilers:
-            if compiler.ready and not compiler.job:
+        for compiler, at in self._at.items():
+            if compiler.ready and not at.job:
                 with self._lock:
                     if not self._jobs:
                         break
-                    compiler.job = self._jobs.popleft()
-                compiler.finished, compiler.begun = 0, None
-                compiler.deadline = time.monotonic() + self._deadline
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    classes = [cls.to_dict() for cls in compiler.job]
-                    compiler.connection.send_bytes(protocol.pack({"classes": classes}))
-        busy = [c for c in self._compilers if c.job or not c.ready]
-        patience = min((c.deadline for c in busy), default=None)
-        if patience is not None:
-            patience = max(0.0, patience - time.monotonic())
-        ready = wait([c.connection for c in self._compilers] + [self._wake], timeout=patience)
-        if self._wake in ready:
-            self._wake.recv_bytes()
-        now = time.monotonic()
-        for compiler in list(self._compilers):
-            if compiler.connection in ready:
-                try:
-                    message = protocol.unpack(compiler.connection.recv_bytes())
-                except (EOFError, OSError):
-                    self._replace(compiler, Failure.CRASH)
-                    continue
-                compiler.deadline = now + self._deadline
-                self._hear(compiler, message)
-            elif compiler in busy and compiler.deadline <= now:
-                self._replace(compiler, Failure.TIMEOUT)
+                    at.job = self._jobs.popleft()
+                at.finished, at.begun = 0, False
+                classes = [cls.to_dict() for cls in at.job]
+                self._supervisor.send(compiler, {"classes": classes})
+        for event in self._supervisor.step([self._wake]):
+            if isinstance(event, Happened):
+                self._wake.recv_bytes()
+            elif isinstance(event, Said):
+                self._hear(event.worker, event.message)
+            else:
+                self._lost(event)
 
-    def _hear(self, compiler: _Compiler, message: dict[str, object]) -> None:
-        if "ready" in message:
-            compiler.ready = True
-            self._failed_starts = 0
-        elif "begin" in message:
-            compiler.begun = compiler.finished
+    def _check(self, compiler: Worker, message: protocol.Message) -> None:
+        """Raises OSError for what a compiler should not have said."""
+        at = self._at[compiler]
+        place = at.finished if at.job else None
+        if "begin" in message:
+            right = compiler.ready and message["begin"] == place and not at.begun
         elif "end" in message:
-            self._done(compiler.job[compiler.finished])
-            compiler.finished += 1
-            compiler.begun = None
+            right = compiler.ready and message["end"] == place and at.begun
+        elif "done" in message:
+            right = compiler.ready and place == len(at.job)
         else:
-            compiler.job = []
+            right = "ready" in message and not compiler.ready
+        if not right:
+            raise OSError(f"a compiler should not have said {shortened(str(message))}")
+
+    def _hear(self, compiler: Worker, message: protocol.Message) -> None:
+        at = self._at[compiler]
+        if "begin" in message:
+            at.begun = True
+        elif "end" in message:
+            self._done(at.job[at.finished])
+            at.finished += 1
+            at.begun = False
+        else:
+            at.job = []
+            self._supervisor.rest(compiler)
 
     def _done(self, cls: KernelClass) -> None:
         with self._lock:
@@ -269,30 +219,20 @@ class Farm:
                 order.done(cls.key)
             self._orders = [order for order in self._orders if order.left]
 
-    def _replace(self, compiler: _Compiler, failure: Failure) -> None:
-        self._compilers.remove(compiler)
-        compiler.kill()
-        if not compiler.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS:
-                raise CollectionError(
-                    f"Compilers cannot be started; the last one said: {self._last_words()}"
-                )
-        rest = compiler.job[compiler.finished :]
-        if rest and compiler.begun is not None:
+    def _lost(self, event: Lost) -> None:
+        at = self._at.pop(event.worker)
+        self._at[event.instead] = _At()
+        failure = Failure.TIMEOUT if event.timed_out else Failure.CRASH
+        rest = at.job[at.finished :]
+        if rest and at.begun:
             culprit = rest[0]
             attempts = self._attempts[culprit.key] = self._attempts.get(culprit.key, 0) + 1
             if attempts >= MOST_ATTEMPTS:
                 log.info("%s ended its compiler: %s", culprit.candidate, failure)
-                reason = "it took too long" if failure is Failure.TIMEOUT else "the compiler died"
+                reason = "it took too long" if event.timed_out else "the compiler died"
                 self._binaries.put(culprit, Unbuilt(failure, reason))
                 self._done(culprit)
                 rest = rest[1:]
         if rest:
             with self._lock:
                 self._jobs.appendleft(rest)
-        self._start()
-
-    def _last_words(self) -> str:
-        lines = (self._folder / "log").read_text(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")

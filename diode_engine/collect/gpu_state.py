@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 from dataclasses import dataclass
 from typing import Any, Self
+
+LOOK_SECONDS = 0.2  # between two looks at one GPU
 
 _CLOCK_SM = 1
 _TEMPERATURE_GPU = 0
@@ -118,3 +121,36 @@ class GpuWatch:
         except AttributeError:
             return None
         return None if failed else int(getattr(out, part))
+
+
+class Looks:
+    """What was seen of GPUs, each looked at every LOOK_SECONDS at most."""
+
+    def __init__(self, watch: GpuWatch | None) -> None:
+        """Without a watch nothing is known."""
+        self._watch = watch
+        self._known: set[int] = set()
+        self._looked: dict[int, float] = {}
+        self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
+
+    def add(self, gpu: int, name: str) -> None:
+        """From now on this GPU is watched, which has this name of its own; once."""
+        if self._watch is not None and gpu not in self._known:
+            self._known.add(gpu)
+            self._watch.add(gpu, name)
+
+    def look(self, gpu: int) -> GpuState | None:
+        """How it is now; None where it is not known, or has just been looked at."""
+        now = time.monotonic()
+        if self._watch is None or now - self._looked.get(gpu, -LOOK_SECONDS) < LOOK_SECONDS:
+            return None
+        self._looked[gpu] = now
+        state = self._watch.state(gpu)
+        if state is not None and state.throttled:
+            self._throttled[gpu] = now
+        return state
+
+    def throttled_since(self, gpu: int, since: float) -> bool:
+        """Whether a look since then (by time.monotonic()), or just before, has seen it
+        throttled."""
+        return self._throttled.get(gpu, -1.0) >= since - LOOK_SECONDS

@@ -1,259 +1,217 @@
-"""Worker processes on one or more GPUs, which may crash, hang or be killed.
-
-A `Pool` hands each idle worker a conversation: a generator that yields requests and is sent
-the answers. A worker that dies or overstays the deadline is killed with its whole process
-group and replaced, and its conversation is told so with a `WorkerDied`.
-"""
+"""Worker processes on one or more GPUs of this machine, each at one conversation at a time."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-import os
-import shutil
-import subprocess
+import dataclasses
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from diode_engine.collect import protocol
-from diode_engine.collect.children import end
+from diode_engine.collect.asking import WorkerDied, ask
+from diode_engine.collect.executor import (
+    READY,
+    Answer,
+    Batch,
+    Conversation,
+    Conversations,
+    Host,
+    Offer,
+    Pending,
+    Ready,
+    Timed,
+)
+from diode_engine.collect.gpu_state import Looks
 from diode_engine.collect.gpus import visible_to_a_child
-from diode_engine.collect.scratch import Scratch
+from diode_engine.collect.supervisor import Happened, Lost, Said, Start, Supervisor, Worker
 from diode_engine.core.hardware import Environment
-from diode_engine.errors import CollectionError
 
 # From one message of a worker to the next: the slowest kernel's compile, and its launches.
 DEADLINE_SECONDS = 120.0
-START_SECONDS = 300.0
-# A pool whose workers die at once, again and again, is not going to get better.
-MOST_FAILED_STARTS = 3
+STEP_SECONDS = 1.0  # after which the caller has its turn at the latest
 
 WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.worker")
 
 
-@dataclass(frozen=True)
-class WorkerDied:
-    """What a conversation is sent in place of an answer."""
-
-    timed_out: bool
-    gpu: int
+# A conversation in the worker's own words: yields messages for it, None to read on, or what has
+# to be waited for.
+_Talk = Generator[protocol.Message | Pending | None, protocol.Message | WorkerDied | Ready, None]
 
 
-@dataclass(frozen=True)
-class Host:
-    """What a worker works on: a GPU by its number in this process and by its own name (see
-    `gpus.name_of`), and the software around it."""
+@dataclass(eq=False)
+class _At:
+    """What a worker is at. It has a host when it is ready, which `unsent` waits for; of the
+    candidates that it was last asked for it has answered so many."""
 
     gpu: int
-    name: str
-    environment: Environment
-
-
-class Pending(Protocol):
-    """Something that a conversation waits for; its file descriptor becomes readable."""
-
-    def fileno(self) -> int: ...
-
-
-Message = protocol.Message
-Request = Message | Pending | None
-# Yields requests, or None to read on, and is sent the worker's messages, each with the number of
-# its GPU as "gpu" (another one's, where the worker had to be replaced). Or yields what it waits
-# for, and is sent READY; meanwhile its worker has no deadline.
-Conversation = Generator[Request, Message | WorkerDied, None]
-READY: Message = {"ready": True}
-# Gives the next conversation with such a worker, or None if there is none left.
-Conversations = Callable[[Host], Conversation | None]
-
-
-@dataclass
-class _Worker:
-    """A process and how far it is."""
-
-    device: int
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    caches: Path
-    deadline: float
     host: Host | None = None
-    conversation: Conversation | None = field(default=None)
+    talk: _Talk | None = None
+    unsent: protocol.Message | None = None
     pending: Pending | None = None
-
-    def kill(self) -> None:
-        """Ends the process and all that it started (compilers), and its caches with it."""
-        end(self.process)
-        self.connection.close()
-        shutil.rmtree(self.caches, ignore_errors=True)
+    answered: int = 0
+    asked: int = 0
 
 
 class Pool:
-    """`per_device` workers on each of the devices.
+    """`per_gpu` workers on each of the GPUs.
 
-    `command` starts a worker, given the number of its connection's file descriptor;
-    `deadline` is in seconds. A context manager: leaving it ends all workers at once.
+    `command` starts a worker, given the number of its connection's file descriptor; `deadline`
+    is in seconds; with `in_turn` workers time a batch's candidates in turn. `run` may be called
+    again when it has ended. A context manager: leaving it ends all workers at once.
     """
 
     def __init__(
         self,
-        devices: Sequence[int],
-        per_device: int,
+        gpus: Sequence[int],
+        per_gpu: int,
         *,
+        looks: Looks,
         command: Sequence[str] = WORKER,
         deadline: float = DEADLINE_SECONDS,
+        in_turn: bool = False,
     ) -> None:
-        self._devices = tuple(devices)
-        self._per_device = per_device
-        self._command = tuple(command)
-        self._deadline = deadline
-        self._visible = {device: visible_to_a_child(device) for device in devices}
-        self._scratch = Scratch("diode-collect-")
-        self._folder = self._scratch.path
-        self._workers: list[_Worker] = []
-        self._failed_starts = 0
-        self._started = 0
+        self._starts = [
+            (gpu, Start(command, f"Workers for GPU {gpu}", {"CUDA_VISIBLE_DEVICES": visible}))
+            for gpu, visible in ((gpu, visible_to_a_child(gpu)) for gpu in gpus)
+        ] * per_gpu
+        self._looks = looks
+        self._in_turn = in_turn
+        self._at: dict[Worker, _At] = {}
+        self._supervisor = Supervisor("diode-collect-", deadline=deadline, check=self._check)
 
     def __enter__(self) -> Pool:
-        for _ in range(self._per_device):
-            for device in self._devices:
-                self._start(device)
+        for gpu, start in self._starts:
+            self._at[self._supervisor.start(start)] = _At(gpu)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.kill()
-        self._workers.clear()
-        self._scratch.close()
-
-    def _start(self, device: int) -> None:
-        ours, theirs = Pipe()
-        self._started += 1
-        caches = self._folder / f"worker-{self._started}"
-        environment = {
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": self._visible[device],
-            "TORCHINDUCTOR_CACHE_DIR": str(caches),
-            "TRITON_CACHE_DIR": str(caches / "triton"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "DIODE_DISABLE": "1",
-        }
-        with (self._folder / f"worker-{device}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*self._command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,  # a Ctrl-C is for the run, which then ends its workers
-            )
-        theirs.close()
-        deadline = time.monotonic() + START_SECONDS
-        self._workers.append(_Worker(device, process, ours, caches, deadline))
+        self._supervisor.close()
+        self._at.clear()
 
     def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end; yields after every message, so that the
-        caller can write and report. Raises CollectionError if workers cannot be started."""
-        orphans: list[Conversation] = []
+        """Holds all conversations to their end; yields after every message and once a second.
+        Raises CollectionError if workers cannot be started."""
+        for worker, at in self._at.items():
+            if at.host is not None:
+                self._begin(worker, at, conversations)
+        while any(at.host is None or at.talk is not None for at in self._at.values()):
+            others = [at.pending for at in self._at.values() if at.pending is not None]
+            for event in self._supervisor.step(others, seconds=STEP_SECONDS):
+                if isinstance(event, Lost):
+                    self._lost(event)
+                elif isinstance(event, Said):
+                    self._heard(event.worker, event.message, conversations)
+                else:
+                    self._happened(event, conversations)
+                yield
+            yield
 
-        def begin(worker: _Worker) -> bool:
-            """Gives the worker something to do; False if there is nothing left."""
-            assert worker.host is not None
-            while True:
-                conversation = orphans.pop() if orphans else conversations(worker.host)
-                worker.conversation = conversation
-                if conversation is None:
-                    return False
-                request = next(conversation, None)
-                if request is not None:
-                    self._send(worker, request)
-                    return True
+    def _begin(self, worker: Worker, at: _At, conversations: Conversations) -> None:
+        """Gives the worker something to do, if there is something left."""
+        assert at.host is not None
+        while (conversation := conversations(at.host)) is not None:
+            at.talk = self._talk(conversation)
+            if self._go_on(worker, at, None):
+                return
+        self._supervisor.rest(worker)
 
-        def hear(worker: _Worker, message: Message) -> bool:
-            """Passes a message on; False if the worker has nothing left to do."""
-            if worker.conversation is None:
-                worker.host = Host(
-                    worker.device, message["gpu"], Environment.from_dict(message["environment"])
-                )
-                self._failed_starts = 0
-                return begin(worker)
-            try:
-                request = worker.conversation.send({**message, "gpu": worker.device})
-            except StopIteration:
-                return begin(worker)
-            if request is not None:
-                self._send(worker, request)
-            return True
-
-        idle: list[_Worker] = []
-        while busy := [worker for worker in self._workers if worker not in idle]:
-            now = time.monotonic()
-            patience = max(0.0, min(worker.deadline for worker in busy) - now)
-            awaited: list[Any] = [worker.connection for worker in busy]
-            awaited += [worker.pending for worker in busy if worker.pending is not None]
-            ready = wait(awaited, timeout=None if patience == math.inf else patience)
-            now = time.monotonic()
-            for worker in busy:
-                if worker.pending is not None and worker.pending in ready:
-                    worker.pending = None
-                    worker.deadline = now + self._deadline
-                    if not hear(worker, READY):
-                        idle.append(worker)
-                    yield
-                elif worker.connection in ready:
-                    try:
-                        message = protocol.unpack(worker.connection.recv_bytes())
-                    except (EOFError, OSError):
-                        self._replace(worker, orphans, timed_out=False)
-                        continue
-                    worker.deadline = now + self._deadline
-                    if not hear(worker, message):
-                        idle.append(worker)
-                    yield
-                elif worker.deadline <= now:
-                    self._replace(worker, orphans, timed_out=True)
-
-    def _send(self, worker: _Worker, request: Message | Pending) -> None:
-        if not isinstance(request, dict):
-            worker.pending, worker.deadline = request, math.inf
-            return
-        # If it has just died, the next read says so.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            worker.connection.send_bytes(protocol.pack(request))
-
-    def _replace(self, worker: _Worker, orphans: list[Conversation], *, timed_out: bool) -> None:
-        self._workers.remove(worker)
-        worker.kill()
-        if worker.host is None:
-            self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS:
-                raise CollectionError(
-                    f"Workers for GPU {worker.device} cannot be started; the last one said: "
-                    f"{self._last_words(worker.device)}"
-                )
-        if worker.conversation is not None:
-            with contextlib.suppress(StopIteration):
-                # It yields what it would ask next; a fresh worker is asked that.
-                request = worker.conversation.send(WorkerDied(timed_out, worker.device))
-                orphans.append(_resumed(worker.conversation, request))
-        self._start(worker.device)
-
-    def _last_words(self, device: int) -> str:
-        lines = (self._folder / f"worker-{device}.log").read_text(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-
-
-def _resumed(conversation: Conversation, request: Request) -> Conversation:
-    """A conversation that goes on from a request that it has already made."""
-    answer = yield request
-    while True:
+    def _go_on(
+        self, worker: Worker, at: _At, answer: protocol.Message | WorkerDied | Ready | None
+    ) -> bool:
+        """Passes an answer on, and to the worker what is asked next; False where the
+        conversation is at its end."""
+        assert at.talk is not None
         try:
-            request = conversation.send(answer)
+            request = next(at.talk) if answer is None else at.talk.send(answer)
         except StopIteration:
+            at.talk = None
+            return False
+        if isinstance(request, dict):
+            at.answered, at.asked = 0, len(request.get("candidates", ()))
+            if worker.ready:
+                self._supervisor.send(worker, request)
+            else:
+                at.unsent = request
+        elif request is not None:
+            at.pending = request
+            if worker.ready:
+                self._supervisor.rest(worker)
+        return True
+
+    def _heard(
+        self, worker: Worker, message: protocol.Message, conversations: Conversations
+    ) -> None:
+        at = self._at[worker]
+        if at.host is not None:
+            if not self._go_on(worker, at, {**message, "gpu": at.gpu}):
+                self._begin(worker, at, conversations)
             return
-        answer = yield request
+        at.host = _host(at.gpu, message)
+        self._looks.add(at.gpu, at.host.name)
+        if at.pending is not None:
+            self._supervisor.rest(worker)
+        elif at.unsent is not None:
+            unsent, at.unsent = at.unsent, None
+            self._supervisor.send(worker, unsent)
+        else:
+            self._begin(worker, at, conversations)
+
+    def _happened(self, event: Happened, conversations: Conversations) -> None:
+        for worker, at in self._at.items():
+            if at.pending is event.what:
+                at.pending = None
+                if not self._go_on(worker, at, READY) and worker.ready:
+                    self._begin(worker, at, conversations)
+
+    def _lost(self, event: Lost) -> None:
+        """The worker that was started instead goes on, on the same GPU."""
+        at = self._at.pop(event.worker)
+        self._at[event.instead] = at
+        asked = at.host is not None and at.talk is not None and at.pending is None
+        at.host = None
+        if asked:
+            self._go_on(event.instead, at, WorkerDied(event.timed_out, at.gpu))
+
+    def _talk(self, conversation: Conversation) -> _Talk:
+        request = next(conversation, None)
+        while request is not None:
+            answer: Answer = READY
+            if isinstance(request, Offer | Batch):
+                began = time.monotonic()
+                answer = yield from ask(request, in_turn=self._in_turn)
+                if isinstance(answer, Timed):
+                    state = self._looks.look(answer.gpu)
+                    throttled = self._looks.throttled_since(answer.gpu, began)
+                    answer = dataclasses.replace(answer, state=state, throttled=throttled)
+            else:
+                yield request
+            try:
+                request = conversation.send(answer)
+            except StopIteration:
+                return
+
+    def _check(self, worker: Worker, message: protocol.Message) -> None:
+        """Raises OSError for what a worker should not have said: its answers are not to be
+        relied on any more."""
+        at = self._at[worker]
+        try:
+            if at.host is None:
+                _host(at.gpu, message)
+            elif at.talk is None:
+                raise ValueError("it was not asked")
+            elif at.asked:
+                at.answered += protocol.check_answer(message, at.answered, at.asked)
+            elif "refused" not in message:
+                protocol.unpack_candidates(message["offered"])
+                protocol.unpack_candidates(message["default"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise OSError(f"what was said makes no sense: {error}") from error
+
+
+def _host(gpu: int, hello: dict[str, Any]) -> Host:
+    """Raises ValueError, KeyError or TypeError where it is no hello."""
+    if not isinstance(hello["gpu"], str):
+        raise TypeError("a GPU's name is a text")
+    return Host(gpu, hello["gpu"], Environment.from_dict(hello["environment"]))

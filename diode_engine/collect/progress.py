@@ -20,6 +20,7 @@ class GpuProgress:
     """What was done on one GPU, and how it was meanwhile."""
 
     name: str = ""
+    node: str = ""  # the machine that it is in, where there are several
     timings: int = 0
     failures: int = 0
     throttled: int = 0  # timings taken while it was throttled
@@ -60,6 +61,7 @@ class GpuProgress:
         state = self.state
         return {
             "name": self.name,
+            "node": self.node,
             "driver": self.driver,
             "timings": self.timings,
             "failures": self.failures,

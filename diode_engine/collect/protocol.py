@@ -39,6 +39,25 @@ def unpack(data: bytes) -> Message:
     return message
 
 
+def check_answer(message: Message, answered: int, asked: int) -> int:
+    """How many more candidates the message answers for, after so many of those that were asked.
+    Raises KeyError, TypeError or ValueError for what cannot be said then."""
+    if "refused" in message:
+        return 0
+    if "done" in message:
+        if answered != asked:
+            raise ValueError("it has not timed all")
+        return 0
+    place = message["begin"] if "begin" in message else message["timing"]
+    if place != answered or answered >= asked:
+        raise ValueError("it is not this one's turn")
+    if "begin" in message:
+        return 0
+    timing(message)
+    str(message["reason"])
+    return 1
+
+
 def pack_candidates(candidates: Iterable[Candidate]) -> bytes:
     packed: bytes = msgpack.packb([c.to_dict() for c in candidates])
     return packed

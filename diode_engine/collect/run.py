@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.collect.adviser import Adviser, adviser_for
-from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.asking import MOST_DEATHS
 from diode_engine.collect.candidate_plan import CandidatePlan
 from diode_engine.collect.claims import Claims
-from diode_engine.collect.farm import COMPILER, Farm
-from diode_engine.collect.gpu_state import GpuWatch
-from diode_engine.collect.plan import Entry, Plan
-from diode_engine.collect.pool import (
-    DEADLINE_SECONDS,
-    WORKER,
+from diode_engine.collect.executor import (
+    Batch,
     Conversation,
+    Executor,
     Host,
-    Message,
-    Pool,
-    Request,
-    WorkerDied,
+    Offer,
+    Offered,
+    Refused,
+    Timed,
 )
+from diode_engine.collect.plan import Entry, Plan
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.collect.protocol import timing, unpack_candidates
+from diode_engine.collect.protocol import unpack_candidates
 from diode_engine.core.hardware import Environment, Hardware
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Failure
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Job
 
@@ -50,82 +43,31 @@ BATCH = 12  # candidates asked for at once: what a kill of everything loses a pr
 DIRECT_BATCH = 128
 MOST_BATCH_FLOPS = 5e13
 BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
-DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compilers
-MOST_DEATHS = 4  # of workers on one problem, before it is left alone
 HEARTBEAT_SECONDS = 2.0
-LOOK_SECONDS = 0.2  # between two looks at one GPU
-
-
-@dataclass(frozen=True)
-class Direct:
-    """Timing by kernels that are compiled once for many problems and launched directly.
-
-    `binaries` is the folder they are kept in, `compilers` how many processes fill it (None:
-    one for each core that the GPUs' workers leave).
-    """
-
-    binaries: Path
-    compilers: int | None = None
-    worker: tuple[str, ...] = (sys.executable, "-P", "-m", "diode_engine.collect.direct_worker")
-    compiler: tuple[str, ...] = COMPILER
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-
-
-def devices() -> tuple[int, ...]:
-    """The GPUs that this process sees. Raises CollectionError where there is none."""
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if not count:
-        raise CollectionError(
-            "There is no GPU here; collect on a machine that has one, or import a dataset."
-        )
-    return tuple(range(count))
 
 
 def collect(
     store: Store,
     plan: Plan,
+    executor: Executor,
     *,
-    gpus: Sequence[int],
-    workers_per_gpu: int | None = None,
     seed: int = 0,
     spec: Mapping[str, Any] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
-    direct: Direct | None = None,
-    command: Sequence[str] = WORKER,
-    deadline: float = DEADLINE_SECONDS,
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
-    watch: Callable[[], GpuWatch | None] = GpuWatch.open,
 ) -> Progress:
-    """Times the candidates of the plan and adds them to the store, batch by batch.
+    """Times the candidates of the plan on the executor's GPUs and adds them to the store, batch
+    by batch.
 
     What the store has from this environment is not timed again, so the same call goes on
     where an earlier one was stopped. `spec` is what the run says it was asked for, besides
-    GPUs and workers; `adviser` gives the model that budgets are spent by, `watch` what knows
-    the GPUs' clocks. With `direct` kernels are launched directly (see Direct), else each is
-    compiled and timed as Inductor does it. Timings taken while a GPU was throttled are in a
-    run of their own, whose spec names this one as throttled_of. A problem that another
-    collection is at is left to that one (see Claims). An interrupt keeps what is there and is
-    raised again.
+    the executor's own; `adviser` gives the model that budgets are spent by. Timings taken while a
+    GPU was throttled are in a run of their own, whose spec names this one as throttled_of. A
+    problem that another collection is at is left to that one (see Claims). An interrupt keeps
+    what is there and is raised again. The executor is started here, and ended.
     """
-    if workers_per_gpu is None:
-        # A worker spends most of its time compiling, so there is one a core, less the run's.
-        most = max(1, (cores() - 1) // len(gpus))
-        workers_per_gpu = most if direct is None else min(most, DIRECT_WORKERS)
-    if direct is not None:
-        command = (*direct.worker, str(direct.binaries))
     claims = Claims(store.location)
-    asked = {
-        **({"problems": len(plan), "seed": seed} if spec is None else spec),
-        "gpus": list(gpus),
-        "workers_per_gpu": workers_per_gpu,
-        **({} if direct is None else {"direct": True}),
-    }
+    asked = {**({"problems": len(plan), "seed": seed} if spec is None else spec), **executor.spec}
     progress = Progress(len(plan), sum(e.size.candidates for e in plan.entries))
     try:
         with (
@@ -136,17 +78,14 @@ def collect(
                 when_cancelled="stopped by the user; the same command goes on",
             ) as job,
             contextlib.closing(claims),
-            contextlib.ExitStack() as compilers,
         ):
             job.ending = lambda: job.tell(progress.to_dict())
-            collection = _Collection(
-                store, job.id, plan, progress, gpus, seed, adviser, watch(), claims
-            )
-            if direct is not None:
-                collection.start_compilers = _farms(direct, len(gpus), compilers)
-            beat = time.monotonic()
-            with Pool(gpus, workers_per_gpu, command=command, deadline=deadline) as pool:
-                for _ in pool.run(collection.next_conversation):
+            with executor:
+                collection = _Collection(
+                    store, job.id, plan, progress, executor, seed, adviser, claims
+                )
+                beat = time.monotonic()
+                for _ in executor.run(collection.next_conversation):
                     job.check()
                     if time.monotonic() - beat >= HEARTBEAT_SECONDS:
                         beat = time.monotonic()
@@ -158,25 +97,6 @@ def collect(
     return progress
 
 
-def _farms(
-    direct: Direct, gpus: int, open_ones: contextlib.ExitStack
-) -> Callable[[Environment], Farm]:
-    """What starts the processes that compile for an environment, which `open_ones` ends."""
-    # Of a GPU's workers one times and perhaps another gets ready; the others wait.
-    spare = cores() - 2 * gpus - 1
-    count = max(1, spare) if direct.compilers is None else direct.compilers
-
-    def farm(environment: Environment) -> Farm:
-        binaries = Binaries(direct.binaries, environment)
-        return open_ones.enter_context(Farm(binaries, count, command=direct.compiler))
-
-    return farm
-
-
-# Timings, and the GPU that the last of them was taken on.
-_Batch = Generator[Request, Message | WorkerDied, tuple[list[tuple[Candidate, Timing]], int]]
-
-
 class _Collection:
     """The conversations of one run, and what they have in common."""
 
@@ -186,50 +106,31 @@ class _Collection:
         run: int,
         plan: Plan,
         progress: Progress,
-        gpus: Iterable[int],
+        executor: Executor,
         seed: int,
         adviser: Callable[[Hardware], Adviser | None],
-        watch: GpuWatch | None,
         claims: Claims,
     ) -> None:
         self.progress = progress
-        self.progress.gpus = {gpu: GpuProgress() for gpu in gpus}
+        self.progress.gpus = {gpu: GpuProgress() for gpu in executor.gpus}
         self._store = store
         self._run = run
         self._throttled_run: int | None = None
         self._todo = deque(plan.entries)
         self._claims = claims
         self._seed = seed
+        self._executor = executor
         self._adviser = adviser
         self._advisers: dict[Hardware, Adviser | None] = {}
-        self._watch = watch
-        self._looked: dict[int, float] = {}
-        self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
-        self._known: set[int] = set()  # GPUs that the watch was told of
-        self.start_compilers: Callable[[Environment], Farm] | None = None
-        self._farms: dict[Environment, Farm] = {}
 
-    # The GPUs
+    def look(self) -> None:
+        """Takes note of how the GPUs are."""
+        for gpu, state in self._executor.states().items():
+            self.progress.gpus[gpu].add(self.progress.seconds, state)
 
-    def look(self, gpu: int | None = None) -> None:
-        """Takes note of how the GPU is, or all of them, unless it has just been looked at."""
-        if self._watch is None:
-            return
-        for each in self.progress.gpus if gpu is None else (gpu,):
-            now = time.monotonic()
-            if now - self._looked.get(each, -LOOK_SECONDS) < LOOK_SECONDS:
-                continue
-            self._looked[each] = now
-            state = self._watch.state(each)
-            if state is not None:
-                self.progress.gpus[each].add(self.progress.seconds, state)
-                if state.throttled:
-                    self._throttled[each] = now
-
-    def _run_for(self, gpu: int, since: float) -> int:
-        """The run for timings taken on this GPU since then."""
-        self.look(gpu)
-        if self._throttled.get(gpu, -1.0) < since - LOOK_SECONDS:
+    def _run_for(self, batch: Timed) -> int:
+        """The run for what was timed."""
+        if not batch.throttled:
             return self._run
         if self._throttled_run is None:
             self._throttled_run = self._store.start_run("collect", {"throttled_of": self._run})
@@ -240,15 +141,10 @@ class _Collection:
             )
         return self._throttled_run
 
-    # The conversations
-
     def next_conversation(self, host: Host) -> Conversation | None:
         """The next problem's that no other collection is at; None when all have been begun."""
-        if host.gpu not in self._known:
-            self._known.add(host.gpu)
-            if self._watch is not None:
-                self._watch.add(host.gpu, host.name)
-                self.look(host.gpu)
+        gpu = self.progress.gpus.setdefault(host.gpu, GpuProgress())
+        gpu.node = host.node
         for _ in range(len(self._todo)):
             entry = self._todo.popleft()
             if self._claims.take(entry.problem, host.environment):
@@ -266,31 +162,32 @@ class _Collection:
     def _conversation(self, entry: Entry, environment: Environment) -> Conversation:
         progress, problem = self.progress, entry.problem
         expected = entry.size.candidates
-        answer = yield {"problem": problem.to_dict()}
-        if isinstance(answer, WorkerDied) or "refused" in answer:
-            log.info("%s is left out: %s", problem, answer)
-            progress.workers_lost += isinstance(answer, WorkerDied)
+        answer = yield Offer(problem)
+        if not isinstance(answer, Offered):
+            assert isinstance(answer, Refused)
+            log.info("%s is left out: %s", problem, answer.reason)
+            progress.workers_lost += answer.workers_lost
             progress.problems_refused += 1
             progress.expect(expected, 0)
             return
         adviser = self._adviser_for(environment.hardware)
-        farm = self._farm_for(environment)
+        compilers = self._executor.compilers(environment)
         keys = SharedKeys(problem)
         plan = CandidatePlan(
             problem,
-            unpack_candidates(answer["offered"]),
-            unpack_candidates(answer["default"]),
+            unpack_candidates(answer.offered),
+            unpack_candidates(answer.default),
             environment.hardware,
             selection=entry.selection,
             done=self._store.timed(problem, environment),
             seed=self._seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
-            at_hand=lambda c: farm is not None and farm.has(keys(c)),
+            at_hand=lambda c: compilers is not None and compilers.has(keys(c)),
         )
         progress.expect(expected, plan.left)
         deaths = 0
         size = BATCH
-        if farm is not None:
+        if compilers is not None:
             size = min(DIRECT_BATCH, int(MOST_BATCH_FLOPS / problem.flops))
             if entry.selection.budget is not None:
                 size = min(size, plan.left // BATCHES_A_BUDGET)
@@ -299,15 +196,28 @@ class _Collection:
         while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited
             left = plan.left
-            if farm is not None:
-                yield from self._compiled([shared_class(problem, c) for c in batch], farm)
-            began = time.monotonic()
-            rows, gpu = yield from self._batch(problem, batch)
-            run = self._run_for(gpu, began)
+            classes: tuple[KernelClass, ...] = ()
+            if compilers is not None:
+                found = (shared_class(problem, c) for c in batch)
+                classes = tuple(cls for cls in found if cls is not None)
+                order = compilers.order(classes)
+                while order.pending:
+                    yield order
+                order.result()
+            answer = yield Batch(problem, tuple(batch), classes)
+            if isinstance(answer, Refused):
+                log.warning("%s is left alone: %s", problem, answer.reason)
+                break
+            assert isinstance(answer, Timed)
+            progress.workers_lost += answer.workers_lost
+            done = progress.gpus[answer.gpu]
+            if answer.state is not None:
+                done.add(progress.seconds, answer.state)
+            run = self._run_for(answer)
+            rows = [(batch[place], timed) for place, timed in answer.timings]
             self._store.add(
                 run, TimingTable.from_records((problem, c, environment, t) for c, t in rows)
             )
-            done = progress.gpus[gpu]
             done.name, done.driver = environment.hardware.name, environment.driver
             done.throttled += len(rows) if run != self._run else 0
             for candidate, timed in rows:
@@ -321,68 +231,3 @@ class _Collection:
         if hardware not in self._advisers:
             self._advisers[hardware] = self._adviser(hardware)
         return self._advisers[hardware]
-
-    def _farm_for(self, environment: Environment) -> Farm | None:
-        """The compilers, where kernels are launched directly."""
-        if self.start_compilers is None:
-            return None
-        if environment not in self._farms:
-            self._farms[environment] = self.start_compilers(environment)
-        return self._farms[environment]
-
-    def _compiled(
-        self, classes: list[KernelClass | None], farm: Farm
-    ) -> Generator[Request, Message | WorkerDied, None]:
-        """Waits until there are binaries for a batch."""
-        order = farm.order([cls for cls in classes if cls is not None])
-        while order.pending:
-            answer = yield order
-            self.progress.workers_lost += isinstance(answer, WorkerDied)
-        order.result()
-
-    def _one_by_one(self, problem: Problem, batch: list[Candidate]) -> _Batch:
-        """Asks for each by itself, since one of them ended a worker that timed all in turn."""
-        timings: list[tuple[Candidate, Timing]] = []
-        deaths = 0
-        for candidate in batch:
-            more, gpu = yield from self._batch(problem, [candidate])
-            timings += more
-            deaths += any(t.failure in (Failure.CRASH, Failure.TIMEOUT) for _, t in more)
-            if deaths == MOST_DEATHS:
-                break
-        return timings, gpu
-
-    def _batch(self, problem: Problem, batch: list[Candidate]) -> _Batch:
-        """Asks for a batch, again for the rest of it if the worker dies; the timings, and the
-        GPU that the last of them was taken on."""
-        timings: list[tuple[Candidate, Timing]] = []
-        begun: int | None = None
-        request = {"problem": problem.to_dict(), "candidates": [c.to_dict() for c in batch]}
-        answer = yield request
-        while True:
-            gpu: int = answer.gpu if isinstance(answer, WorkerDied) else answer["gpu"]
-            if isinstance(answer, WorkerDied):
-                self.progress.workers_lost += 1
-                if begun is None and not timings:
-                    if self.start_compilers is not None and len(batch) > 1:
-                        return (yield from self._one_by_one(problem, batch))
-                    begun = 0  # it died before the first: do not insist
-                if begun is not None:
-                    reason = Failure.TIMEOUT if answer.timed_out else Failure.CRASH
-                    timings.append((batch[begun], Timing(failure=reason)))
-                    begun = None
-                if rest := batch[len(timings) :]:
-                    more, gpu = yield from self._batch(problem, rest)
-                    timings += more
-                return timings, gpu
-            if "done" in answer or "refused" in answer:
-                return timings, gpu
-            if "begin" in answer:
-                begun = answer["begin"]
-            elif "timing" in answer:
-                candidate = batch[answer["timing"]]
-                timings.append((candidate, timing(answer)))
-                if answer["failure"] is not None:
-                    log.info("%s on %s: %s", candidate, problem, answer["reason"])
-                begun = None
-            answer = yield None

@@ -25,7 +25,7 @@ import torch
 from diode_engine.collect import protocol
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.inputs import empty_output, other_inputs, random_inputs, reference
-from diode_engine.collect.timer import Timer, failure_of, is_right, mean
+from diode_engine.collect.timer import Timer, failure_of, is_right, mean, spoil
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels
@@ -90,7 +90,7 @@ class ProblemAtWork:
             *inputs, out, right = self._prepare()
             launch = kernels.launchable(choice, inputs, out)
             with held(self._lock):
-                out.fill_(float("nan"))
+                spoil(out)
                 result = launch()
                 result = result if isinstance(result, torch.Tensor) else out
                 dtype = getattr(torch, self.problem.dtype)

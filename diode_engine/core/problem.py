@@ -235,11 +235,7 @@ class Problem:
     @property
     def op_fields(self) -> dict[str, Any]:
         """The bias, the output's type and all attributes of the op, usual ones too."""
-        fields: dict[str, Any] = {"bias": self.bias, "out_dtype": self.out_dtype}
-        if self.op.attributes:
-            fields |= {attribute.name: attribute.usual for attribute in self.op.attributes}
-            fields |= dict(self.attributes)
-        return fields
+        return self.op.fields(self.bias, self.out_dtype, self.attributes)
 
     def input_shapes(self) -> dict[str, TensorShape]:
         """The tensors that the op is given, by name, in its order."""

@@ -7,7 +7,7 @@ hold code::
      "coverage": {"kernels": […], "types": […]},
      "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
               "problems": n, "timings": n, "base": identity},
-     "everything": bool or null, "metrics": {…}, "notes": …,
+     "everything": bool or null, "held_out_by": ["sizes", …], "metrics": {…}, "notes": …,
      "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
      "confidence": {"file": …, "bytes": n, "sha256": …} or null}
 
@@ -60,6 +60,7 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 LEAST_MANY = 300  # problems; a few timings each on a hundred are lost among millions
 _MANY = ", many loads"
+OF_BEFORE = ("sizes",)  # by what problems were held out before manifests told it
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,9 @@ class Data:
 @dataclass(frozen=True)
 class Manifest:
     """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
-    problems that were held out. `everything` tells whether the problems that
-    problems.splits.held_out keeps from models were trained on too; None: nobody knows.
+    problems that were held out. `held_out_by` tells which these are, as
+    problems.splits.HELD_OUT_BY does; `everything` whether they were trained on too; None: nobody
+    knows.
     `confidence` is the file of its models.confidence.Confidence, None where it has none."""
 
     name: str
@@ -138,6 +140,7 @@ class Manifest:
     members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
     confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
     everything: bool | None = None
+    held_out_by: tuple[str, ...] = OF_BEFORE
 
     @property
     def files(self) -> tuple[Mapping[str, Any], ...]:
@@ -174,6 +177,7 @@ class Manifest:
             "data": {k: list(v) if isinstance(v, tuple) else v
                      for k, v in asdict(self.data).items()},
             "everything": self.everything,
+            "held_out_by": list(self.held_out_by),
             "metrics": dict(self.metrics),
             "notes": self.notes,
             "members": [dict(member) for member in self.members],
@@ -237,6 +241,7 @@ class Manifest:
             confidence=None if given.get("confidence") is None else _weight_file(
                 read.mapping("confidence")),
             everything=None if given.get("everything") is None else read.flag("everything"),
+            held_out_by=read.texts("held_out_by") if "held_out_by" in given else OF_BEFORE,
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")

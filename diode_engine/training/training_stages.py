@@ -88,7 +88,13 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
         metrics["efficiency_of_base"] = _metrics(method.base, split.judged)["efficiency"]
         seen_by_base = method.base.manifest.everything
     notes = _notes(split.held_out_problems, seen_by_base)
-    manifest = replace(model.manifest, metrics=metrics, notes=notes, everything=seen_by_base)
+    manifest = replace(
+        model.manifest,
+        metrics=metrics,
+        notes=notes,
+        everything=seen_by_base,
+        held_out_by=split.by,
+    )
     return replace(model, manifest=manifest)
 
 
@@ -107,7 +113,13 @@ def fitted_to_all(model: Artifact, split: TrainingSplit, method: TrainingMethod)
         "This model has seen all problems. The metrics are those of one made the same way "
         f"without {split.held_out_problems} of them, on these."
     )
-    manifest = replace(again.manifest, metrics=model.manifest.metrics, notes=notes, everything=True)
+    manifest = replace(
+        again.manifest,
+        metrics=model.manifest.metrics,
+        notes=notes,
+        everything=True,
+        held_out_by=split.by,
+    )
     return Artifact(manifest, again.members, confidence)
 
 

@@ -108,7 +108,7 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
             else "It was made with the torch and Triton that are installed, as far as they are.",
         )
     )
-    rows = gate_problems(table, manifest)
+    rows = gate_problems(table, manifest, None if against is None else against.manifest)
     problems = len(set(rows.problem[rows.failure == 0].tolist()))
     checks.append(
         GateCheck(
@@ -131,14 +131,20 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
     return GateVerdict(model.reference, other, tuple(checks), now)
 
 
-def gate_problems(table: TimingTable, manifest: Manifest) -> TimingTable:
-    """The rows that a model of this manifest is judged on: of held-out problems, on its
-    hardware, with its Triton where there are any such."""
+def gate_problems(
+    table: TimingTable, manifest: Manifest, against: Manifest | None = None
+) -> TimingTable:
+    """The rows that a model of this manifest is judged on: of problems that were held out from it
+    and from the one that it is compared with, on its hardware, with its Triton where there are any
+    such."""
     device = [e.hardware.slug == manifest.hardware.slug for e in table.environments]
     compiled = [e.triton in manifest.triton for e in table.environments]
     rows = np.array(device, np.bool_)[table.environment]
     same = rows & np.array(compiled, np.bool_)[table.environment]
-    return split(table.take(same if same.any() else rows))[1]
+    by = manifest.held_out_by
+    if against is not None:
+        by = tuple(way for way in by if way in against.held_out_by)
+    return split(table.take(same if same.any() else rows), by)[1]
 
 
 def _no_worse(

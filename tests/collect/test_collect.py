@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine.collect import children, pool
+from diode_engine.collect import children, supervisor
 from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.local import Direct, LocalExecutor
 from diode_engine.collect.plan import Plan
-from diode_engine.collect.run import BATCH, Direct, collect
+from diode_engine.collect.run import BATCH, collect
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing, content_key
 from diode_engine.core.table import TimingTable
@@ -61,8 +62,11 @@ def run(store, problems=PROBLEMS, **more):
         name: more.pop(name) for name in ("budget", "whole", "fixed", "compiles") if name in more
     }
     plan = Plan.of(problems, **chosen)
-    usual = {"gpus": [0], "workers_per_gpu": 2, "adviser": lambda _: None, "watch": lambda: None}
-    return collect(store, plan, command=COMMAND, **usual | more)
+    usual = {"gpus": [0], "workers_per_gpu": 2, "watch": lambda: None, "command": COMMAND}
+    names = (*usual, "deadline", "direct")
+    of_executor = usual | {name: more.pop(name) for name in names if name in more}
+    executor = LocalExecutor(**of_executor)
+    return collect(store, plan, executor, **{"adviser": lambda _: None} | more)
 
 
 def rows(table):
@@ -295,7 +299,7 @@ def test_workers_that_cannot_start_end_the_run_with_their_last_words(tmp_path, s
 
 
 def test_workers_that_hang_when_they_start_end_the_run(tmp_path, script, monkeypatch):
-    monkeypatch.setattr(pool, "START_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "START_SECONDS", 0.2)
     script(hangs_on_arrival=True)
     with Store.open(tmp_path / "s.db") as store, pytest.raises(CollectionError, match="started"):
         run(store)
@@ -334,7 +338,7 @@ def test_a_gpu_that_is_lost_on_the_way_ends_the_run_and_keeps_what_is_there(tmp_
             run(store, workers_per_gpu=1)
         assert store.runs()[-1].state == "failed"
         assert len(store.read()) >= BATCH
-    assert len(log.read_text().splitlines()) == 1 + pool.MOST_FAILED_STARTS
+    assert len(log.read_text().splitlines()) == 1 + supervisor.MOST_FAILED_STARTS
 
 
 def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):

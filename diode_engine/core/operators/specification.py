@@ -184,6 +184,17 @@ class Operator(str):
     def __reduce__(self) -> tuple[Any, ...]:
         return named, (self.name,)
 
+    def fields(
+        self, bias: Bias, out_dtype: DType, given: tuple[tuple[str, Scalar], ...]
+    ) -> dict[str, Any]:
+        """What an op's functions are given of a problem, with the usual values of the attributes
+        that are not given."""
+        found: dict[str, Any] = {"bias": bias, "out_dtype": out_dtype}
+        if self.attributes:
+            found |= {attribute.name: attribute.usual for attribute in self.attributes}
+            found |= dict(given)
+        return found
+
     def input_shapes(
         self, sizes: Sizes, dtype: DType, fields: Fields, operands: Mapping[str, Operand]
     ) -> dict[str, TensorShape]:

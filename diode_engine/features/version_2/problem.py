@@ -83,7 +83,14 @@ def _groups_bytes(problem: Problem) -> int:
 
 
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
-    """The values of NAMES and of `ProblemFacts`."""
+    """The values of NAMES and of `ProblemFacts`.
+
+    The columns are those of mm, addmm, bmm and baddbmm in 16 and 32 bits. Of other ops they tell
+    apart what these have not: of 8-bit operands `bfloat16` and `float16` are the output's type,
+    `mm` that there are no scales, `tf32` that sums are rounded to be fast, and `bias_other` that a
+    row and a column have a scale each; mm_plus_mm is none of the four ops, and products of groups
+    are two of them at once.
+    """
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     divided, busy, blocks = 0, float(B), _NO_BLOCKS
     if problem.op.divided:
@@ -103,6 +110,14 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     copy_a, copy_b = min(WIDEST_LOAD, size * a.align), min(WIDEST_LOAD, size * b.align)
     sms = max(hardware.multiprocessors, 1)
 
+    typed, fast, scaled_by_row = problem.dtype, problem.allow_tf32, False
+    if problem.op.attributes:
+        fields = problem.op_fields
+        fast = fast or fields.get("fast_accum", False)
+        scaled_by_row = fields.get("scaling") == "row"
+    if size == 1:
+        typed = problem.out_dtype
+
     def fill(block_m: int, block_n: int) -> float:
         """How much of the multiprocessors' time such tiles are work."""
         tiles = B * math.ceil(M / block_m) * math.ceil(N / block_n)
@@ -121,13 +136,13 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "compute_bound": compute_us / (compute_us + dram_us),
         "log2_l2_share": math.log2(operand_bytes / max(hardware.l2_bytes, 1)),
         "itemsize": size,
-        "bfloat16": problem.dtype is DType.BFLOAT16,
-        "float16": problem.dtype is DType.FLOAT16,
-        "tf32": problem.allow_tf32,
-        "mm": problem.op == "mm",
-        "addmm": problem.op == "addmm",
-        "bmm": problem.op == "bmm",
-        "baddbmm": problem.op == "baddbmm",
+        "bfloat16": typed is DType.BFLOAT16,
+        "float16": typed is DType.FLOAT16,
+        "tf32": fast,
+        "mm": problem.op in ("mm", "int_mm", "grouped_mm_rows", "grouped_mm_columns"),
+        "addmm": problem.op in ("addmm", "grouped_mm_columns", "grouped_mm_depth"),
+        "bmm": problem.op in ("bmm", "grouped_mm_rows", "grouped_mm_batch"),
+        "baddbmm": problem.op in ("baddbmm", "grouped_mm_depth", "grouped_mm_batch"),
         "a_col": a.layout is Layout.COL,
         "b_col": b.layout is Layout.COL,
         "log2_align_a": math.log2(a.align),
@@ -137,7 +152,7 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "log2_copy_b": math.log2(copy_b),
         "bias_vector": problem.bias is Bias.VECTOR,
         "bias_matrix": problem.bias is Bias.MATRIX,
-        "bias_other": problem.bias in (Bias.COLUMN, Bias.SCALAR),
+        "bias_other": scaled_by_row or problem.bias in (Bias.COLUMN, Bias.SCALAR),
         "fill_128x128": fill(128, 128),
         "fill_256x128": fill(256, 128),
         "fill_64x64": fill(64, 64),

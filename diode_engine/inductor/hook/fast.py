@@ -1,8 +1,9 @@
 """The option fast_autotune: Diode's choices without max-autotune.
 
-The lowerings of the ops that the model knows are run as under max_autotune_gemm, and nothing else is: other
-ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode does not
-choose is lowered again as the default mode does, with a library's kernel and no benchmark.
+The lowerings of the ops that the model knows are run as under max_autotune_gemm, and nothing else
+is: other ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode
+does not choose is lowered again as the default mode does, with a library's kernel and no
+benchmark.
 """
 
 from __future__ import annotations

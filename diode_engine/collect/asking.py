@@ -1,0 +1,109 @@
+"""How one worker process is asked: a request becomes messages, and its messages an answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Timed
+from diode_engine.collect.protocol import Message, timing
+from diode_engine.core.problem import Failure, Timing
+
+log = logging.getLogger(__name__)
+
+MOST_DEATHS = 4  # of workers on one problem, before it is left alone
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """What is sent in place of an answer; a fresh worker, on this GPU, gets the next request."""
+
+    timed_out: bool
+    gpu: int
+
+
+# Yields messages for the worker, or None to read on, and is sent the worker's messages, each with
+# the number of its GPU as "gpu" (another one's, where the worker had to be replaced).
+Asking = Generator[Message | None, Message | WorkerDied, Offered | Refused | Timed]
+
+
+def ask(request: Offer | Batch, *, in_turn: bool) -> Asking:
+    """Asks a worker; `in_turn` is one that times a batch's candidates in turn, and does not say
+    which one it is at."""
+    if isinstance(request, Offer):
+        return _ask_offer(request)
+    return _Batch(request, in_turn).ask()
+
+
+def _ask_offer(request: Offer) -> Asking:
+    answer = yield {"problem": request.problem.to_dict()}
+    if isinstance(answer, WorkerDied):
+        return Refused("its worker hung" if answer.timed_out else "its worker died", 1)
+    if "refused" in answer:
+        return Refused(answer["refused"])
+    return Offered(answer["offered"], answer["default"])
+
+
+_Rows = list[tuple[int, Timing]]
+_Asking = Generator[Message | None, Message | WorkerDied, _Rows]
+
+
+class _Batch:
+    def __init__(self, request: Batch, in_turn: bool) -> None:
+        self._problem = request.problem
+        self._candidates = request.candidates
+        self._in_turn = in_turn
+        self._gpu = -1
+        self._lost = 0
+
+    def ask(self) -> Asking:
+        timings = yield from self._ask(list(range(len(self._candidates))))
+        return Timed(tuple(timings), self._gpu, workers_lost=self._lost)
+
+    def _one_by_one(self, places: list[int]) -> _Asking:
+        """Asks for each by itself, since one of them ended a worker that timed all in turn."""
+        timings: _Rows = []
+        deaths = 0
+        for place in places:
+            more = yield from self._ask([place])
+            timings += more
+            deaths += any(t.failure in (Failure.CRASH, Failure.TIMEOUT) for _, t in more)
+            if deaths == MOST_DEATHS:
+                break
+        return timings
+
+    def _ask(self, places: list[int]) -> _Asking:
+        """Asks for these of the batch, and again for the rest of them if the worker dies."""
+        timings: _Rows = []
+        begun: int | None = None
+        answer = yield {
+            "problem": self._problem.to_dict(),
+            "candidates": [self._candidates[place].to_dict() for place in places],
+        }
+        while True:
+            self._gpu = answer.gpu if isinstance(answer, WorkerDied) else answer["gpu"]
+            if isinstance(answer, WorkerDied):
+                self._lost += 1
+                if begun is None and not timings:
+                    if self._in_turn and len(places) > 1:
+                        return (yield from self._one_by_one(places))
+                    begun = 0  # it died before the first: do not insist
+                if begun is not None:
+                    reason = Failure.TIMEOUT if answer.timed_out else Failure.CRASH
+                    timings.append((places[begun], Timing(failure=reason)))
+                if rest := places[len(timings) :]:
+                    timings += yield from self._ask(rest)
+                return timings
+            if "done" in answer or "refused" in answer:
+                return timings
+            if "begin" in answer:
+                begun = answer["begin"]
+            elif "timing" in answer:
+                place = places[answer["timing"]]
+                timings.append((place, timing(answer)))
+                if answer["failure"] is not None:
+                    candidate = self._candidates[place]
+                    log.info("%s on %s: %s", candidate, self._problem, answer["reason"])
+                begun = None
+            answer = yield None

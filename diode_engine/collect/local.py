@@ -1,0 +1,137 @@
+"""The executor of one machine: worker processes on its GPUs, and compilers on its cores."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.executor import Conversations
+from diode_engine.collect.farm import COMPILER, Farm
+from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
+from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER, Pool
+from diode_engine.core.hardware import Environment
+from diode_engine.errors import CollectionError
+
+DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compilers
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Timing by kernels that are compiled once for many problems and launched directly.
+
+    `binaries` is the folder they are kept in, `compilers` how many processes fill it (None:
+    one for each core that the GPUs' workers leave).
+    """
+
+    binaries: Path
+    compilers: int | None = None
+    worker: tuple[str, ...] = (sys.executable, "-P", "-m", "diode_engine.collect.direct_worker")
+    compiler: tuple[str, ...] = COMPILER
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def devices() -> tuple[int, ...]:
+    """The GPUs that this process sees. Raises CollectionError where there is none."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise CollectionError(
+            "There is no GPU here; collect on a machine that has one, or import a dataset."
+        )
+    return tuple(range(count))
+
+
+def workers_of(cores: int, gpus: int, *, direct: bool) -> int:
+    """How many workers a GPU has by itself: one spends most of its time compiling, so there is
+    one a core, less the run's."""
+    most = max(1, (cores - 1) // gpus)
+    return min(most, DIRECT_WORKERS) if direct else most
+
+
+class LocalExecutor:
+    """Workers on these of this process's GPUs.
+
+    With `direct` kernels are launched directly (see Direct), else each is compiled and timed as
+    Inductor does it. `watch` gives what knows the GPUs' clocks, `deadline` is a worker's, in
+    seconds, and `command` starts one (without `direct`).
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[int],
+        *,
+        workers_per_gpu: int | None = None,
+        direct: Direct | None = None,
+        command: Sequence[str] = WORKER,
+        deadline: float = DEADLINE_SECONDS,
+        watch: Callable[[], GpuWatch | None] = GpuWatch.open,
+    ) -> None:
+        self.gpus = tuple(gpus)
+        self._per_gpu = workers_per_gpu or workers_of(
+            cores(), len(self.gpus), direct=direct is not None
+        )
+        self._direct = direct
+        self._command = command
+        if direct is not None:
+            self._command = (*direct.worker, str(direct.binaries))
+        self._deadline = deadline
+        self._watch = watch
+        self._farms: dict[Environment, Farm] = {}
+        self._open = contextlib.ExitStack()
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return {
+            "gpus": list(self.gpus),
+            "workers_per_gpu": self._per_gpu,
+            **({} if self._direct is None else {"direct": True}),
+        }
+
+    def __enter__(self) -> LocalExecutor:
+        self._looks = Looks(self._watch())
+        self._pool = self._open.enter_context(
+            Pool(
+                self.gpus,
+                self._per_gpu,
+                looks=self._looks,
+                command=self._command,
+                deadline=self._deadline,
+                in_turn=self._direct is not None,
+            )
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+        self._farms.clear()
+
+    def run(self, conversations: Conversations) -> Iterator[None]:
+        return self._pool.run(conversations)
+
+    def compilers(self, environment: Environment) -> Farm | None:
+        if self._direct is None:
+            return None
+        if environment not in self._farms:
+            # Of a GPU's workers one times and perhaps another gets ready; the others wait.
+            spare = cores() - 2 * len(self.gpus) - 1
+            given = self._direct.compilers
+            count = max(1, spare) if given is None else given
+            binaries = Binaries(self._direct.binaries, environment)
+            farm = Farm(binaries, count, command=self._direct.compiler)
+            self._farms[environment] = self._open.enter_context(farm)
+        return self._farms[environment]
+
+    def states(self) -> Mapping[int, GpuState]:
+        found = {gpu: self._looks.look(gpu) for gpu in self.gpus}
+        return {gpu: state for gpu, state in found.items() if state is not None}

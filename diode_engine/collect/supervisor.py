@@ -1,0 +1,208 @@
+"""Keeps worker processes at work: starts them, hears them, and replaces those that are lost.
+
+A worker is lost when it dies, says what is no message, or says nothing until its deadline. It is
+then killed with its whole process group, and another one is started in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+from diode_engine.collect import protocol
+from diode_engine.collect.children import end
+from diode_engine.collect.scratch import Scratch
+from diode_engine.errors import CollectionError
+
+START_SECONDS = 300.0
+# Where workers die at once, again and again, the next one will too.
+MOST_FAILED_STARTS = 3
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a worker is started: its command, to which the number of its connection's file
+    descriptor is added; who it is, in an error's words ("Workers for GPU 0"); what its
+    environment has besides this process's; and the message that it is sent first."""
+
+    command: Sequence[str]
+    who: str
+    environment: Mapping[str, str]
+    first: protocol.Message | None = None
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process. It is ready when it has spoken."""
+
+    start: Start
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    caches: Path
+    log: Path
+    deadline: float  # by time.monotonic(); infinite while nothing is expected of it
+    ready: bool = False
+
+    def send(self, message: protocol.Message) -> None:
+        """If it has just died, the next step says so."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(protocol.pack(message))
+
+    def kill(self) -> None:
+        """Ends the process and all that it started (compilers), and its caches with it."""
+        end(self.process)
+        self.connection.close()
+        shutil.rmtree(self.caches, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Said:
+    worker: Worker
+    message: protocol.Message
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker that was killed; `instead` was started in its place."""
+
+    worker: Worker
+    timed_out: bool
+    instead: Worker
+
+
+@dataclass(frozen=True)
+class Happened:
+    """Something else that was waited for."""
+
+    what: Any
+
+
+Event = Said | Lost | Happened
+
+
+class Supervisor:
+    """The worker processes of one owner, who sends them messages and takes the events.
+
+    `deadline` is in seconds, from one message of a worker's to the next; `check` raises OSError
+    for a message that this worker should not have sent. A worker has no deadline after `rest`,
+    until it is sent something. `close` ends all workers at once.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        deadline: float,
+        check: Callable[[Worker, protocol.Message], None] = lambda _, __: None,
+    ) -> None:
+        self.workers: list[Worker] = []
+        self._deadline = deadline
+        self._check = check
+        self._scratch = Scratch(prefix)
+        self._started = 0
+        self._failed_starts: dict[str, int] = {}
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+        self.workers.clear()
+        self._scratch.close()
+
+    def start(self, start: Start) -> Worker:
+        ours, theirs = Pipe()
+        self._started += 1
+        caches = self._scratch.path / f"worker-{self._started}"
+        log = self._scratch.path / f"{start.who}.log"
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(caches),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "DIODE_DISABLE": "1",
+            **start.environment,
+        }
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                [*start.command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,  # a Ctrl-C is for the run, which then ends its workers
+            )
+        theirs.close()
+        deadline = time.monotonic() + START_SECONDS
+        worker = Worker(start, process, ours, caches, log, deadline)
+        if start.first is not None:
+            worker.send(start.first)
+        self.workers.append(worker)
+        return worker
+
+    def send(self, worker: Worker, message: protocol.Message) -> None:
+        worker.deadline = time.monotonic() + self._deadline
+        worker.send(message)
+
+    def rest(self, worker: Worker) -> None:
+        """Nothing is expected of it for now; it may only die."""
+        worker.deadline = math.inf
+
+    def step(self, others: Sequence[Any] = (), *, seconds: float | None = None) -> Iterator[Event]:
+        """Waits until there is an event, or for so many seconds, and gives all that there are.
+
+        `others` are waited for too: whatever multiprocessing.connection.wait takes. Raises
+        CollectionError where workers cannot be started, with the last one's last words.
+        """
+        now = time.monotonic()
+        deadline = min((worker.deadline for worker in self.workers), default=math.inf)
+        if seconds is not None:
+            deadline = min(deadline, now + seconds)
+        timeout = None if deadline == math.inf else max(0.0, deadline - now)
+        ready = wait([*(worker.connection for worker in self.workers), *others], timeout)
+        now = time.monotonic()
+        for other in others:
+            if other in ready:
+                yield Happened(other)
+        for worker in list(self.workers):
+            if worker.connection in ready:
+                try:
+                    message = protocol.unpack(worker.connection.recv_bytes())
+                    self._check(worker, message)
+                except (EOFError, OSError):
+                    yield self._replaced(worker, timed_out=False)
+                    continue
+                if not worker.ready:
+                    worker.ready = True
+                    self._failed_starts.pop(worker.start.who, None)
+                if worker.deadline != math.inf:
+                    worker.deadline = now + self._deadline
+                yield Said(worker, message)
+            elif worker.deadline <= now:
+                yield self._replaced(worker, timed_out=True)
+
+    def _replaced(self, worker: Worker, *, timed_out: bool) -> Lost:
+        self.workers.remove(worker)
+        worker.kill()
+        if not worker.ready:
+            who = worker.start.who
+            failed = self._failed_starts[who] = self._failed_starts.get(who, 0) + 1
+            if failed >= MOST_FAILED_STARTS:
+                raise CollectionError(
+                    f"{who} cannot be started; the last one said: {_last_words(worker.log)}"
+                )
+        return Lost(worker, timed_out, self.start(worker.start))
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
