@@ -47,6 +47,19 @@ def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[s
     return made
 
 
+def other_inputs(problem: Problem, inputs: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The op's inputs with each of the other values under which a candidate is timed."""
+    shapes = problem.input_shapes()
+    found = []
+    for each in problem.op.side_inputs:
+        if each.others is not None and each.name in shapes:
+            place = list(shapes).index(each.name)
+            generator = torch.Generator(inputs[0].device)
+            values = each.others(torch, shapes[each.name], problem, generator)
+            found += [[*inputs[:place], value, *inputs[place + 1 :]] for value in values]
+    return found
+
+
 def empty(shape: TensorShape, device: torch.device | str) -> torch.Tensor:
     """A tensor of this shape; its elements are whatever was there."""
     size, stride, dtype = shape

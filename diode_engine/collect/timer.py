@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,6 +69,18 @@ class Timer:
             end.record()
         torch.cuda.synchronize(self._device)
         return [begin.elapsed_time(end) for begin, end in pairs]
+
+
+def mean(timings: Sequence[Timing]) -> Timing:
+    """One timing for several of the same candidate, each with other inputs."""
+    if len(timings) == 1:
+        return timings[0]
+    return Timing(
+        min_us=statistics.fmean([t.min_us for t in timings if t.min_us is not None]),
+        median_us=statistics.fmean([t.median_us for t in timings if t.median_us is not None]),
+        spread_us=max([t.spread_us for t in timings if t.spread_us is not None], default=None),
+        repeats=min(t.repeats for t in timings),
+    )
 
 
 def is_right(

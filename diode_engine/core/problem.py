@@ -98,7 +98,7 @@ class Problem:
                 f"{MAX_DIM}.",
             )
         if self.B > 1 and not op.batched:
-            batched = " and ".join(each for each in OPERATORS.values() if each.batched)
+            batched = ", ".join(each for each in OPERATORS.values() if each.batched)
             raise RecordError(
                 f"A problem of op {op} has B = {self.B}; only {batched} have a batch."
             )
@@ -216,6 +216,15 @@ class Problem:
     def sizes(self) -> dict[str, int]:
         """B, M, N and K by their names."""
         return {"B": self.B, "M": self.M, "N": self.N, "K": self.K}
+
+    @property
+    def one_group(self) -> tuple[int, int, int]:
+        """M, N and K, of the size that is divided among groups the mean part (0, if there are more
+        groups than that)."""
+        sizes = {dim: getattr(self, dim) for dim in "MNK"}
+        if self.op.divided:
+            sizes[self.op.divided] //= self.B
+        return sizes["M"], sizes["N"], sizes["K"]
 
     @property
     def flops(self) -> float:
