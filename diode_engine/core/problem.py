@@ -393,6 +393,9 @@ class KernelFacts(NamedTuple):
     instructions: int
 
 
+KERNEL_FACTS = KernelFacts._fields
+
+
 @dataclass(frozen=True)
 class Timing:
     """What timing one candidate on one problem gave, in microseconds.

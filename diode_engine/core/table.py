@@ -15,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import MAX_US, Candidate, Failure, KernelFacts, Problem, Timing
+from diode_engine.core.problem import (
+    KERNEL_FACTS,
+    MAX_US,
+    Candidate,
+    Failure,
+    KernelFacts,
+    Problem,
+    Timing,
+)
 from diode_engine.errors import RecordError
 
 FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure
@@ -23,7 +31,7 @@ FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.fail
 COLUMNS = (
     "problem", "candidate", "environment", "min_us", "median_us", "spread_us", "repeats", "failure",
 )  # fmt: skip
-_UNKNOWN = (-1,) * len(KernelFacts._fields)
+_UNKNOWN = (-1,) * len(KERNEL_FACTS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +63,7 @@ class TimingTable:
             if getattr(self, name).shape != (n,):
                 raise RecordError(f"The column {name} has not one value for each timing.")
         if self.kernel is not None:
-            if self.kernel.shape != (n, len(KernelFacts._fields)):
+            if self.kernel.shape != (n, len(KERNEL_FACTS)):
                 raise RecordError("The column kernel has not all facts of each timing.")
             known = self.kernel >= 0
             if np.any(self.kernel < -1) or np.any(known.any(axis=1) != known.all(axis=1)):

@@ -19,7 +19,15 @@ import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import Bias, Candidate, DType, KernelFacts, Layout, Problem
+from diode_engine.core.problem import (
+    KERNEL_FACTS,
+    Bias,
+    Candidate,
+    DType,
+    KernelFacts,
+    Layout,
+    Problem,
+)
 from diode_engine.errors import QueryError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
@@ -133,7 +141,7 @@ class CandidateRow:
     @property
     def facts(self) -> Mapping[str, int | None]:
         """Those of the kernel by their names, None where they are not known."""
-        return dict.fromkeys(KernelFacts._fields) if self.kernel is None else self.kernel._asdict()
+        return dict.fromkeys(KERNEL_FACTS) if self.kernel is None else self.kernel._asdict()
 
 
 @dataclass(frozen=True)
@@ -277,7 +285,7 @@ def candidates(
         names = {number: reason for reason, number in failure_reasons(connection).items()}
         k = schema.kernels.c
         kernels = (
-            sa.select(k.candidate, *(k[name] for name in KernelFacts._fields))
+            sa.select(k.candidate, *(k[name] for name in KERNEL_FACTS))
             .join_from(schema.sweeps, schema.kernels)
             .where(s.problem == problem, s.environment == environment)
             .order_by(k.sweep)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Failure, KernelFacts, Problem
+from diode_engine.core.problem import KERNEL_FACTS, Candidate, Failure, Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
@@ -323,7 +323,7 @@ def _kernels(
     """[n, KernelFacts] of timings, each given as its sweep above its candidate; -1 where nothing
     is known, None where that is so of all."""
     k = schema.kernels.c
-    columns = [(name, np.int64) for name in KernelFacts._fields]
+    columns = [(name, np.int64) for name in KERNEL_FACTS]
     rows = sa.select(bulk.packed(k.sweep, k.candidate), *(k[name] for name, _ in columns))
     found = bulk.rows(
         connection, rows.order_by(k.sweep, k.candidate), [("timing", np.int64), *columns]

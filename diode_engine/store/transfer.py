@@ -22,10 +22,10 @@ import numpy.typing as npt
 from diode_engine.atomic import write_whole
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
 from diode_engine.core.problem import (
+    KERNEL_FACTS,
     MAX_US,
     Candidate,
     Failure,
-    KernelFacts,
     Problem,
     content_key,
 )
@@ -55,9 +55,8 @@ SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst", PACKED)
 
 _FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}
 _TIMES = ("min_us", "median_us")
-_KERNEL = KernelFacts._fields
 _COLUMNS = ("candidate", "min_us", "median_us", "spread_us", "repeats", "failure")
-_GROUP_FIELDS = {"problem", "environment", *_COLUMNS, *_KERNEL}
+_GROUP_FIELDS = {"problem", "environment", *_COLUMNS, *KERNEL_FACTS}
 _NUMBER = {int, float, type(None)}
 _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 _FAILURE_CODES: dict[Any, int] = {None: 0} | {
@@ -265,7 +264,7 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
         "failure": [reasons[code] for code in table.failure.tolist()],
     }
     if table.kernel is not None:
-        for name, facts in zip(_KERNEL, table.kernel.T.tolist(), strict=True):
+        for name, facts in zip(KERNEL_FACTS, table.kernel.T.tolist(), strict=True):
             columns[name] = [None if x < 0 else x for x in facts]
     groups = []
     for start, end in pairwise(cuts):
@@ -292,7 +291,7 @@ def _check_readable(
         groups = document["timings"]
         records = len(table.problems) + 2 * len(table.candidates) + 2 * len(table.environments)
         containers = sum(map(len, groups)) + records
-        columns = len(_COLUMNS) + (0 if table.kernel is None else len(_KERNEL))
+        columns = len(_COLUMNS) + (0 if table.kernel is None else len(KERNEL_FACTS))
         parsing.limits().check_counts(containers, containers + len(table) * columns)
 
 
@@ -410,10 +409,10 @@ class _Rows:
 
     def __init__(self, groups: Any, problems: int, environments: int) -> None:
         with_kernel = any(
-            isinstance(group, dict) and not group.keys().isdisjoint(_KERNEL)
+            isinstance(group, dict) and not group.keys().isdisjoint(KERNEL_FACTS)
             for group in items(groups, "timings")
         )
-        names = (*_COLUMNS, *_KERNEL) if with_kernel else _COLUMNS
+        names = (*_COLUMNS, *KERNEL_FACTS) if with_kernel else _COLUMNS
         self.columns: dict[str, list[Any]] = {name: [] for name in names}
         self.problem: list[int] = []
         self.environment: list[int] = []
@@ -516,13 +515,14 @@ class _Rows:
 
     def kernel(self) -> npt.NDArray[np.int32] | None:
         """What the compiler made of the kernels: all facts of a row, or none."""
-        if not self.columns.keys() >= set(_KERNEL):
+        if not self.columns.keys() >= set(KERNEL_FACTS):
             return None
-        facts = np.stack([self.whole(name, 2**31 - 1, none=-1) for name in _KERNEL], axis=1)
+        facts = np.stack([self.whole(name, 2**31 - 1, none=-1) for name in KERNEL_FACTS], axis=1)
         known = facts >= 0
         if np.any(partly := known.any(axis=1) != known.all(axis=1)):
             raise Malformed(
-                f"{self.place(partly)} has some of {', '.join(_KERNEL)}; it must have all or none."
+                f"{self.place(partly)} has some of {', '.join(KERNEL_FACTS)}; it must have all or "
+                "none."
             )
         return facts if known.any() else None
 
