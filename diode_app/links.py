@@ -16,7 +16,6 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES
 from diode_app.session import Session
 from diode_app.settings import FILTERED
-from diode_app.widgets.table import PagedTable
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
 
@@ -92,6 +91,8 @@ def link_to(screen: Screen[Any]) -> Link | None:
         return None  # a page, which only another screen opens
     query = ""
     if screen.MODE in FILTERED and screen.has_body:
+        from diode_app.widgets.table import PagedTable
+
         query = screen.query(PagedTable).first().query_now.filter
     return Link(screen.MODE, filter=query)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diode_app.data.hardware import Here
 from diode_app.data.source import Source
 from diode_app.settings import Settings
 from diode_app.undo import Undo
-from diode_engine.core.problem import Problem
 from diode_engine.location import Location
+
+if TYPE_CHECKING:
+    from diode_engine.core.problem import Problem
 
 
 @dataclass

@@ -8,12 +8,16 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError
 
+if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
+
 _PROGRAM = """
-import importlib.metadata, json, sys
+import importlib.metadata, json, os, sys
+os.nice(5)  # torch's import must not hold up the keys of a machine with few cores
 from diode_engine.core.hardware import detect
 count = 0
 import torch
@@ -59,5 +63,7 @@ async def look_around() -> Here:
         lines = said.decode(errors="replace").strip().splitlines()
         why = lines[-1] if lines else "torch could not be imported"
         raise HardwareUnknownError(f"The hardware here could not be found out: {why}")
+    from diode_engine.core.hardware import Hardware
+
     found = json.loads(out)
     return Here(Hardware.from_dict(found["hardware"]), found["count"], found["versions"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_app import text
+
 if TYPE_CHECKING:
     from diode_engine.runs import Status
 
@@ -49,10 +51,57 @@ def seconds_left(status: Status) -> float | None:
     return status.seconds * (1 - part) / part if part else None
 
 
+def said(status: Status) -> str:
+    """What a run tells of its work beside how far it is."""
+    run, progress = status.run, status.run.progress or {}
+    words: list[str] = []
+    if run.kind == "train" and "member" in progress and not status.state.ended:
+        words = [
+            f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
+            f"{text.number(as_number(progress.get('efficiency')), 3)}"
+        ]
+        if rate := as_number(progress.get("rate")):
+            words.append(f"{rate:.3g} steps/s")
+        if stages := progress.get("stages"):
+            words.append(f"fit {progress.get('stage')} of {stages}")
+        return " · ".join(words)
+    if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
+        words.append(str(doing))
+    if (problems := progress.get("problems")) is not None and run.kind == "collect":
+        words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
+        for name, label in (
+            ("problems_refused", "refused"), ("problems_elsewhere", "left to another collection"),
+            ("workers_lost", "workers lost"),
+        ):  # fmt: skip
+            if count := progress.get(name):
+                words.append(f"{count:,} {label}")
+    if rate := as_number(progress.get("rate")):
+        words.append(f"{rate:.3g} timings/s")
+    return " · ".join(words)
+
+
+def headline(status: Status) -> str:
+    """What a person wants to know of a run in one line: how far it is and how long it will take,
+    or how it ended."""
+    progress = status.run.progress or {}
+    if how_it_ended := status.why or status.run.message:
+        return how_it_ended
+    words = [said(status)]
+    if not status.state.ended:
+        part, left = fraction(status), seconds_left(status)
+        if not words[0] and part is not None:
+            words.append(text.percent(part))
+        if left is not None:
+            words.append(f"{text.seconds(left)} left")
+    if failed := sum((progress.get("failures") or {}).values()):
+        words.append(f"{failed:,} failed")
+    return " · ".join(filter(None, words))
+
+
 def remarks(status: Status) -> str:
     """The person's note, and what the run itself has said, in one line."""
-    said = filter(None, (status.run.note, status.why or status.run.message))
-    return " · ".join(said).replace("\n", " ")
+    parts = filter(None, (status.run.note, status.why or status.run.message))
+    return " · ".join(parts).replace("\n", " ")
 
 
 def as_number(value: object) -> float | None:

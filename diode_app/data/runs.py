@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import as_number, fraction, seconds_left
+from diode_app.data.progress import as_number, fraction, said, seconds_left
 from diode_app.data.run_columns import SORTS, Listed, cells
 from diode_app.data.training_result import TrainingResult, training_result
 from diode_app.data.trainings import Trainings, baseline_of
@@ -69,55 +69,9 @@ def view(status: Status) -> RunView:
         failures=dict(progress.get("failures") or {}),
         gpus=_gpus(progress),
         facts=tuple(_facts(status)),
-        says=_says(status),
+        says=said(status),
         curves=samples(progress),
     )
-
-
-def _says(status: Status) -> str:
-    run, progress = status.run, status.run.progress or {}
-    words: list[str] = []
-    if run.kind == "train" and "member" in progress and not status.state.ended:
-        words = [
-            f"{progress['member']}: {progress.get('step')} of {progress.get('steps')}, efficiency "
-            f"{text.number(as_number(progress.get('efficiency')), 3)}"
-        ]
-        if rate := as_number(progress.get("rate")):
-            words.append(f"{rate:.3g} steps/s")
-        if stages := progress.get("stages"):
-            words.append(f"fit {progress.get('stage')} of {stages}")
-        return " · ".join(words)
-    if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
-        words.append(str(doing))
-    if (problems := progress.get("problems")) is not None and run.kind == "collect":
-        words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
-        for name, label in (
-            ("problems_refused", "refused"), ("problems_elsewhere", "left to another collection"),
-            ("workers_lost", "lost workers"),
-        ):  # fmt: skip
-            if count := progress.get(name):
-                words.append(f"{count:,} {label}")
-    if rate := as_number(progress.get("rate")):
-        words.append(f"{rate:.3g} timings/s")
-    return " · ".join(words)
-
-
-def headline(status: Status) -> str:
-    """What a person wants to know of a run in one line: how far it is and how long it will take,
-    or how it ended."""
-    progress = status.run.progress or {}
-    if said := status.why or status.run.message:
-        return said
-    words = [_says(status)]
-    if not status.state.ended:
-        part, left = fraction(status), seconds_left(status)
-        if not words[0] and part is not None:
-            words.append(text.percent(part))
-        if left is not None:
-            words.append(f"{text.seconds(left)} left")
-    if failed := sum((progress.get("failures") or {}).values()):
-        words.append(f"{failed:,} failed")
-    return " · ".join(filter(None, words))
 
 
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:

@@ -27,10 +27,10 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, ErrorDialog, Working
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
-from diode_engine.core.problem import Problem
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
+    from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
 

@@ -15,9 +15,8 @@ from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
-from diode_app.data.home_charts import HomeChartReader, HomeCharts
-from diode_app.data.overview import RUNS_SHOWN, ModelInUse, Overview, model_in_use, overview
-from diode_app.data.runs import headline
+from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
+from diode_app.data.progress import headline
 from diode_app.data.source import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
@@ -25,12 +24,12 @@ from diode_app.session import Session
 from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.home_charts import HomeChartsPanel
 from diode_app.widgets.modals import Notice
 from diode_app.widgets.reading import Reading
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
+    from diode_app.data.home_charts import HomeChartReader, HomeCharts
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
@@ -66,8 +65,8 @@ class HomeScreen(DiodeScreen):
         #home-rows Facts { padding: 0; }
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
         #run-rows Static { height: auto; display: none; }
-        HomeChartsPanel { display: none; }
-        &.-broad.-high HomeChartsPanel { display: block; }
+        #home-charts { display: none; height: 1fr; min-height: 20; }
+        &.-broad.-high #home-charts { display: block; }
     }
     """
 
@@ -75,7 +74,7 @@ class HomeScreen(DiodeScreen):
         super().__init__(session)
         self._asked = False
         self._registry = 0
-        self._charts = HomeChartReader()
+        self._charts: HomeChartReader | None = None
         self._charting: Reading[HomeCharts] = Reading(
             self, session.source, self._show_charts, self.fail
         )
@@ -105,7 +104,7 @@ class HomeScreen(DiodeScreen):
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "This machine"
                 yield Static("Looking ...", id="hardware-facts", markup=False)
-            yield HomeChartsPanel()
+            yield VerticalGroup(id="home-charts")
 
     def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
@@ -124,18 +123,39 @@ class HomeScreen(DiodeScreen):
             self._registry = look.registry
             self.run_worker(self._show_model(), group="hardware", exit_on_error=False)
 
-    def reader(self) -> Callable[[Store], Overview]:
+    def reader(self) -> Callable[[Store], StoreOverview]:
         return overview
 
     def reload(self) -> None:
         super().reload()
+        self._read_charts()
+
+    def on_resize(self) -> None:
+        if self.has_body and self._charts is None and self.session.source.last.ready:
+            self._read_charts()  # there may be room for them now
+
+    def _read_charts(self) -> None:
         if self.has_class("-broad") and self.has_class("-high"):
-            self._charting.ask(self._charts.read)
+            self._charting.ask(self._charts_of)
+
+    def _charts_of(self, store: Store) -> HomeCharts:
+        # Imported here, in the thread: where there is no room for charts, the start needs none.
+        from diode_app.data.home_charts import HomeChartReader
+        from diode_app.widgets import home_charts as _  # noqa: F401
+
+        self._charts = self._charts or HomeChartReader()
+        return self._charts.read(store)
 
     def _show_charts(self, charts: HomeCharts) -> None:
-        self.query_one(HomeChartsPanel).show(charts)
+        from diode_app.widgets.home_charts import HomeChartsPanel
 
-    def show(self, snapshot: Overview) -> None:
+        group = self.query_one("#home-charts", VerticalGroup)
+        if (panel := next(iter(group.query(HomeChartsPanel)), None)) is None:
+            group.mount(HomeChartsPanel(charts))
+        else:
+            panel.show(charts)
+
+    def show(self, snapshot: StoreOverview) -> None:
         on_disk = isinstance(self.session.location, Path)
         facts = [
             ("file" if on_disk else "server", str(self.session.location)),

@@ -14,10 +14,11 @@ from textual.widgets import Static
 from diode_app.actions import Action, clashes
 from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.screens.places import sections
-from diode_app.settings import COLUMNS, Settings, SettingsError, sentence
+from diode_app.settings import COLUMNS, FILTERED, WAYS, Settings, SettingsError, sentence
 from diode_app.themes import NAMES
 from diode_app.widgets.form import Field, whole_number
 from diode_app.widgets.modals import Notice
+from diode_engine.errors import DiodeError
 
 
 class SettingsScreen(DiodeScreen):
@@ -47,9 +48,14 @@ class SettingsScreen(DiodeScreen):
                 "problem_columns", "Columns of the problems", sentence("problem_columns"),
                 " ".join(now.problem_columns), check=partial(_check_columns, "problem_columns"),
             )  # fmt: skip
+            yield Field("tell", "End of a run", sentence("tell"), now.tell, choices=WAYS)
             yield Field(
                 "keys", "Keys", f"{sentence('keys')} Here: runs.cancel=x runs.note=m",
-                _keys_text(now.keys), check=self._check_keys,
+                _as_words(now.keys), check=self._check_keys,
+            )  # fmt: skip
+            yield Field(
+                "filters", "Saved filters", f"{sentence('filters')} Here: 'tall=data op:bmm "
+                "m>4096' 'night=runs tag:night'", _as_words(now.filters), check=_check_filters,
             )  # fmt: skip
 
     def body_mounted(self) -> None:
@@ -60,29 +66,40 @@ class SettingsScreen(DiodeScreen):
             where = f"Kept in {path}" if path else "Not written: the file could not be read."
         self.query_one("#settings-file", Static).update(where)
 
+    def looked(self) -> None:
+        self._fill(self.session.settings)  # which keys of other screens change too
+
+    def _fill(self, settings: Settings) -> None:
+        for field in self.query(Field):
+            value = getattr(settings, str(field.name))
+            if isinstance(value, tuple):
+                value = " ".join(value)
+            elif isinstance(value, Mapping):
+                value = _as_words(value)
+            if field.error is None and not field.has_focus_within and field.value != str(value):
+                field.value = str(value)
+
     def values(self) -> Mapping[str, object]:
         return {"settings": self.session.settings_path}
 
     def on_field_changed(self, event: Field.Changed) -> None:
         if not event.right:
             return
-        now = self.session.settings
-        if event.field.name == "theme":
-            changed = replace(now, theme=event.value)
-        elif event.field.name == "rows":
-            changed = replace(now, rows=int(event.value))
-        elif event.field.name == "run_columns":
-            changed = replace(now, run_columns=tuple(event.value.split()))
-        elif event.field.name == "problem_columns":
-            changed = replace(now, problem_columns=tuple(event.value.split()))
-        else:
-            changed = replace(now, keys=_keys(event.value))
+        now, name = self.session.settings, str(event.field.name)
+        value: object = event.value
+        if name == "rows":
+            value = int(event.value)
+        elif name in COLUMNS:
+            value = tuple(event.value.split())
+        elif name in _BY_NAME:
+            value = _by_name(event.value, _BY_NAME[name])
+        changed = replace(now, **{name: value})
         if changed != now:
             self.post_message(SettingsChanged(changed))
 
     def _check_keys(self, given: str) -> str | None:
         try:
-            keys = _keys(given)
+            keys = _by_name(given, _BY_NAME["keys"])
         except SettingsError as error:
             return str(error)
         actions = [action for _, part in sections() for action in part]
@@ -94,14 +111,11 @@ class SettingsScreen(DiodeScreen):
 
     def action_reset(self) -> None:
         async def reset() -> str | None:
-            if not await self.confirmed("Take all settings back to what they were?", "Take back"):
+            question = "Take all settings back to what they were? Saved filters stay."
+            if not await self.confirmed(question, "Take back"):
                 return None
-            plain = Settings()
-            self.query_one("#field-theme", Field).value = plain.theme
-            self.query_one("#field-rows", Field).value = str(plain.rows)
-            self.query_one("#field-run_columns", Field).value = " ".join(plain.run_columns)
-            self.query_one("#field-problem_columns", Field).value = " ".join(plain.problem_columns)
-            self.query_one("#field-keys", Field).value = ""
+            kept = self.session.settings.filters  # which are a person's work, and no setting
+            self._fill(replace(Settings(), filters=kept))
             return "All settings are as they come."
 
         self.act(reset, "takes the settings back")
@@ -119,16 +133,41 @@ def _check_columns(setting: str, given: str) -> str | None:
     return None
 
 
-def _keys_text(keys: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={key}" for name, key in keys.items())
+def _check_filters(given: str) -> str | None:
+    from diode_engine.store.fields import PROBLEMS, RUNS
+
+    try:
+        filters = _by_name(given, _BY_NAME["filters"])
+        Settings(filters=filters)
+        for text in filters.values():
+            place, _, query = text.partition(" ")
+            (RUNS if place == "runs" else PROBLEMS).parse(query)
+    except DiodeError as error:
+        return str(error)
+    return None
 
 
-def _keys(given: str) -> dict[str, str]:
-    """Raises SettingsError where a word is not name=key."""
-    keys = {}
-    for word in shlex.split(given) if given.count('"') % 2 == 0 else [given]:
-        name, sign, key = word.partition("=")
-        if not (name and sign and key):
-            raise SettingsError(f"{word} is not a name, = and a key, such as runs.cancel=x.")
-        keys[name] = key
-    return keys
+# The settings that have names, and what a word of their field is to be.
+_BY_NAME = {
+    "keys": "a name, = and a key, such as runs.cancel=x",
+    "filters": f"a name, =, {' or '.join(FILTERED)} and a query, in quotation marks",
+}
+
+
+def _as_words(values: Mapping[str, str]) -> str:
+    return shlex.join(f"{name}={value}" for name, value in values.items())
+
+
+def _by_name(given: str, form: str) -> dict[str, str]:
+    """What `_as_words` writes. Raises SettingsError where a word is not of this form."""
+    try:
+        words = shlex.split(given)
+    except ValueError:  # a quotation mark that is not closed, or is itself a key
+        words = [given]
+    values = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not (name and sign and value):
+            raise SettingsError(f"{word} is not {form}.")
+        values[name] = value
+    return values

@@ -13,6 +13,7 @@ from textual.widgets import Button, Input, Label, Static
 from diode_app.actions import Action, Actions
 from diode_app.data.collection import SourceKind
 from diode_app.widgets.choices import Choices
+from diode_app.widgets.ways import Ways
 
 
 class SourcePicker(Actions, ModalScreen[str | None]):
@@ -55,10 +56,10 @@ class SourcePicker(Actions, ModalScreen[str | None]):
                             self._now.get(name, ""), placeholder=kind.parameters, compact=True
                         )
             yield Static(id="meaning", markup=False)
-            yield Static(
-                "Tab goes on, Space chooses; none is a mix of the first four.",
-                id="sources-keys",
-            )
+            yield Ways(
+                ("Tab goes on", None), ("Space chooses", None), ("Escape leaves", "leave"),
+                ("none is a mix of the first four", None), id="sources-keys",
+            )  # fmt: skip
             yield Button("Use these (Enter)", compact=True)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:

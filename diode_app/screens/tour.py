@@ -8,6 +8,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from diode_app.actions import Action, Actions
+from diode_app.widgets.ways import Ways
 
 STEPS = (
     ("Timings", "torch.compile turns a matrix multiplication into one of many kernels. Diode "
@@ -59,7 +60,10 @@ class Tour(Actions, ModalScreen[None]):
             yield Static(id="tour-title", markup=False)
             yield Static(id="tour-text", markup=False)
             yield Static(id="tour-command", markup=False)
-            yield Static(id="tour-foot", markup=False)
+            yield Ways(
+                ("Enter goes on", "next"), ("← goes back", "back"), ("Escape leaves", "leave"),
+                id="tour-foot",
+            )  # fmt: skip
 
     def on_mount(self) -> None:
         self._show()
@@ -69,7 +73,6 @@ class Tour(Actions, ModalScreen[None]):
         self.query_one("#tour-title", Static).update(f"{self._step + 1} of {len(STEPS)}  {title}")
         self.query_one("#tour-text", Static).update(says)
         self.query_one("#tour-command", Static).update(f"$ {command}")
-        self.query_one("#tour-foot", Static).update("Enter: next   ←: back   Escape: leave")
 
     def action_next(self) -> None:
         if self._step + 1 == len(STEPS):

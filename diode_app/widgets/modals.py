@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.widgets.filter_box import Completions, Suggest
+from diode_app.widgets.ways import Ways
 
 _LEAVING = ("n", "escape")
 _BOX = """
@@ -121,7 +122,7 @@ class Working(Actions, ModalScreen[None]):
         with Grid(classes="box"):
             yield Label(self._what, classes="title", markup=False)
             yield Static(id="working-for", markup=False)
-            yield Static("Escape leaves it at work, and it is told when it is done.", markup=False)
+            yield Ways(("Escape leaves it at work, and it is told when it is done", "leave"))
 
     def on_mount(self) -> None:
         self._tell()
@@ -175,14 +176,18 @@ class Prompt(Actions, ModalScreen[str | None]):
                 suggester=self._suggester,
             )
             yield Static(classes="error", markup=False)
-            yield Static("Enter takes it, Escape leaves everything as it is.", markup=False)
+            yield Ways(("Enter takes it", "take"), ("Escape leaves everything as it is", "leave"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(".error", Static).update(self._check(event.value) or "")
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        if self._check(event.value) is None:
-            self.dismiss(event.value)
+    def on_input_submitted(self) -> None:
+        self.action_take()
+
+    def action_take(self) -> None:
+        given = self.query_one(Input).value
+        if self._check(given) is None:
+            self.dismiss(given)
 
     def action_leave(self) -> None:
         self.dismiss(None)
@@ -211,7 +216,7 @@ class Twins(Actions, ModalScreen[str | None]):
                     for label, command in self._twins
                 )
             )
-            yield Static("Enter or y copies the command, Escape leaves.", markup=False)
+            yield Ways(("Enter or y copies the command", "copy"), ("Escape leaves", "leave"))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._twins[event.option_index][1])
@@ -244,7 +249,9 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
         with Grid(classes="box"):
             yield Label(self._title, classes="title", markup=False)
             yield SelectionList[str](*((name, name, name in self._chosen) for name in self._names))
-            yield Static("Space chooses, Tab and Enter takes, Escape leaves.", markup=False)
+            yield Ways(
+                ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "leave")
+            )
             yield Button("Use these", compact=True)
 
     def on_button_pressed(self) -> None:
@@ -258,11 +265,11 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
         self.dismiss(None)
 
 
-class Pick(Actions, ModalScreen[str | None]):
+class PickOne(Actions, ModalScreen[str | None]):
     """One of several; None where the person leaves. `choices` are (what it gives, what is
     shown)."""
 
-    DEFAULT_CSS = f"Pick {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
+    DEFAULT_CSS = f"PickOne {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
     ACTIONS = (Action("pick.leave", "escape", "Leave", "Change nothing."),)
 
     def __init__(
@@ -277,7 +284,7 @@ class Pick(Actions, ModalScreen[str | None]):
         with Grid(classes="box"):
             yield Label(self._title, classes="title", markup=False)
             yield OptionList(*(Option(Content(shown)) for _, shown in self._choices))
-            yield Static("Enter takes it, Escape leaves everything as it is.", markup=False)
+            yield Ways(("Enter takes it", "take"), ("Escape leaves everything as it is", "leave"))
 
     def on_mount(self) -> None:
         given = [choice for choice, _ in self._choices]
@@ -286,6 +293,9 @@ class Pick(Actions, ModalScreen[str | None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._choices[event.option_index][0])
+
+    def action_take(self) -> None:
+        self.query_one(OptionList).action_select()
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -67,7 +67,7 @@ def to_judge(
     table, seen = _comparable(table, model), None
     everything = model.manifest.everything
     if only_held_out:
-        seen, table = split(table)
+        seen, table = split(table, model.manifest.held_out_by)
         if not len(table):
             raise TrainingError(
                 "None of the problems with timings is one that training holds out; judge the "

@@ -180,7 +180,8 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     if everything is not None and not only_held_out:
         # other timings may be of problems that it has learned from, or not
         usable = learnable(table)
-        judged = {dataset_key(part) for part in (table, usable, split(usable)[0])}
+        learned = split(usable, model.manifest.held_out_by)[0]
+        judged = {dataset_key(part) for part in (table, usable, learned)}
         unseen = None if judged.isdisjoint(model.manifest.data.datasets) else False
     report = evaluate(table, predictor, name=model.reference, unseen=unseen, seen=seen)
     notes = f"{model.reference} says: {model.manifest.notes}" if model.manifest.notes else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from diode_engine.collect.launch import Place
-from diode_engine.collect.launch_queue import Launching, LaunchQueue
+from diode_engine.collect.launch_queue import MARGIN, Launching, LaunchQueue
 from diode_engine.collect.operands import Operands
 from diode_engine.core.problem import Timing
 
@@ -39,7 +39,9 @@ WARM_BELOW_US = 50.0
 # The launch by which a kernel is checked is timed while the host may be late, or a library loads
 # its code. If it was so much over what is hopeless (microseconds), one more confirms it.
 SUSPECT_US = 300.0
-MOST_TRIES = 3  # at enqueuing a launch in time
+# Tries at enqueuing a launch in time, each with a longer wait of the device for the host: where
+# many processes compile, a library's call can take the host twenty times as long as a kernel's.
+MARGINS = (MARGIN, 4 * MARGIN, 16 * MARGIN, 64 * MARGIN)
 
 
 @dataclass(eq=False)  # counted by identity
@@ -129,9 +131,9 @@ class DirectTimer:
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
         """Visits one after the other: so many timed launches of each, whose time is known to
         be about that. Those that were not enqueued in time are made again."""
-        tries_left = MOST_TRIES
-        while visits:
-            tries_left -= 1
+        for margin in MARGINS:
+            if not visits:
+                break
             launches: list[tuple[Contender, bool]] = []
             for contender, count, about_us in visits:
                 if about_us < WARM_BELOW_US:
@@ -141,10 +143,11 @@ class DirectTimer:
                 [contender.launch for contender, _ in launches],
                 operands.next,
                 self._flush_for(operands),
+                margin,
             )
             late: Counter[Contender] = Counter()
             for (contender, timed), (us, in_time) in zip(launches, times, strict=True):
-                if timed and (in_time or not tries_left):
+                if timed and (in_time or margin == MARGINS[-1]):
                     contender.times.append(us)
                 elif timed:
                     late[contender] += 1

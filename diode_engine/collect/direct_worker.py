@@ -14,8 +14,10 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -28,7 +30,14 @@ from diode_engine.collect.inputs import reference
 from diode_engine.collect.launch import Launch, Place
 from diode_engine.collect.launch_queue import Launching
 from diode_engine.collect.operands import Operands, Pools
-from diode_engine.collect.timer import FLUSH_BYTES, Timer, failure_of, most_error, within
+from diode_engine.collect.timer import (
+    FLUSH_BYTES,
+    Timer,
+    failure_of,
+    most_error,
+    spoil,
+    within,
+)
 from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
@@ -38,6 +47,7 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_clas
 
 MOST_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
+T = TypeVar("T")
 Result = tuple[Timing, str]  # with what went wrong in words
 _LibraryCall = Callable[..., object]
 
@@ -103,12 +113,10 @@ class Bench:
         try:
             prepared = [self._prepared(work, candidate) for candidate in candidates]
             with held(self._lock):
-                outcomes = self._compete(work.problem, prepared)
-                self._shed()
-            results = [(x.timing(), "") if isinstance(x, Contender) else x for x in outcomes]
+                outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
+                self._shed(MOST_LOADED)
+            results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
-            self._arena = None
-            torch.cuda.empty_cache()
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
             results = [failed] * len(candidates)
         except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result
@@ -122,6 +130,26 @@ class Bench:
                         self._one_by_one = Timer(self._device)
                 result = work.time(candidates[index], self._one_by_one)
             yield protocol.timed(index, *result)
+
+    def _with_room(self, step: Callable[[], T]) -> T:
+        """What the step gives, which is tried again with all of this process's memory given back
+        where the device has too little: other processes may have taken it."""
+        try:
+            return step()
+        except (torch.OutOfMemoryError, DriverError) as error:
+            if isinstance(error, DriverError) and error.failure is not Failure.OUT_OF_MEMORY:
+                raise
+        self._give_back()
+        try:
+            return step()
+        except torch.OutOfMemoryError:
+            self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        self._arena = None
+        self._shed(0)
+        self._pools.clear()
 
     def _compete(
         self, problem: Problem, prepared: list[_Prepared]
@@ -147,7 +175,7 @@ class Bench:
                 try:
                     one.use(self._load(one))
                 except DriverError as error:
-                    if error.sticky:
+                    if error.sticky or error.failure is Failure.OUT_OF_MEMORY:
                         raise
                     outcomes[index] = Timing(failure=error.failure), str(error)
                     continue
@@ -172,13 +200,13 @@ class Bench:
         while left:
             places, outs = arena.operands.side_by_side(arena.place, len(left))
             some, left = left[: len(places)], left[len(places) :]
-            outs.fill_(float("nan"))
+            spoil(outs)
             notes: dict[int, Callable[[], None]] = {}
             for (index, contender), place in zip(some, places, strict=True):
                 try:
                     notes[index] = self._timer.once(contender, place)
                 except DriverError as error:
-                    if error.sticky:
+                    if error.sticky or error.failure is Failure.OUT_OF_MEMORY:
                         raise
                     failed.append((index, error.failure, str(error)))
             all_right = within(outs, arena.reference, arena.most_error).tolist()
@@ -220,9 +248,9 @@ class Bench:
         self._loaded[key] = loaded  # the last that will be unloaded
         return loaded
 
-    def _shed(self) -> None:
-        """Unloads the kernels that were not used for longest, beyond those that are kept."""
-        while len(self._loaded) > MOST_LOADED:
+    def _shed(self, most: int) -> None:
+        """Unloads the kernels that were not used for longest, beyond `most`."""
+        while len(self._loaded) > most:
             _, loaded = self._loaded.popitem(last=False)
             self._driver.unload(loaded)
 
@@ -233,6 +261,13 @@ class Bench:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             self._scratches.append(scratch)
         return self._scratches[-1].data_ptr()
+
+
+def _timing(contender: Contender) -> Timing:
+    """With what the compiler made of the kernel, if it is no library's."""
+    launch = contender.launch
+    kernel = launch.binary.facts if isinstance(launch, Launch) else None
+    return replace(contender.timing(), kernel=kernel)
 
 
 def _launching(library: _LibraryCall, operands: Operands) -> Launching:

@@ -67,10 +67,12 @@ class LaunchQueue:
         launches: Sequence[Launching],
         next_place: Callable[[], Place],
         flush: torch.Tensor | None = None,
+        margin: float = MARGIN,
     ) -> list[tuple[float, bool]]:
         """Each one's microseconds, and whether it was enqueued in time.
 
         The launches find their operands where `next_place` says; `flush` is written before each.
+        The device waits `margin` times as long as the host is expected to need.
         Raises what a launch raises.
         """
         stream = torch.cuda.current_stream(self._device)
@@ -89,7 +91,7 @@ class LaunchQueue:
             group = self._free.pop() if self._free else _Group()
             group.count = len(some)
             began = _now_us()
-            group.wait_us = max(0.0, MARGIN * self._host_us * len(some) - _left_us(ahead))
+            group.wait_us = max(0.0, margin * self._host_us * len(some) - _left_us(ahead))
             if group.wait_us:
                 torch.cuda._sleep(int(group.wait_us * self._clock_mhz))
             group.begun.record(stream)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import torch
 
-from diode_engine.collect.inputs import made_inputs
+from diode_engine.collect.inputs import fill, made_inputs
 from diode_engine.collect.launch import Place
 from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
 MOST_POOL_BYTES = 1 << 30
-MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have six each
+MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have two each
 # So many caches' worth of other data must lie between two reads of the same memory.
 COLD_CACHES = 3
 MOST_OUTPUTS_BYTES = 1 << 28  # side by side
@@ -37,7 +37,8 @@ class _View:
 
 
 class Pools:
-    """Random numbers of each dtype and room for outputs, made when they are first needed."""
+    """Random numbers and room for outputs, made when they are first needed. Those of one dtype are
+    kept at a time: several processes share the device."""
 
     def __init__(self, device: torch.device, l2_bytes: int) -> None:
         self.device = device
@@ -47,25 +48,31 @@ class Pools:
         self._tensors: dict[str, torch.Tensor] = {}
 
     def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Normal random numbers, flat."""
-        return self._pool(str(dtype), dtype, least_bytes)
+        """Random numbers, flat."""
+        return self._pool("in", dtype, least_bytes)
 
     def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
         """Uninitialised memory, flat."""
-        return self._pool(f"out {dtype}", dtype, least_bytes)
+        return self._pool("out", dtype, least_bytes)
+
+    def clear(self) -> None:
+        """Gives the memory back that no operands use."""
+        self._tensors.clear()
+        torch.cuda.empty_cache()
 
     def _pool(self, name: str, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
         size = max(self._bytes, least_bytes)
         pool = self._tensors.get(name)
-        if pool is None or pool.nbytes < size:
+        if pool is None or pool.dtype != dtype or pool.nbytes < size:
+            pool = None
             self._tensors.pop(name, None)
             torch.cuda.empty_cache()
             pool = torch.empty(size // dtype.itemsize, dtype=dtype, device=self.device)
-            if not name.startswith("out"):
+            if name != "out":
                 generator = torch.Generator(self.device).manual_seed(0)
                 # in parts: what some dtypes need to be drawn is as large again
                 for part in pool.split(1 << 28):
-                    part.normal_(generator=generator)
+                    fill(part, generator)
             self._tensors[name] = pool
         return pool
 
@@ -137,8 +144,9 @@ class Operands:
 
 
 def _tensor(pool: torch.Tensor, view: _View, start: int) -> torch.Tensor:
-    """The view, `start` bytes behind the pool's beginning."""
-    return pool.as_strided(view.size, view.stride, start // view.dtype.itemsize)
+    """The view, `start` bytes behind the pool's beginning. An operand of another 8-bit type than
+    the pool's has its numbers read as its own."""
+    return pool.view(view.dtype).as_strided(view.size, view.stride, start // view.dtype.itemsize)
 
 
 def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:

@@ -56,6 +56,7 @@ def collect(
     spec: Mapping[str, Any] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
+    over: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Times the candidates of the plan on the executor's GPUs and adds them to the store, batch
     by batch, or several at once where they come fast.
@@ -64,8 +65,9 @@ def collect(
     where an earlier one was stopped. `spec` is what the run says it was asked for, besides
     the executor's own; `adviser` gives the model that budgets are spent by. Timings taken while a
     GPU was throttled are in a run of their own, whose spec names this one as throttled_of. A
-    problem that another collection is at is left to that one (see Claims). An interrupt keeps
-    what is there and is raised again. The executor is started here, and ended.
+    problem that another collection is at is left to that one (see Claims). Once `over` says so, it
+    ends with what it has: batches that are being timed are lost. An interrupt keeps what is there
+    and is raised again. The executor is started here, and ended.
     """
     claims = Claims(store.location)
     asked = {**({"problems": len(plan), "seed": seed} if spec is None else spec), **executor.spec}
@@ -89,6 +91,8 @@ def collect(
                 try:
                     for _ in executor.run(collection.next_conversation):
                         job.check()
+                        if over():
+                            break
                         collection.writer.write_if_due()
                         if time.monotonic() - beat >= HEARTBEAT_SECONDS:
                             beat = time.monotonic()

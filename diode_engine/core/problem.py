@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from diode_engine.core.checks import is_int, member, require, shown
 from diode_engine.core.operand import Bias, DType, Layout, Operand, canonical_bias
@@ -98,7 +98,7 @@ class Problem:
                 f"{MAX_DIM}.",
             )
         if self.B > 1 and not op.batched:
-            batched = " and ".join(each for each in OPERATORS.values() if each.batched)
+            batched = ", ".join(each for each in OPERATORS.values() if each.batched)
             raise RecordError(
                 f"A problem of op {op} has B = {self.B}; only {batched} have a batch."
             )
@@ -119,6 +119,12 @@ class Problem:
         require(isinstance(self.allow_tf32, bool), "A problem's allow_tf32 must be true or false.")
         if self.dtype is not DType.FLOAT32:
             put(self, "allow_tf32", False)
+        if (self.a.layout, self.b.layout) not in op.layouts:
+            known = ", ".join(f"{a}/{b}" for a, b in op.layouts)
+            raise RecordError(
+                f"A problem of op {op} has the layouts {self.a.layout}/{self.b.layout}; they must "
+                f"be {known}."
+            )
         put(self, "a", self.a.canonical(self.M, self.K))
         put(self, "b", self.b.canonical(self.K, self.N))
         bias = canonical_bias(self.bias, self.B, self.M, self.N)
@@ -138,8 +144,8 @@ class Problem:
         *,
         B: int = 1,
         out_dtype: DType | str | None = None,
-        a_layout: Layout | str = Layout.ROW,
-        b_layout: Layout | str = Layout.ROW,
+        a_layout: Layout | str | None = None,
+        b_layout: Layout | str | None = None,
         a_align: int | None = None,
         b_align: int | None = None,
         allow_tf32: bool = False,
@@ -155,8 +161,9 @@ class Problem:
                 is_int(value), f"A problem's {name} is {shown(value)}; it must be a whole number."
             )
         dtype = member(DType, dtype, "A problem's dtype")
-        la = member(Layout, a_layout, "An operand's layout")
-        lb = member(Layout, b_layout, "An operand's layout")
+        usual = op.layouts[0]
+        la = member(Layout, a_layout or usual[0], "An operand's layout")
+        lb = member(Layout, b_layout or usual[1], "An operand's layout")
         a = Operand.contiguous(la, M, K) if a_align is None else Operand(la, a_align)
         b = Operand.contiguous(lb, K, N) if b_align is None else Operand(lb, b_align)
         return cls(
@@ -211,6 +218,15 @@ class Problem:
         return {"B": self.B, "M": self.M, "N": self.N, "K": self.K}
 
     @property
+    def one_group(self) -> tuple[int, int, int]:
+        """M, N and K, of the size that is divided among groups the mean part (0, if there are more
+        groups than that)."""
+        sizes = {dim: getattr(self, dim) for dim in "MNK"}
+        if self.op.divided:
+            sizes[self.op.divided] //= self.B
+        return sizes["M"], sizes["N"], sizes["K"]
+
+    @property
     def flops(self) -> float:
         """Floating-point operations: 2·B·M·N·K for each product that the op makes."""
         flops: float = self.op.flops(self.sizes)
@@ -218,12 +234,8 @@ class Problem:
 
     @property
     def op_fields(self) -> dict[str, Any]:
-        """The bias and all attributes of the op, usual ones too."""
-        fields: dict[str, Any] = {"bias": self.bias}
-        if self.op.attributes:
-            fields |= {attribute.name: attribute.usual for attribute in self.op.attributes}
-            fields |= dict(self.attributes)
-        return fields
+        """The bias, the output's type and all attributes of the op, usual ones too."""
+        return self.op.fields(self.bias, self.out_dtype, self.attributes)
 
     def input_shapes(self) -> dict[str, TensorShape]:
         """The tensors that the op is given, by name, in its order."""
@@ -248,7 +260,8 @@ class Problem:
                 shape = each.shape(sizes, fields)
                 if shape is not None:
                     # what has no type of its own counts in the output's
-                    moved += math.prod(shape) * (each.dtype.itemsize if each.dtype else size)
+                    own = each.dtype if isinstance(each.dtype, DType) else None
+                    moved += math.prod(shape) * (own.itemsize if own else size)
         return operands, moved
 
     def __str__(self) -> str:
@@ -267,11 +280,9 @@ def _unusual(op: Operator, given: tuple[tuple[str, Scalar], ...]) -> tuple[tuple
     known: dict[str, Attribute] = {attribute.name: attribute for attribute in op.attributes}
     for name, value in given:
         require(name in known, f"A problem of op {op} has no field {name}.")
-        values = known[name].values
         require(
-            any(type(value) is type(each) and value == each for each in values),
-            f"A problem of op {op} has {name} = {shown(value)}; it must be one of "
-            f"{', '.join(map(repr, values))}.",
+            known[name].allows(value),
+            f"A problem of op {op} has {name} = {shown(value)}; it must be {known[name].must_be}.",
         )
     return tuple(sorted((name, value) for name, value in given if value != known[name].usual))
 
@@ -370,12 +381,25 @@ class Candidate:
         return f"{self.template} {rest}".rstrip()
 
 
+class KernelFacts(NamedTuple):
+    """What the compiler made of a kernel: registers a thread; bytes that a thread stores and loads
+    again for want of registers, each instruction counted once; shared memory of a block; machine
+    instructions of the code."""
+
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    shared_bytes: int
+    instructions: int
+
+
 @dataclass(frozen=True)
 class Timing:
     """What timing one candidate on one problem gave, in microseconds.
 
     A timing has a time (`min_us`, `median_us` or both) or a `failure`, never both.
-    `spread_us` is the interquartile range over `repeats` launches.
+    `spread_us` is the interquartile range over `repeats` launches; `kernel` is known of kernels
+    that were compiled for being launched directly.
     """
 
     min_us: float | None = None
@@ -383,6 +407,7 @@ class Timing:
     spread_us: float | None = None
     repeats: int | None = None
     failure: Failure | None = None
+    kernel: KernelFacts | None = None
 
     def __post_init__(self) -> None:
         for name in ("min_us", "median_us"):
@@ -407,6 +432,11 @@ class Timing:
         require(
             self.repeats is None or (is_int(self.repeats) and 0 <= self.repeats <= MAX_DIM),
             f"A timing's repeats is {self.repeats!r}; it must be a whole number from 0 to "
+            f"{MAX_DIM}.",
+        )
+        require(
+            self.kernel is None or all(is_int(n) and 0 <= n <= MAX_DIM for n in self.kernel),
+            f"A timing's kernel is {self.kernel!r}; it must have whole numbers from 0 to "
             f"{MAX_DIM}.",
         )
         if self.failure is not None:

@@ -7,7 +7,7 @@ hold code::
      "coverage": {"kernels": […], "types": […]},
      "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
               "problems": n, "timings": n, "base": identity},
-     "everything": bool or null, "metrics": {…}, "notes": …,
+     "everything": bool or null, "held_out_by": ["sizes", …], "metrics": {…}, "notes": …,
      "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
      "confidence": {"file": …, "bytes": n, "sha256": …} or null}
 
@@ -60,6 +60,7 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 LEAST_MANY = 300  # problems; a few timings each on a hundred are lost among millions
 _MANY = ", many loads"
+OF_BEFORE = ("sizes",)  # by what problems were held out before manifests told it
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,9 @@ class Data:
 @dataclass(frozen=True)
 class Manifest:
     """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
-    problems that were held out. `everything` tells whether the problems that
-    problems.splits.held_out keeps from models were trained on too; None: nobody knows.
+    problems that were held out. `held_out_by` tells which these are, as
+    problems.splits.HELD_OUT_BY does; `everything` whether they were trained on too; None: nobody
+    knows.
     `confidence` is the file of its models.confidence.Confidence, None where it has none."""
 
     name: str
@@ -138,6 +140,12 @@ class Manifest:
     members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
     confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
     everything: bool | None = None
+    held_out_by: tuple[str, ...] = OF_BEFORE
+
+    @property
+    def feature_set(self) -> features.FeatureSet:
+        """What it sees of a problem and a candidate."""
+        return features.SETS[self.feature_version]
 
     @property
     def files(self) -> tuple[Mapping[str, Any], ...]:
@@ -174,6 +182,7 @@ class Manifest:
             "data": {k: list(v) if isinstance(v, tuple) else v
                      for k, v in asdict(self.data).items()},
             "everything": self.everything,
+            "held_out_by": list(self.held_out_by),
             "metrics": dict(self.metrics),
             "notes": self.notes,
             "members": [dict(member) for member in self.members],
@@ -196,11 +205,13 @@ class Manifest:
         read = _Reader(given)
         made_with = read.mapping("features")
         feature_version, names = made_with.get("version"), made_with.get("names")
-        if (feature_version, names) != (features.VERSION, features.NAMES_HASH):
+        known = {each.version: each.names_hash for each in features.SETS.values()}
+        if type(feature_version) is not int or known.get(feature_version) != names:
             raise ModelError(
                 f"The model was made with version {show(feature_version)} of the features "
-                f"({show(names)}), this Diode has version {features.VERSION} "
-                f"({features.NAMES_HASH!r}); train it again, or use the Diode it was made with."
+                f"({show(names)}), this Diode has "
+                f"{', '.join(f'version {version} ({h!r})' for version, h in known.items())}; train "
+                "it again, or use the Diode it was made with."
             )
         try:
             hardware = Hardware.from_dict(read.mapping("hardware"))
@@ -232,11 +243,14 @@ class Manifest:
             notes=read.text("notes"),
             purpose=check_name(read.text("purpose")),
             created=read.text("created"),
+            feature_version=feature_version,
+            feature_names=known[feature_version],
             diode=read.text("diode"),
             members=tuple(_member(member) for member in read.items("members")),
             confidence=None if given.get("confidence") is None else _weight_file(
                 read.mapping("confidence")),
             everything=None if given.get("everything") is None else read.flag("everything"),
+            held_out_by=read.texts("held_out_by") if "held_out_by" in given else OF_BEFORE,
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")
@@ -434,20 +448,25 @@ def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
     sure = manifest.confidence
     return Artifact(
         manifest,
-        tuple(load_member(e["family"], contents[e["file"]]) for e in manifest.members),
+        tuple(
+            load_member(e["family"], contents[e["file"]], manifest.feature_set)
+            for e in manifest.members
+        ),
         None if sure is None else Confidence.from_bytes(contents[sure["file"]]),
     )
 
 
-def load_member(family: str, data: bytes) -> TimingModel:
-    """The model of this family in these bytes. Raises ModelError where there is no such family
-    or the bytes are not one."""
+def load_member(
+    family: str, data: bytes, feature_set: features.FeatureSet = features.CURRENT
+) -> TimingModel:
+    """The model of this family in these bytes, which sees this feature set. Raises ModelError
+    where there is no such family or the bytes are not one."""
     if family not in FAMILIES:
         raise ModelError(
             f"The model has a member of the family {show(family)}, which this Diode does not "
             "know; update Diode."
         )
-    return FAMILIES[family].model_class().from_bytes(data)
+    return FAMILIES[family].model_class().from_bytes(data, feature_set)
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:

@@ -26,7 +26,9 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
         candidate
         for template in offered(problem, version)
         if not template.option
-        for candidate in _candidates(template.name, *_reach(template, problem), version)
+        for candidate in _candidates(
+            template.name, problem.op.name, *_reach(template, problem), version
+        )
     )
 
 
@@ -39,7 +41,7 @@ def version_of(torch: str) -> Version:
 def offered(problem: Problem, torch: Version) -> list[Template]:
     """The templates of which Inductor offers candidates for a problem like this, those included
     that need an option."""
-    templates = list(templates_for(problem.op))
+    templates = [t for t in templates_for(problem.op) if t.space(problem.op).offered(problem)]
     if problem.bias in (Bias.VECTOR, Bias.SCALAR):
         if torch >= _FROM_2_13:  # see inductor.lowering.candidates.candidate_of
             templates = [t for t in templates if not t.recorded_with_bias_vector]
@@ -59,10 +61,12 @@ def candidates_of(template: Template, configs: Configs) -> tuple[Candidate, ...]
 
 
 def _reach(template: Template, problem: Problem) -> tuple[int, int, int]:
-    return template.reach(problem.M, problem.N, problem.K)
+    return template.space(problem.op).reach(*problem.one_group)
 
 
 @lru_cache(maxsize=1024)
-def _candidates(name: str, m: int, n: int, k: int, torch: Version) -> tuple[Candidate, ...]:
+def _candidates(
+    name: str, op: str, m: int, n: int, k: int, torch: Version
+) -> tuple[Candidate, ...]:
     template = template_of(name)
-    return candidates_of(template, template.default_configs(m, n, k, torch))
+    return candidates_of(template, template.space(op).default_configs(m, n, k, torch))

@@ -16,13 +16,15 @@ from diode_engine.core.templates import template_of
 from diode_engine.problems.default_space import candidates_of, offered, version_of
 
 _TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
+_LEAST_8_BIT = 32  # elements of the inner dimension, of 8-bit types
 
-_Part = tuple[str, int, int, int]  # a template, the reach of the sizes
+_Part = tuple[str, str, int, int, int]  # a template, the op, the reach of the sizes
 
 
 def exhaustive_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
     """The candidates, ATen's first, as this version of torch has them (the newest known one
-    where it is empty or not a version). The DEFAULT space is part of it."""
+    where it is empty or not a version). The DEFAULT space is part of it, but of scaled_mm, whose
+    DEFAULT space has some kernels with more stages."""
     return tuple(c for part in _parts(problem, torch) for c in _candidates(*part))
 
 
@@ -30,9 +32,9 @@ def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
     """How many candidates of libraries that space has, and how many kernels: quicker than to
     make them."""
     libraries = kernels = 0
-    for name, *reach in _parts(problem, torch):
+    for name, op, *reach in _parts(problem, torch):
         template = template_of(name)
-        configs = len(template.exhaustive_configs(*reach))
+        configs = len(template.space(op).exhaustive_configs(*reach))
         if template.extern:
             libraries += configs
         else:
@@ -42,17 +44,18 @@ def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
 
 def _parts(problem: Problem, torch: str) -> list[_Part]:
     """What the candidates of each template follow from."""
+    op = problem.op
     return [
-        (template.name, *template.reach(problem.M, problem.N, problem.K))
+        (template.name, op.name, *template.space(op).reach(*problem.one_group))
         for template in offered(problem, version_of(torch))
         if not template.tma or _tma(problem)
     ]
 
 
 @lru_cache(maxsize=1024)  # 375 of tiles, and those of splits of K
-def _candidates(name: str, m: int, n: int, k: int) -> tuple[Candidate, ...]:
+def _candidates(name: str, op: str, m: int, n: int, k: int) -> tuple[Candidate, ...]:
     template = template_of(name)
-    return candidates_of(template, template.exhaustive_configs(m, n, k))
+    return candidates_of(template, template.space(op).exhaustive_configs(m, n, k))
 
 
 def _tma(problem: Problem) -> bool:
@@ -61,6 +64,8 @@ def _tma(problem: Problem) -> bool:
     def fits(operand: Operand, rows: int, cols: int) -> bool:
         inner = cols if operand.layout == "row" else rows
         size = problem.dtype.itemsize
+        if size == 1 and inner < _LEAST_8_BIT:
+            return False
         return (operand.align * size) % _TMA_BYTES == 0 and (inner * size) % _TMA_BYTES == 0
 
     p = problem

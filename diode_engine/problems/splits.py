@@ -1,8 +1,9 @@
 """Which problems a model is fitted to and which it is judged on.
 
-A problem's side is decided by a hash of its sizes and a seed, and by nothing else: it stays
-the same as timings are added, and problems that differ only in op, dtype, layout or bias, of
-which one would give away the other, are on the same side.
+A problem's side is decided by its sizes: by a hash of them and a seed, and by whether a program of
+a family of models that is held out has them. So it stays the same as timings are added, and
+problems that differ only in op, dtype, layout or bias, of which one would give away the other, are
+on the same side.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it 
 VALIDATION = 0.15  # of the rest: what early stopping watches
 _VALIDATION_SEED = "validation"
 
+SIZES, FAMILIES = "sizes", "families"
+HELD_OUT_BY = (SIZES, FAMILIES)  # how problems are kept from models; gemm@6 and before: SIZES
+
 
 def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> bool:
-    """Whether the problem is one of those, `share` of all, that a model never sees."""
+    """Whether the problem is one of those, `share` of all, that are held out by their sizes."""
     return _place(problem, f"held out {seed}") < share
 
 
@@ -74,11 +78,17 @@ def largest(table: TimingTable, *, share: float = LARGEST) -> list[SplitPart]:
     return [SplitPart(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
 
 
-def split(
-    table: TimingTable, *, share: float = HELD_OUT, seed: int = 0
-) -> tuple[TimingTable, TimingTable]:
-    """(the rows of problems to learn from, those of held-out problems)."""
-    return _parted(table, lambda problem: held_out(problem, share=share, seed=seed))
+def held_out_by(problem: Problem) -> tuple[str, ...]:
+    """Those of HELD_OUT_BY by which the problem is kept from models; empty: they may learn from
+    it."""
+    ways = {SIZES: held_out(problem), FAMILIES: held_out_family(problem)}
+    return tuple(way for way in HELD_OUT_BY if ways[way])
+
+
+def split(table: TimingTable, by: Collection[str] = HELD_OUT_BY) -> tuple[TimingTable, TimingTable]:
+    """(the rows of problems to learn from, those of problems that are held out by one of these
+    ways)."""
+    return _parted(table, lambda problem: not set(by).isdisjoint(held_out_by(problem)))
 
 
 def split_named(
@@ -87,12 +97,6 @@ def split_named(
     """(the rows to learn from, those of problems that belong to a linear layer of one of these
     named transformers): all of them are a split of their own, one of them is held out alone."""
     return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
-
-
-def split_families(table: TimingTable) -> tuple[TimingTable, TimingTable]:
-    """(the rows to learn from, those of problems that programs of a held-out family have): see
-    `harvested`."""
-    return _parted(table, held_out_family)
 
 
 def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+
+if TYPE_CHECKING:  # its import takes as long as that of all of Diode's store
+    from sqlalchemy.dialects import postgresql
 
 _TIMINGS = "sweep", "candidate", "seq", "min_us", "median_us", "spread_us", "repeats", "failure"
 _AT_ONCE = 200_000  # rows that are fetched together
@@ -63,7 +66,7 @@ def is_in(
     """That a column has one of hundreds of values: of PostgreSQL as one array, since a place for
     each takes longer to write and to read than the rows take."""
     if is_postgresql(connection):
-        return column == sa.any_(sa.literal(list(values), postgresql.ARRAY(column.type)))
+        return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))
     return column.in_(values)
 
 
@@ -76,7 +79,7 @@ def are_in(
     if not is_postgresql(connection):
         return sa.tuple_(*columns).in_(pairs)
     arrays = (
-        sa.func.unnest(sa.literal([pair[i] for pair in pairs], postgresql.ARRAY(column.type)))
+        sa.func.unnest(sa.literal([pair[i] for pair in pairs], sa.ARRAY(column.type)))
         for i, column in enumerate(columns)
     )
     return sa.tuple_(*columns).in_(sa.select(*arrays))
@@ -84,7 +87,11 @@ def are_in(
 
 def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
     """An insert that can say what to do with a row that is there."""
-    return postgresql.insert(table) if is_postgresql(connection) else sqlite.insert(table)
+    if is_postgresql(connection):
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    return sqlite.insert(table)
 
 
 def rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from diode_engine.core.named_layers import TRANSFORMERS
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.operators.specification import gemm_flops
+from diode_engine.core.operators.specification import Attribute, Scalar, gemm_flops
 from diode_engine.core.problem import Bias, DType, Layout
 from diode_engine.store import schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
@@ -109,6 +110,31 @@ class _Number(_Equal):
         if not abs(number) <= _LARGEST:
             raise BadValue(f"is no {'whole ' * self.divisible}number")
         return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attribute(_Equal):
+    """A field that only the problems of some operators have, as the store keeps it: in JSON, where
+    it is not as usual."""
+
+    of: Attribute
+    ops: tuple[str, ...]
+
+    def condition(self, comparison: str, value: str) -> Condition:
+        wanted = next((each for each in self.of.values if _text(each) == value.lower()), None)
+        if wanted is None:
+            raise BadValue(f"is not {self.of.must_be}")
+        field = json.dumps(self.of.name) + ":"
+        if wanted == self.of.usual:
+            return sa.and_(_P.op.in_(self.ops), sa.not_(_P.attributes.contains(field)))
+        return sa.or_(
+            *(_P.attributes.contains(field + json.dumps(wanted) + end) for end in (",", "}"))
+        )
+
+
+def _text(value: Scalar) -> str:
+    """As it is written in a query."""
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +249,36 @@ def _flops() -> Any:
     return sa.case(*own, else_=gemm_flops(sizes)) if own else gemm_flops(sizes)
 
 
+def _attributes() -> dict[str, _Attribute]:
+    """By their names, those of all ops."""
+    named: dict[str, tuple[Attribute, list[str]]] = {}
+    for op in OPERATORS.values():
+        for attribute in op.attributes:
+            named.setdefault(attribute.name, (attribute, []))[1].append(op.name)
+    return {
+        name: _Attribute(
+            f"of {', '.join(ops)}",
+            () if isinstance(of.values, range) else tuple(map(_text, of.values)),
+            of=of,
+            ops=tuple(ops),
+        )
+        for name, (of, ops) in named.items()
+    }
+
+
+def _spilling() -> Any:
+    """How many of a problem's kernels are known to spill registers."""
+    sweep, kernel = schema.sweeps.alias(), schema.kernels.alias()
+    return (
+        sa.select(sa.func.count(kernel.c.candidate.distinct()))
+        .select_from(sweep.join(kernel, kernel.c.sweep == sweep.c.id))
+        .where(sweep.c.problem == _S.problem, sweep.c.environment == _S.environment)
+        .where(kernel.c.spill_stores > 0)
+        .correlate(schema.summaries)
+        .scalar_subquery()
+    )
+
+
 FLOPS = _flops()
 EFFICIENCY = _S.best_us / _S.aten_us
 
@@ -258,11 +314,14 @@ PROBLEMS = Language(
         "key": _Text("how the problem's key begins", match=_begins(_P.key)),
         "candidates": _whole("how many were tried, as in candidates>100", _S.candidates),
         "failed": _whole("how many candidates failed, as in failed>0", _S.failed),
+        "spills": _whole("how many kernels are known to spill registers, as in spills>0",
+                         _spilling()),
         "timings": _whole("how many timings, as in timings>100", _S.timings),
         "best": _Number("the best time in microseconds, as in best<10", of=_S.best_us),
         "aten": _Number("ATen's time in microseconds, as in aten<10", of=_S.aten_us),
         "efficiency": _Number("the best time divided by ATen's, as in efficiency<0.8",
                               of=EFFICIENCY),
+        **_attributes(),
     }
 )  # fmt: skip
 

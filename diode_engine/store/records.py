@@ -22,25 +22,27 @@ _HARDWARE = tuple(field.name for field in fields(Hardware))
 
 
 def columns_of(record: Problem | Candidate | Environment) -> dict[str, Any]:
-    """The record as its table's columns. Raises StoreError where the table has none for a field."""
+    """The record as its table's columns."""
     if isinstance(record, Candidate):
-        kwargs = json.dumps(record.to_dict()["kwargs"], sort_keys=True, separators=(",", ":"))
-        return {"template": record.template, "kwargs": kwargs}
+        return {"template": record.template, "kwargs": _json(dict(record.kwargs))}
     if isinstance(record, Environment):
         columns = record.to_dict()
         return {**columns.pop("hardware"), **columns}
-    if record.attributes:
-        names = ", ".join(name for name, _ in record.attributes)
-        raise StoreError(
-            f"A store cannot hold the problem {record} yet: it has no column for {names}."
-        )
-    return {**record.to_dict(), "allow_tf32": int(record.allow_tf32)}
+    own = dict(record.attributes)
+    columns = {name: value for name, value in record.to_dict().items() if name not in own}
+    return {**columns, "allow_tf32": int(record.allow_tf32), "attributes": _json(own)}
+
+
+def _json(value: dict[str, Any]) -> str:
+    """Canonical: equal values are equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def problem_of(row: Any) -> Problem:
     columns = dict(row._mapping)
     del columns["id"], columns["key"]
-    return Problem.from_dict({**columns, "allow_tf32": bool(columns["allow_tf32"])})
+    own = json.loads(columns.pop("attributes"))
+    return Problem.from_dict({**columns, "allow_tf32": bool(columns["allow_tf32"]), **own})
 
 
 def candidate_of(row: Any) -> Candidate:

@@ -93,7 +93,8 @@ class ServerWatch:
             try:
                 if self._connection is None:
                     self._listen()
-                self._changes += sum(1 for _ in self._connection.notifies(timeout=0))
+                # The server sends what it has to tell before the end of any answer.
+                self._connection.execute("SELECT")
             except BaseException:
                 self.close()
                 raise
@@ -101,10 +102,14 @@ class ServerWatch:
 
     def _listen(self) -> None:
         self._connection = self._server.connect()
+        self._connection.add_notify_handler(self._hear)
         self._connection.execute(f"LISTEN {CHANNEL}")
         self._server.revision()  # there is a store
         self._changes += 1
         (self._store,) = self._connection.execute(_WHICH).fetchone()
+
+    def _hear(self, _: object) -> None:
+        self._changes += 1
 
     def close(self) -> None:
         if self._connection is not None:

@@ -11,6 +11,7 @@ from diode_engine import registry
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, check_name
 from diode_engine.models.families import ENSEMBLE, TUNED
+from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
@@ -73,7 +74,7 @@ def train(
     With `base` it is that model tuned to the timings (see `fine_tune`), a distilled network,
     and the next version of the base's name.
 
-    Its metrics are those on the held-out problems (`splits.held_out`), which it has not seen;
+    Its metrics are those on the held-out problems (`splits.split`), which it has not seen;
     how sure it is was learned from the others, for a tuned model by its base.
     With `everything` a second model is fitted, to all problems, and registered; the metrics
     remain the first one's, and the notes say so. With `checkpoints` the fits go on where a
@@ -88,7 +89,9 @@ def train(
         check_name(name or (family if base is None else base.manifest.name)),
         family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
     )  # fmt: skip
-    split = TrainingSplit.of(table, hardware)
+    # what the base has learned from cannot judge what is tuned from it
+    by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
+    split = TrainingSplit.of(table, hardware, by)
     if base is not None:
         check_base(base, split.hardware)
     registry.check_registrable(method.name, split.hardware)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diode_engine.core.hardware import Hardware
@@ -17,26 +17,33 @@ LEAST_HELD_OUT = 2  # problems to judge a model by
 
 @dataclass(frozen=True, eq=False)
 class TrainingSplit:
-    """Rows of one device with one torch and one Triton. `learned` are the successful ones to
-    learn from, `all_learnable` these and the held-out ones; `judged` are the rows of the held-out
-    problems, failed ones too, since whoever chooses such a candidate has chosen badly.
-    `held_out_problems` is the number of problems that can be judged; `left_out` counts successful
-    timings of other hardware or software, by what that is."""
+    """Rows of one device with one torch and one Triton, split as `splits.split` does by `by`.
+
+    `learned` are the successful ones to learn from, `all_learnable` these and the held-out ones;
+    `judged` are the rows of the held-out problems, failed ones too, since whoever chooses such a
+    candidate has chosen badly. `held_out_problems` is the number of problems that can be judged;
+    `left_out` counts successful timings of other hardware or software, by what that is.
+    """
 
     learned: TimingTable
     all_learnable: TimingTable
     judged: TimingTable
     held_out_problems: int
     left_out: Mapping[str, int]
+    by: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: TimingTable, hardware: str | None = None) -> TrainingSplit:
-        """The split (`splits.split`) of the table's timings on the GPU of this name. Raises
-        TrainingError as `one_environment` does, and where the problems are too few to judge a
-        model by."""
+    def of(
+        cls,
+        table: TimingTable,
+        hardware: str | None = None,
+        by: Collection[str] = splits.HELD_OUT_BY,
+    ) -> TrainingSplit:
+        """The split of the table's timings on the GPU of this name. Raises TrainingError as
+        `one_environment` does, and where the problems are too few to judge a model by."""
         one = one_environment(table, hardware)
         all_learnable = learnable(one)
-        learned, held_out = splits.split(all_learnable)
+        learned, held_out = splits.split(all_learnable, by)
         problems = count_problems(held_out)
         if problems < LEAST_HELD_OUT:
             raise TrainingError(
@@ -44,7 +51,8 @@ class TrainingSplit:
                 f"out, which is too few to judge a model by ({LEAST_HELD_OUT} are needed): collect "
                 "or import more."
             )
-        return cls(learned, all_learnable, splits.split(one)[1], problems, _left_out(table, one))
+        judged = splits.split(one, by)[1]
+        return cls(learned, all_learnable, judged, problems, _left_out(table, one), tuple(by))
 
     @property
     def hardware(self) -> Hardware:

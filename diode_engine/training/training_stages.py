@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
+from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import covered, fine_tune
 from diode_engine.training.fit import MemberProgressCallback, fit
 from diode_engine.training.settings import TrainingSettings
@@ -66,12 +68,16 @@ def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
 
 def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
     """With how sure the model is, learned from the rows to learn from; a tuned model has its
-    base's."""
+    base's, unless that is another GPU's."""
     base = method.base
-    if base is None:
+    make = None
+    if base is not None and base.manifest.hardware.slug != split.hardware.slug:
+        make = partial(corrected_to, base=base, seed=method.seed)
+        method = replace(method, settings=_by_base(method))
+    if base is None or make is not None:
         confidence = learn_confidence(
             split.learned, method.family, seed=method.seed, settings=method.settings,
-            report=method.report, checkpoints=method.checkpoints,
+            report=method.report, checkpoints=method.checkpoints, make=make,
         )  # fmt: skip
     elif base.confidence is None:
         confidence = None
@@ -88,7 +94,13 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
         metrics["efficiency_of_base"] = _metrics(method.base, split.judged)["efficiency"]
         seen_by_base = method.base.manifest.everything
     notes = _notes(split.held_out_problems, seen_by_base)
-    manifest = replace(model.manifest, metrics=metrics, notes=notes, everything=seen_by_base)
+    manifest = replace(
+        model.manifest,
+        metrics=metrics,
+        notes=notes,
+        everything=seen_by_base,
+        held_out_by=split.by,
+    )
     return replace(model, manifest=manifest)
 
 
@@ -107,7 +119,13 @@ def fitted_to_all(model: Artifact, split: TrainingSplit, method: TrainingMethod)
         "This model has seen all problems. The metrics are those of one made the same way "
         f"without {split.held_out_problems} of them, on these."
     )
-    manifest = replace(again.manifest, metrics=model.manifest.metrics, notes=notes, everything=True)
+    manifest = replace(
+        again.manifest,
+        metrics=model.manifest.metrics,
+        notes=notes,
+        everything=True,
+        held_out_by=split.by,
+    )
     return Artifact(manifest, again.members, confidence)
 
 
@@ -117,6 +135,13 @@ def registered(model: Artifact, *, default: bool) -> registry.ModelVersion:
         made = Path(folder) / model.manifest.name
         save_artifact(made, model.manifest, model.members, model.confidence)
         return registry.register(made, default=default)
+
+
+def _by_base(method: TrainingMethod) -> TrainingSettings:
+    """The settings with the feature set of the model that is tuned, if one is."""
+    if method.base is None:
+        return method.settings
+    return replace(method.settings, features=method.base.manifest.feature_version)
 
 
 def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
@@ -137,6 +162,8 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
             files=method.origin.files,
             base="" if base is None else base.manifest.identity,
         ),
+        feature_version=_by_base(method).features,
+        feature_names=_by_base(method).feature_set.names_hash,
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
     )

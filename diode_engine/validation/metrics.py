@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Problem
+from diode_engine.problems.splits import held_out_by
 from diode_engine.validation.pool import CandidatePool
 
 Values = npt.NDArray[np.float64]
@@ -141,6 +142,7 @@ def groups(problem: Problem) -> Mapping[str, tuple[str, ...]]:
         # Inductor lowers some of these without a matrix product.
         "dimension": (VECTOR,) if vector else (),
         "model": tuple(sorted(models_of(problem))),
+        "held out by": held_out_by(problem),
     }
 
 

@@ -1,7 +1,8 @@
-"""A made-up operator: out = scale · (a @ b + c @ d), with one scale for all or one a row.
+"""A made-up operator: out = scale · (a @ b + times · c @ d), one scale for all or one a row.
 
 It has what the operators to come have: more than two matrices, an input that is not multiplied,
-whose shape follows from an attribute, a layout that only this op has, another type of output.
+whose shape follows from an attribute, a layout that only this op has, a whole number, another
+type of output.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def scales(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:
     dtype = getattr(torch, problem.out_dtype)
-    return lambda a, b, c, d, scale: (scale * (a @ b + c @ d)).to(dtype)
+    times = problem.op_fields["times"]
+    return lambda a, b, c, d, scale: (scale * (a @ b + times * (c @ d))).to(dtype)
 
 
 def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
@@ -56,7 +58,11 @@ PAIRED_MM = Operator(
     ),
     output=("M", "N"),
     templates=("aten::mm", "triton::mm"),
-    attributes=(Attribute("scaling", ("tensor", "row")), Attribute("c_layout", ("row", "col"))),
+    attributes=(
+        Attribute("scaling", ("tensor", "row")),
+        Attribute("c_layout", ("row", "col")),
+        Attribute("times", range(1, 100)),
+    ),
     dtypes=(DType.FLOAT16, DType.BFLOAT16),
     out_dtypes={DType.FLOAT16: DType.FLOAT32},
     flops=lambda sizes: 2 * gemm_flops(sizes),

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+from rich.cells import cell_len
 from textual.app import App
 from textual.events import Key
 from textual.keys import _character_to_key
@@ -66,7 +67,7 @@ async def looked(pilot: Pilot[None]) -> None:
     await settled(pilot)
 
 
-def text_of(app: DiodeApp) -> str:
+def text_of(app: App[Any]) -> str:
     """What is on the screen, as if it were one line."""
     return " ".join(_painted(app).split())
 
@@ -93,6 +94,20 @@ async def burst(pilot: Pilot[None], *words: str) -> None:
 
 
 _NAMED = {"enter", "escape", "tab", "space", "down", "up", "backspace"}
+
+
+async def click_on(pilot: Pilot[None], words: str) -> None:
+    """A click in the middle of these words, where they are first on the screen; and all that comes
+    of it."""
+    await settled(pilot)
+    for y, strip in enumerate(pilot.app.screen._compositor.render_strips()):
+        line = "".join(segment.text for segment in strip).replace("\xa0", " ")
+        if (at := line.find(words)) >= 0:
+            x = cell_len(line[:at]) + cell_len(words) // 2
+            assert await pilot.click(offset=(x, y))
+            await settled(pilot)
+            return
+    raise AssertionError(f"{words!r} is not on the screen: {text_of(pilot.app)}")
 
 
 async def say_yes(pilot: Pilot[None]) -> None:

@@ -3,14 +3,16 @@
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers, and what happens
 to which of them ("crash", "hang", "nonsense" said, or one of NONSENSE, "sticky" for an error after
 which the device is lost to the process, "stop" and a file's name: the first one writes its pid
-there and hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`.
-The processes after the first `lives` find no GPU.
+there and hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`, or,
+where that is null, a time by a rule that can be learned. The processes after the first `lives`
+find no GPU.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
 """
 
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
@@ -103,7 +105,8 @@ def answer(connection: Connection, request: dict, script: dict, binaries: Binari
         sticky = fate == "sticky"
         if sticky:
             fate = "illegal_access"
-        timing = Timing(min_us=script["time_us"], median_us=script["time_us"], repeats=7)
+        us = script["time_us"] or by_rule(Problem.from_dict(request["problem"]), candidates[index])
+        timing = Timing(min_us=us, median_us=us * script.get("uneven", 1.0), repeats=7)
         if fate is not None:
             timing = Timing(failure=Failure(fate))
         connection.send_bytes(protocol.pack(protocol.timed(index, timing, fate or "")))
@@ -120,6 +123,13 @@ def stop(file: Path) -> None:
         whole.write_text(str(os.getpid()))
         whole.rename(file)
         signal.pause()
+
+
+def by_rule(problem: Problem, candidate: Candidate) -> float:
+    """Microseconds: worse the further BLOCK_M is from M."""
+    block = int(str(candidate.config.get("BLOCK_M", 48)))
+    off = abs(math.log2(block) - min(max(math.log2(problem.M), 4), 7))
+    return 1 + problem.flops / 3e8 * (1 + off)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from diode_engine.problems.sources import (
     read_shapeset,
     write_shapeset,
 )
-from diode_engine.problems.splits import split_families, split_named
+from diode_engine.problems.splits import FAMILIES, split, split_named
 from diode_engine.store import write_dataset
 
 
@@ -109,7 +109,7 @@ def test_a_table_is_parted_by_families() -> None:
     table = TimingTable.from_records(
         (p, Candidate.make("aten::mm"), environment, Timing(min_us=1.0)) for p in several
     )
-    kept, judged = split_families(table)
+    kept, judged = split(table, (FAMILIES,))
     assert set(judged.problems) >= {*held, *twins}
     assert set(kept.problems) >= {*learned}
     assert len(kept) + len(judged) == len(table)

@@ -12,15 +12,16 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from diode_engine.core.checks import shown
+from diode_engine.core.checks import is_int, shown
 from diode_engine.core.operand import Bias, DType, Layout, Operand
 from diode_engine.errors import RecordError
 
 Scalar = bool | int | float | str | None
 # By "B", "M", "N" and "K": whole numbers, Inductor's symbols, or columns of the store.
 Sizes = Mapping[str, Any]
-# "bias", a Bias, and the op's attributes by their names.
+# "bias", a Bias; "out_dtype", a DType; and the op's attributes by their names.
 Fields = Mapping[str, Any]
+_LAYOUTS = tuple((a, b) for a in Layout for b in Layout)
 
 
 class TensorShape(NamedTuple):
@@ -37,7 +38,8 @@ class Matrix:
     """An input that is multiplied: a matrix, or one for each of a batch.
 
     Layout and alignment of "a" and "b" are fields of the problem. Any other matrix has no gaps; it
-    is row-major, unless an attribute NAME_layout of the op says otherwise."""
+    is row-major, unless an attribute NAME_layout of the op says otherwise. All have the problem's
+    type, unless an attribute NAME_dtype does."""
 
     name: str
     dims: tuple[str, ...]  # names of sizes: the batch, if it has one, then rows and columns
@@ -50,23 +52,43 @@ class SideInput:
     name: str
     # The sizes of its dimensions; None where the problem has no such input.
     shape: Callable[[Sizes, Fields], tuple[Any, ...] | None]
-    dtype: DType | None = None  # None: the type of the operands
+    # None: the type of the operands.
+    dtype: DType | Callable[[Fields], DType] | None = None
     # One for timing, made of torch, the shape, the problem and a torch.Generator, on whose device
     # it is; None: normal random numbers.
     values: Callable[[Any, TensorShape, Any, Any], Any] | None = None
+    # More of them, made likewise: a candidate's time is the mean over all.
+    others: Callable[[Any, TensorShape, Any, Any], list[Any]] | None = None
+    # Names of its sizes, where no matrix tells these.
+    dims: tuple[str, ...] = ()
+    # The dimension whose elements lie side by side: -1, the last one, or of a matrix -2.
+    contiguous: Callable[[Fields], int] = lambda fields: -1
 
 
 @dataclass(frozen=True)
 class Attribute:
     """A field that only the problems of one operator have. Where it has its usual value, which is
-    the first of `values`, it is left out of keys and files."""
+    the first of `values`, it is left out of keys, files and the store."""
 
     name: str
-    values: tuple[Scalar, ...]
+    values: tuple[Scalar, ...] | range  # a range: a whole number (of groups, for example)
 
     @property
     def usual(self) -> Scalar:
         return self.values[0]
+
+    def allows(self, value: object) -> bool:
+        """Whether it may have this value. 1, 1.0 and True are three values."""
+        if isinstance(self.values, range):
+            return is_int(value) and value in self.values
+        return any(type(value) is type(each) and value == each for each in self.values)
+
+    @property
+    def must_be(self) -> str:
+        """What it may have, for a sentence."""
+        if isinstance(self.values, range):
+            return f"a whole number from {self.values[0]} to {self.values[-1]}"
+        return f"one of {', '.join(map(repr, self.values))}"
 
 
 def gemm_flops(sizes: Sizes) -> Any:
@@ -80,8 +102,13 @@ def function_of_its_name(torch: Any, problem: Any) -> Callable[..., Any]:
     return function
 
 
-def no_attributes(tensors: Mapping[str, TensorShape]) -> Fields | None:
+def no_attributes(told: Mapping[str, Any]) -> Fields | None:
     """Of an op that has none."""
+    return {}
+
+
+def no_keywords(torch: Any, fields: Fields) -> Mapping[str, Any]:
+    """Of an op that takes its inputs only."""
     return {}
 
 
@@ -112,7 +139,18 @@ class Operator(str):
     # The attributes by what Inductor gives, the inputs by their names; None where that is no
     # problem of Diode's.
     read: Callable[[Mapping[str, TensorShape]], Fields | None] = no_attributes
+    # The attributes that no tensor tells, by the kwargs that Inductor sets for the op's templates.
+    read_kwargs: Callable[[Mapping[str, Any]], Fields | None] = no_attributes
     aten: str = ""  # its name in torch.ops.aten, whose lowering asks for choices; "": the same
+    # The function that asks for choices, as "module:name", where ATen has no such op.
+    lowering: str = ""
+    # What the op is called with besides its inputs.
+    keywords: Callable[[Any, Fields], Mapping[str, Any]] = no_keywords
+    # What the operands a and b may lie like; the first is meant where none is named.
+    layouts: tuple[tuple[Layout, Layout], ...] = _LAYOUTS
+    divided: str = ""  # the size that B groups have parts of, which are not known when compiling
+    # Inductor makes the op's choices itself and asks nobody for them (inductor's grouped.py).
+    beside_hook: bool = False
     fuses_epilogue: bool = True  # into a Triton template: pointwise ops that follow
     # How often sources of problems draw it, in relation to the others, and which biases.
     drawn: int = 0
@@ -138,17 +176,35 @@ class Operator(str):
         put(self, "side_inputs", others)
         put(self, "output_of", attrgetter(*self.output))
         put(self, "matrices_of", tuple(attrgetter(*matrix.dims) for matrix in matrices))
-        put(self, "batched", any("B" in matrix.dims for matrix in matrices))
+        put(
+            self, "batched", any("B" in dims for dims in (self.output, *(m.dims for m in matrices)))
+        )
         put(self, "biased", Bias.NONE not in self.biases)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return named, (self.name,)
+
+    def fields(
+        self, bias: Bias, out_dtype: DType, given: tuple[tuple[str, Scalar], ...]
+    ) -> dict[str, Any]:
+        """What an op's functions are given of a problem, with the usual values of the attributes
+        that are not given."""
+        found: dict[str, Any] = {"bias": bias, "out_dtype": out_dtype}
+        if self.attributes:
+            found |= {attribute.name: attribute.usual for attribute in self.attributes}
+            found |= dict(given)
+        return found
 
     def input_shapes(
         self, sizes: Sizes, dtype: DType, fields: Fields, operands: Mapping[str, Operand]
     ) -> dict[str, TensorShape]:
         """The inputs by name, in their order. `operands` has "a" and "b". Where a matrix's
         contiguous size is a symbol it has no gaps."""
+
+        def type_of(side: SideInput) -> DType:
+            of = side.dtype
+            return dtype if of is None else of if isinstance(of, DType) else of(fields)
+
         shapes: dict[str, TensorShape] = {}
         for each in self.inputs:
             if isinstance(each, Matrix):
@@ -162,11 +218,15 @@ class Operator(str):
                 stride = (lead, 1) if layout == Layout.ROW else (1, lead)
                 if batch:
                     stride = (lead * outer, *stride)
-                shapes[each.name] = TensorShape(size, stride, dtype)
+                own_type = DType(fields.get(f"{each.name}_dtype", dtype))
+                shapes[each.name] = TensorShape(size, stride, own_type)
             else:
                 found = each.shape(sizes, fields)
                 if found is not None:
-                    shapes[each.name] = TensorShape(found, dense(found), each.dtype or dtype)
+                    strides = dense(found)
+                    if each.contiguous(fields) == -2:
+                        strides = (1, found[0])
+                    shapes[each.name] = TensorShape(found, strides, type_of(each))
         return shapes
 
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 from functools import cache
 
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.templates import aten, decompose_k, triton, triton_tma
+from diode_engine.core.templates import (
+    aten,
+    decompose_k,
+    grouped,
+    mm_plus_mm,
+    scaled_tma,
+    triton,
+    triton_tma,
+)
 from diode_engine.core.templates.template import (
     OTHER_PARAMETERS,
     SPLIT_PARAMETERS,
@@ -23,8 +31,11 @@ from diode_engine.core.templates.template import (
 _FAMILIES = (
     aten,
     decompose_k,
+    scaled_tma,
     triton,
     triton_tma,
+    mm_plus_mm,
+    grouped,
 )
 # By Inductor's uid; the same in torch 2.10 to 2.15.
 TEMPLATES: dict[str, Template] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diode_engine.core.templates.template import Configs, LaunchMethod, Template, Version
 
 
-def _one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+def one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
     """The library tunes itself: one candidate without parameters."""
     return ((),)
 
@@ -17,8 +17,8 @@ def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "
         launch=LaunchMethod.LIBRARY,
         bias_vector=bias_vector,
         recorded_with_bias_vector=recorded_as,
-        default_configs=_one,
-        exhaustive_configs=_one,
+        default_configs=one,
+        exhaustive_configs=one,
     )
 
 
@@ -30,4 +30,8 @@ TEMPLATES = (
     _call("aten::bias_addmm", "addmm", bias_vector=True),
     _call("aten::bmm", "bmm"),
     _call("aten::baddbmm", "baddbmm"),
+    _call("aten::_scaled_mm", "scaled_mm"),
+    _call("aten::_int_mm", "int_mm"),
+    # Two calls, of which the second adds to what the first has written.
+    _call("aten::_mm_plus_mm", "mm_plus_mm"),
 )

@@ -68,8 +68,24 @@ def _no_configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs
     return ()
 
 
+def _always(problem: Any) -> bool:
+    return True
+
+
 def _the_sizes(m: int, n: int, k: int) -> tuple[int, int, int]:
     return m, n, k
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Space:
+    """What Inductor offers of a template. The functions of sizes take them as `reach` returns
+    them; sizes of the same reach have the same configs."""
+
+    reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
+    default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
+    exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
+    cut_from_list: bool = False  # see Template
+    offered: Callable[[Any], bool] = _always  # whether it is, for this problem
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,6 +139,8 @@ class Template:
     # Whether Inductor's heuristic has a list of configs which it cuts to the sizes as
     # inductor's space.py does; else Inductor is asked to list what it offers.
     cut_from_list: bool = False
+    # By operator, where Inductor offers something else for it than the fields above say.
+    spaces: Mapping[str, Space] = field(default_factory=dict)
     # Whether for sizes M, N, K only this and libraries' kernels are offered.
     excludes_tiled: Callable[[int, int, int], bool] = lambda m, n, k: False
 
@@ -130,6 +148,19 @@ class Template:
     def extern(self) -> bool:
         """Whether a library computes it, not a generated kernel."""
         return self.launch is LaunchMethod.LIBRARY
+
+    def space(self, op: str) -> Space:
+        """What Inductor offers for this operator."""
+        return self.spaces.get(op) or self._space
+
+    @cached_property
+    def _space(self) -> Space:
+        return Space(
+            reach=self.reach,
+            default_configs=self.default_configs,
+            exhaustive_configs=self.exhaustive_configs,
+            cut_from_list=self.cut_from_list,
+        )
 
     @property
     def short_name(self) -> str:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
+from diode_engine.core.templates import config_lists
 from diode_engine.core.templates.template import (
     OTHER_PARAMETERS,
     TILE_PARAMETERS,
     Configs,
     Grid,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
@@ -37,6 +39,7 @@ _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
 _WARPS = (2, 4, 8)
 _GROUP_M = 8
+LEAST_8_BIT_K = 32  # the least BLOCK_K of 8-bit products
 _MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
 
 REQUIRED = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
@@ -61,10 +64,13 @@ def tiles(m: int, n: int, config: Mapping[str, Any]) -> int:
 
 
 def _default(m: int, n: int, k: int, torch: Version) -> Configs:
+    return cut(_DEFAULT_FROM_2_13 if torch >= (2, 13) else _DEFAULT, m, n, k)
+
+
+def cut(configs: Configs, m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+    """The distinct ones of a list of configs, cut to sizes of this reach."""
     found: dict[tuple[int, ...], None] = {}
-    for block_m, block_n, block_k, stages, warps in (
-        _DEFAULT_FROM_2_13 if torch >= (2, 13) else _DEFAULT
-    ):
+    for block_m, block_n, block_k, stages, warps in configs:
         bm, bn, bk = min(block_m, m), min(block_n, n), min(block_k, k)
         # A warp computes at least a 16×16 tile.
         found[bm, bn, bk, stages, min(warps, bm * bn // 256), _GROUP_M] = None
@@ -72,11 +78,14 @@ def _default(m: int, n: int, k: int, torch: Version) -> Configs:
 
 
 @cache  # 125 reaches
-def combinations(m: int, n: int, k: int, warps_tried: tuple[int, ...]) -> Configs:
+def combinations(
+    m: int, n: int, k: int, warps_tried: tuple[int, ...], least_k: int = _BLOCKS[0]
+) -> Configs:
     """The distinct configs of the EXHAUSTIVE space for sizes of this reach, after blocks are cut
-    to the problem, and warps to the tile."""
+    to the problem, and warps to the tile. `least_k` is the least BLOCK_K before that."""
     found: dict[tuple[int, ...], None] = {}
-    for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS, warps_tried):
+    blocks_k = [block for block in _BLOCKS if block >= least_k]
+    for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, blocks_k, warps_tried):
         bm, bn, bk = min(bm, m), min(bn, n), min(bk, k)
         if -(-bm * bn // (32 * warps)) <= _MAX_ACCUMULATORS:
             for stages in _STAGES:
@@ -88,12 +97,32 @@ def _exhaustive(m: int, n: int, k: int) -> Configs:
     return combinations(m, n, k, _WARPS)
 
 
-def _grid(b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int) -> Grid:
+def one_tile_a_block(
+    b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int
+) -> Grid:
     """One thread block a tile and batch."""
     return tiles(m, n, config), b, 1
 
 
-def _template(name: str, ops: tuple[str, ...]) -> Template:
+def scaled_outside(problem: Any) -> bool:
+    """Whether the scales of scaled_mm multiply the whole sums, and not the blocks of operands."""
+    return problem.op_fields["scaling"] in ("tensor", "row")
+
+
+SCALED_MM = Space(
+    reach=reach,
+    default_configs=partial(cut, config_lists.SCALED_MM),
+    exhaustive_configs=lambda m, n, k: combinations(m, n, k, _WARPS, LEAST_8_BIT_K),
+    offered=lambda problem: _BLOCKS[0] < problem.K and scaled_outside(problem),
+)
+INT_MM = Space(
+    reach=lambda m, n, k: (_reach(m), _reach(n), max(LEAST_8_BIT_K, _reach(k))),
+    default_configs=partial(cut, config_lists.INT_MM),
+    exhaustive_configs=partial(cut, config_lists.INT_MM),
+)
+
+
+def _template(name: str, ops: tuple[str, ...], spaces: Mapping[str, Space] = {}) -> Template:
     return Template(
         name=f"triton::{name}",
         label=name,
@@ -108,12 +137,20 @@ def _template(name: str, ops: tuple[str, ...]) -> Template:
         constants=frozenset(),
         asks_contiguous=True,
         arguments=ARGUMENTS,
-        grid=_grid,
+        grid=one_tile_a_block,
         reach=reach,
         default_configs=_default,
         exhaustive_configs=_exhaustive,
         cut_from_list=True,
+        spaces=spaces,
     )
 
 
-TEMPLATES = (_template("mm", ("mm", "addmm")), _template("bmm", ("bmm", "baddbmm")))
+TEMPLATES = (
+    _template(
+        "mm",
+        ("mm", "addmm", "scaled_mm", "int_mm"),
+        {"scaled_mm": SCALED_MM, "int_mm": INT_MM},
+    ),
+    _template("bmm", ("bmm", "baddbmm")),
+)

@@ -20,14 +20,16 @@ from diode_engine.core.templates.template import (
 )
 from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, combinations, reach, tiles
 
-_WARPS = (4, 8)
+WARPS = (4, 8)
 
 
 def _exhaustive(m: int, n: int, k: int) -> Configs:
-    return combinations(m, n, k, _WARPS)
+    return combinations(m, n, k, WARPS)
 
 
-def _grid(b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int) -> Grid:
+def resident_blocks(
+    b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int
+) -> Grid:
     """One thread block a tile, one a multiprocessor at most."""
     return min(tiles(m, n, config), multiprocessors), b, 1
 
@@ -48,7 +50,7 @@ TEMPLATES = (
         option=TMA_OPTION,
         constants=frozenset(),
         arguments=ARGUMENTS,
-        grid=_grid,
+        grid=resident_blocks,
         reach=reach,
         exhaustive_configs=_exhaustive,
         cut_from_list=True,

@@ -17,7 +17,7 @@ import torch
 from torch._inductor.virtualized import V
 
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import Problem
+from diode_engine.core.problem import Problem, Scalar
 from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
 
@@ -34,8 +34,14 @@ def symbols_of(sizes: Sequence[Any]) -> list[sympy.Symbol]:
     return sorted(found, key=str)
 
 
-def problems_over(kernel_inputs: Any, op_name: str, hinted: Problem) -> tuple[Problem, ...]:
-    """`hinted`, and the other problems that these KernelInputs of Inductor stand for."""
+def problems_over(
+    kernel_inputs: Any,
+    op_name: str,
+    hinted: Problem,
+    told: tuple[tuple[str, Scalar], ...] = (),
+) -> tuple[Problem, ...]:
+    """`hinted`, and the other problems that these KernelInputs of Inductor stand for; `told` as
+    `told_of` has it."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
     symbols = symbols_of([size for each in (*shapes, *strides) for size in each])
     if not symbols:
@@ -48,6 +54,7 @@ def problems_over(kernel_inputs: Any, op_name: str, hinted: Problem) -> tuple[Pr
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
         hinted,
+        told,
     )
 
 
@@ -60,6 +67,7 @@ def _drawn(
     dtypes: Sequence[torch.dtype],
     out_dtype: torch.dtype,
     hinted: Problem,
+    told: tuple[tuple[str, Scalar], ...],
 ) -> tuple[Problem, ...]:
     most = [max(_USUAL, _BEYOND_HINT * size) for size in (hinted.B, hinted.M, hinted.N, hinted.K)]
     bounded = all(upper is not None for _, _, upper in bounds)
@@ -76,6 +84,7 @@ def _drawn(
                 _evaluated(strides, at),
                 dtypes,
                 out_dtype,
+                told,
             )
         except (RecordError, TypeError, ValueError):  # what the program would not run with
             continue

@@ -63,7 +63,7 @@ def lookup_entries(
     """
     recorder = _Recorder()
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-        kernels.ask(recorder, problem.op, operands)
+        kernels.ask(recorder, problem.op, operands, fields=problem.op_fields)
     table: dict[str, list[Entry]] = {}
     for asked in recorder.asked:
         best = _best(problem, asked.offered, predictor, top)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from diode_engine.core.operators import OPERATORS
-
 if TYPE_CHECKING:
     from diode_engine.core.problem import Candidate, Problem
     from diode_engine.models.preference import Why
@@ -30,8 +28,8 @@ class Fallback(StrEnum):
     ALTERED_SEARCH = "altered_search"  # somebody narrowed, replaced or watches Inductor's search
 
 
-# GEMMs that Diode does not choose for, by Inductor's name of the op; any other is "other".
-OTHER_OPS = tuple(op for op in ("mm_plus_mm", "int_mm", "scaled_mm") if op not in OPERATORS)
+# GEMMs that not all models were trained on, by Inductor's name of the op; any other is "other".
+OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The option fast_autotune: Diode's choices without max-autotune.
 
-The four lowerings of Diode's ops are run as under max_autotune_gemm, and nothing else is: other
-ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode does not
-choose is lowered again as the default mode does, with a library's kernel and no benchmark.
+The lowerings of the ops that the model knows are run as under max_autotune_gemm, and nothing else
+is: other ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode
+does not choose is lowered again as the default mode does, with a library's kernel and no
+benchmark.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor import config, lowering
 
-from diode_engine.core.operators import OPERATORS
+from diode_engine.core.operators import OPERATORS, Operator
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.hook import backends
 
@@ -32,10 +33,11 @@ class LeftToDefault(Exception):
 
 def attach() -> None:
     """Puts itself before the lowerings of Diode's ops, once."""
-    packets = [getattr(torch.ops.aten, op.aten, None) for op in OPERATORS.values()]
+    named = {getattr(torch.ops.aten, op.aten, None): op for op in OPERATORS.values()}
     for op, lower in list(lowering.lowerings.items()):
-        if op not in _replaced and getattr(op, "overloadpacket", op) in packets:
-            ours = _before(lower)
+        operator = named.get(getattr(op, "overloadpacket", op))
+        if op not in _replaced and operator is not None:
+            ours = _before(operator, lower)
             _replaced[op] = ours, lower
             lowering.lowerings[op] = ours
 
@@ -55,11 +57,11 @@ def leave_to_default() -> None:
         raise LeftToDefault
 
 
-def _before(lower: Callable[..., Any]) -> Callable[..., Any]:
+def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         chooser = _chooses(args)
-        if chooser is None:
+        if chooser is None or not chooser.knows(operator):
             return lower(*args, **kwargs)
         token = _lowering.set(True)
         try:

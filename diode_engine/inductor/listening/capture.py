@@ -62,7 +62,8 @@ def _attach(note: Any) -> None:
     ) -> Any:  # fmt: skip
         # whatever goes wrong here is not the program's business
         with contextlib.suppress(Exception):
-            _record(note, kernel_inputs, op_name)
+            overrides = args[0] if args else kwargs.get("kwarg_overrides")
+            _record(note, kernel_inputs, op_name, overrides)
             _add_prefer_aten()
         choices = original(
             self, template_choices, kernel_inputs, templates, op_name, *args, **kwargs
@@ -73,13 +74,13 @@ def _attach(note: Any) -> None:
     setattr(kind, HOOK, hook)
 
 
-def _record(note: Any, kernel_inputs: Any, op_name: str) -> None:
+def _record(note: Any, kernel_inputs: Any, op_name: str, overrides: Any) -> None:
     from diode_engine.inductor.lowering.candidates import problem_of
 
     if op_name not in OPERATORS:
         return
     try:
-        problem = problem_of(kernel_inputs, op_name)
+        problem = problem_of(kernel_inputs, op_name, overrides)
     except Exception as error:  # noqa: BLE001  # an unbacked size, or what a torch to come does
         note(left_out=f"{op_name}: {type(error).__name__}: {error}"[:300])
         return

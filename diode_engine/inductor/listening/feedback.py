@@ -68,7 +68,7 @@ def _records(
         if ktc is None:
             continue
         if problem is None:
-            problem = problem_of(ktc.inputs, name)
+            problem = problem_of(ktc.inputs, name, {"": ktc.params.to_kwargs()})
         if math.isfinite(ms) and ms > 0:
             with contextlib.suppress(ValueError):
                 records.append((candidate_of(ktc), ms * 1e3))

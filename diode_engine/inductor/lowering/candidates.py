@@ -6,7 +6,7 @@ KernelTemplateChoice, and `candidate_from` from what that is made of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -34,8 +34,13 @@ def tf32_allowed() -> bool:
     return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
-def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
-    """The problem that Inductor asks `op_name` for, dynamic shapes by their hints.
+def problem_of(
+    kernel_inputs: Any,
+    op_name: str,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Problem | None:
+    """The problem that Inductor asks `op_name` for, dynamic shapes by their hints; `overrides` are
+    the kwargs that it sets, by template.
 
     None where Diode has no such problem: another op, dtype, or an operand whose strides are
     both larger than one.
@@ -48,7 +53,17 @@ def problem_of(kernel_inputs: Any, op_name: str) -> Problem | None:
         _strides(kernel_inputs),
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
+        told_of(op_name, overrides),
     )
+
+
+def told_of(
+    op_name: str, overrides: Mapping[str, Mapping[str, Any]] | None
+) -> tuple[tuple[str, Scalar], ...]:
+    """The attributes of a problem of this op that no tensor tells, by the kwargs that Inductor
+    sets for its templates."""
+    kwargs = {name: value for each in (overrides or {}).values() for name, value in each.items()}
+    return tuple((OPERATORS[op_name].read_kwargs(kwargs) or {}).items())
 
 
 def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
@@ -81,20 +96,35 @@ def problem_from(
     strides: Sequence[Sequence[int]],
     dtypes: Sequence[torch.dtype],
     out_dtype: torch.dtype,
+    told: tuple[tuple[str, Scalar], ...] = (),
 ) -> Problem | None:
-    """The problem of the op with these inputs, in its own order; None as `problem_of`."""
+    """The problem of the op with these inputs, in its own order, and what `told_of` says; None as
+    `problem_of`."""
     given = {
         each.name: TensorShape(tuple(map(int, shape)), tuple(map(int, stride)), dtype_of(dtype))
         for each, shape, stride, dtype in zip(op.inputs, shapes, strides, dtypes, strict=False)
     }
     matrices = [given[matrix.name] for matrix in op.matrices]
     dtype, out = matrices[0].dtype, dtype_of(out_dtype)
-    if dtype is None or out is None or any(matrix.dtype is not dtype for matrix in matrices):
+    own_types = {attribute.name.removesuffix("_dtype") for attribute in op.attributes}
+    if (
+        dtype is None
+        or out is None
+        or any(
+            given[matrix.name].dtype is not dtype
+            for matrix in op.matrices
+            if matrix.name not in own_types
+        )
+    ):
         return None
     sizes: dict[str, int] = {}
     for matrix, (size, _, _) in zip(op.matrices, matrices, strict=True):
         for dim, length in zip(reversed(matrix.dims), reversed(size), strict=False):
             sizes.setdefault(dim, length)
+    for side in op.side_inputs:
+        if side.dims and side.name in given:
+            for dim, length in zip(side.dims, given[side.name].size, strict=True):
+                sizes.setdefault(dim, length)
     a, b = _operand(given["a"]), _operand(given["b"])
     attributes = op.read(given)
     if a is None or b is None or attributes is None:
@@ -113,7 +143,7 @@ def problem_from(
             b=b,
             allow_tf32=dtype is DType.FLOAT32 and tf32_allowed(),
             bias=Bias.NONE if bias is None else _bias(bias, sizes["M"], sizes["N"]),
-            attributes=tuple(attributes.items()),
+            attributes=(*attributes.items(), *told),
         )
     except RecordError:  # an empty matrix
         return None

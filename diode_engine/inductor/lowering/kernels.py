@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,8 +30,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from diode_engine.core.operators import Operator
+from diode_engine.core.operators.specification import Fields
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.templates import TEMPLATES, template_of
+from diode_engine.inductor.lowering import grouped
 from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
 
@@ -103,7 +107,10 @@ def graph(
 ) -> Iterator[list[ir.TensorBox]]:
     """A graph of Inductor's with inputs of these sizes, strides (in elements; either may hold
     symbols of `shape_env`) and dtypes."""
-    lowering = GraphLowering(torch.fx.symbolic_trace(lambda: 0), shape_env=shape_env)
+    traced = torch.fx.symbolic_trace(lambda: 0)
+    lowering = GraphLowering(traced, shape_env=shape_env)
+    # torch 2.15 asks of the node of a scaled product whether another scale was folded into it
+    lowering.current_node = next(iter(traced.graph.nodes))
 
     def buffer(
         name: str, size: Sequence[Any], stride: Sequence[Any], dtype: torch.dtype
@@ -128,14 +135,18 @@ def offered(
     op: Operator,
     operands: Sequence[ir.TensorBox],
     *,
+    fields: Fields = MappingProxyType({}),
     space: str = "EXHAUSTIVE",
     optional: bool | None = True,
 ) -> dict[Candidate, Any]:
     """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them:
     of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT;
-    `optional` as in `asking`. Call it inside `graph_for`."""
+    `optional` as in `asking`, `fields` as in `ask`. Call it inside `graph_for`."""
+    if op.beside_hook:
+        with config.patch(asking()):
+            return {candidate_of(offer): offer for offer in grouped.offers(operands)}
     collector = _Collector(space)
-    ask(collector, op, operands, optional=optional)
+    ask(collector, op, operands, fields=fields, optional=optional)
     return {candidate_of(choice): choice for choice in collector.offered}
 
 
@@ -144,17 +155,29 @@ def ask(
     op: Operator,
     operands: Sequence[ir.TensorBox],
     *,
+    fields: Fields = MappingProxyType({}),
     optional: bool | None = None,
 ) -> None:
     """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none;
-    `optional` as in `asking`. Call it inside `graph_for`."""
-    lower = lowerings[getattr(torch.ops.aten, op.aten).default]
+    `optional` as in `asking`; `fields` are a problem's op_fields, where the op is called with more
+    than its inputs. Call it inside `graph_for`."""
+    lower = _lowering_of(op)
+    keywords = op.keywords(torch, fields)
     with (
         config.patch(asking(optional=optional)),
         V.set_choices_handler(choices),
         contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
     ):
-        lower(*operands)
+        lower(*operands, **keywords)
+
+
+def _lowering_of(op: Operator) -> Callable[..., Any]:
+    if op.lowering:
+        module, _, name = op.lowering.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
+    lower: Callable[..., Any] = lowerings[getattr(torch.ops.aten, op.aten).default]
+    return lower
 
 
 @contextlib.contextmanager

@@ -109,7 +109,7 @@ class Spaces:
 
     def _configs(self, uid: str, op_name: str, device_type: str) -> _Configs | None:
         """Those of a template that is offered a list of configs and nothing else."""
-        if not template_of(uid).cut_from_list or _limited():
+        if not template_of(uid).space(op_name).cut_from_list or _limited():
             return None
         heuristic = template_heuristic(uid, device_type, op_name)
         known = self._lists.get((uid, op_name))

@@ -1,0 +1,51 @@
+"""Triton's template of a sum of two products: the loop over K is run for either in turn.
+
+What Inductor offers is as in torch/_inductor (kernel/mm_plus_mm.py and template_heuristics,
+torch 2.10 to 2.15, NVIDIA GPUs): a list that is not cut to the problem, the same in both spaces.
+"""
+
+from __future__ import annotations
+
+from diode_engine.core.templates import config_lists
+from diode_engine.core.templates.template import (
+    OTHER_PARAMETERS,
+    TILE_PARAMETERS,
+    Configs,
+    LaunchMethod,
+    Template,
+    Version,
+)
+from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, cut, one_tile_a_block
+
+_UNCUT = 1 << 16
+
+
+def _reach(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """Only blocks that are shorter than K are offered."""
+    blocks = sorted({block_k for _, _, block_k, _, _ in config_lists.MM_PLUS_MM})
+    return _UNCUT, _UNCUT, max((block + 1 for block in blocks if block < k), default=1)
+
+
+def _configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+    return cut(tuple(c for c in config_lists.MM_PLUS_MM if c[2] < k), m, n, _UNCUT)
+
+
+TEMPLATES = (
+    Template(
+        name="triton::mm_plus_mm",
+        label="mm_plus_mm",
+        ops=("mm_plus_mm",),
+        launch=LaunchMethod.KERNEL,
+        parameters=TILE_PARAMETERS,
+        other_parameters=OTHER_PARAMETERS,
+        required=REQUIRED,
+        tiled=True,
+        fuses_epilogue=True,
+        fuses_prologue=True,
+        arguments={**ARGUMENTS, "arg_C": "c", "arg_D": "d"},
+        grid=one_tile_a_block,
+        reach=_reach,
+        default_configs=_configs,
+        exhaustive_configs=_configs,
+    ),
+)

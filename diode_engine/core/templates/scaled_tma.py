@@ -1,0 +1,95 @@
+"""Triton's persistent TMA templates of scaled_mm: scales multiply the sums (one for all, or one a
+row), or the blocks of operands within the loop over K.
+
+What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.11 to 2.15,
+NVIDIA GPUs), where the option is set that it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.core.templates import config_lists
+from diode_engine.core.templates.template import (
+    OTHER_PARAMETERS,
+    TILE_PARAMETERS,
+    TMA_OPTION,
+    LaunchMethod,
+    Space,
+    Template,
+)
+from diode_engine.core.templates.triton import (
+    ARGUMENTS,
+    LEAST_8_BIT_K,
+    REQUIRED,
+    combinations,
+    cut,
+    reach,
+    scaled_outside,
+)
+from diode_engine.core.templates.triton_tma import WARPS, resident_blocks
+
+_BARRIERS = 64  # bytes, at most
+
+
+def shared_bytes(problem: Any, columns: Any, hardware: Any) -> npt.NDArray[np.float32]:
+    """[n] what a thread block needs at most: the tiles of all stages (all but one without wgmma,
+    where registers hold the current one), and beside them, since the loop goes on while a tile is
+    stored, room to lay out the output. Of 42 kernels that were compiled for sm_90 with torch 2.11
+    none needs more; 2 of the 36 that a block of an H200 has room for are said not to fit."""
+    c = columns
+    hopper = hardware.backend == "cuda" and hardware.arch.startswith("9.")
+    wgmma = (c.block_m >= 64) & (np.fmod(c.warps, 4) == 0) & hopper
+    stages = np.where(wgmma, c.stages, np.maximum(c.stages - 1, 1))
+    staged = problem.out_dtype.itemsize * c.block_m * c.block_n
+    need: npt.NDArray[np.float32] = (
+        problem.dtype.itemsize * (c.block_m + c.block_n) * c.block_k * stages + staged + _BARRIERS
+    )
+    return need
+
+
+def _template(name: str, label: str, offered: Callable[[Any], bool], *, shared: bool) -> Template:
+    return Template(
+        name=f"triton::{name}",
+        label=label,
+        ops=("scaled_mm",),
+        launch=LaunchMethod.KERNEL,
+        parameters=TILE_PARAMETERS,
+        other_parameters=OTHER_PARAMETERS,
+        required=REQUIRED,
+        tiled=True,
+        tma=True,
+        persistent=True,
+        fuses_epilogue=True,
+        option=TMA_OPTION,
+        constants=frozenset() if shared else None,
+        arguments={
+            **ARGUMENTS, "arg_A_inverse_scale": "scale_a", "arg_B_inverse_scale": "scale_b",
+        },
+        grid=resident_blocks,
+        shared_bytes=shared_bytes,
+        spaces={
+            "scaled_mm": Space(
+                reach=reach,
+                default_configs=partial(cut, config_lists.SCALED_MM_TMA),
+                exhaustive_configs=lambda m, n, k: combinations(m, n, k, WARPS, LEAST_8_BIT_K),
+                offered=lambda problem: problem.bias == "none" and offered(problem),
+            )
+        },
+    )  # fmt: skip
+
+
+TEMPLATES = (
+    _template(
+        "scaled_mm_device_tma_epilogue_scaling", "scaled_tma", scaled_outside, shared=True
+    ),
+    _template(
+        "scaled_mm_device_tma_main_loop_scaling", "scaled_tma_blocks",
+        lambda problem: not scaled_outside(problem), shared=False,
+    ),
+)  # fmt: skip

@@ -1,0 +1,44 @@
+"""Home draws its charts where there is room for them, and needs nothing of them elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.app.trained import make_training
+from tests.app.waiting import settled, started, text_of
+
+
+@pytest.mark.asyncio
+async def test_the_charts_come_when_the_terminal_becomes_large(make_app, store):
+    make_training(store, "trees", 0.9)
+    make_training(store, "trees", 0.95)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await pilot.resize_terminal(200, 50)
+        await settled(pilot)
+        assert "efficiency on held-out problems" in text_of(app)
+        assert "No training is done yet." not in text_of(app)
+
+
+def test_the_start_imports_neither_plots_nor_kernels():
+    code = (
+        "import sys, diode_app.main, diode_app.app, diode_app.screens.home\n"
+        "slow = {'plotext', 'diode_engine.core.templates', 'diode_app.data.runs', 'numpy', 'torch',"
+        " 'sqlalchemy', 'diode_app.widgets.table'}\n"
+        "print(*sorted(slow & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_a_store_in_a_file_imports_no_dialect_of_another_database():
+    code = (
+        "import sys, diode_engine.store\n"
+        "print(*(name for name in sys.modules if 'dialects.postgresql' in name))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

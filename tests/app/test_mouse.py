@@ -1,0 +1,67 @@
+"""Whatever comes in front of a screen can be left by the mouse alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from diode_app.widgets.modals import (
+    Choose,
+    Confirm,
+    ErrorDialog,
+    Notice,
+    PickOne,
+    Prompt,
+    Twins,
+    Working,
+)
+from tests.app.waiting import click_on, settled, started
+
+pytestmark = pytest.mark.asyncio
+NAMES = [("a", "one"), ("b", "two")]
+
+
+@pytest.mark.parametrize(
+    ("dialog", "words", "result"),
+    [
+        (lambda: Confirm("Do it?"), "No (n)", False),
+        (lambda: Notice("Title", "words"), "Close", None),
+        (lambda: ErrorDialog("It failed."), "Close", None),
+        (lambda: Working("It works"), "Escape leaves it", None),
+        (lambda: Prompt("Which?", "this"), "Escape leaves", None),
+        (lambda: Prompt("Which?", "this"), "Enter takes it", "this"),
+        (lambda: Prompt("Which?", "no", check=lambda _: "Not that."), "Escape leaves", None),
+        (lambda: Twins(NAMES), "Escape leaves", None),
+        (lambda: Twins(NAMES), "y copies", "one"),
+        (lambda: Choose("Some", ["a", "b"], ["b"]), "Use these", ("b",)),
+        (lambda: Choose("Some", ["a", "b"], ["b"]), "Escape leaves", None),
+        (lambda: PickOne("One", NAMES), "Escape leaves", None),
+        (lambda: PickOne("One", NAMES), "two", "b"),
+    ],
+)
+async def test_a_dialog(make_app, store, dialog, words, result):
+    app = make_app()
+    given = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        shown = dialog()
+        app.push_screen(shown, given.append)
+        await settled(pilot)
+        await click_on(pilot, words)
+        assert app.screen is not shown
+        assert given == [result]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [("?", "Escape closes it"), ("O", "Escape leaves"), ("Cp", "Escape leaves"), ("y", "leaves")],
+)
+async def test_what_a_key_opens(make_app, store, keys, words):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settled(pilot)
+        assert app.screen.is_modal
+        await click_on(pilot, words)
+        assert not app.screen.is_modal

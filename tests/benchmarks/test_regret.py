@@ -1,0 +1,187 @@
+"""The public set of benchmarks/regret, its scorer, and what checks its timer; no GPU is asked."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.problems.harvested import held_out_family
+from diode_engine.problems.splits import held_out
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "regret"
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def shipped() -> tuple[Row, list[Row]]:
+    """The head and the problems, as the README reads them."""
+    code = re.search(r"```python\n(import json.*?)```", (FOLDER / "README.md").read_text(), re.S)
+    assert code is not None
+    found: dict[str, Any] = {}
+    exec(code[1].replace('"h200', f'"{FOLDER}/h200'), found)  # noqa: S102  # our own README's
+    assert found["timed"][-1][1] == found["problems"][-1]["us"][-1]
+    return found["head"], found["problems"]
+
+
+def test_the_set_is_whole(shipped: tuple[Row, list[Row]]) -> None:
+    head, rows = shipped
+    assert len(rows) == 1895
+    assert len({row["id"] for row in rows}) == len(rows)
+    kernels = [Candidate.make(**fields) for fields in head["candidates"]]
+    assert len(set(kernels)) == len(kernels)
+    for row in rows:
+        assert len(row["candidates"]) == len(set(row["candidates"])) == len(row["us"]) >= 10
+        assert min(row["us"]) > 0
+        assert kernels[row["candidates"][row["library"]]].is_extern
+        assert row["default"]
+        assert max(row["default"]) < len(row["us"])
+
+
+def test_no_model_may_learn_from_the_set(shipped: tuple[Row, list[Row]]) -> None:
+    for row in shipped[1]:
+        problem = Problem.from_dict(row["problem"])
+        assert problem.key.startswith(row["id"])
+        assert held_out(problem) or held_out_family(problem)
+        assert row["splits"] == [
+            *(["sizes"] if "sizes" in row["splits"] else []),
+            *(["families"] if row["families"] else []),
+        ]
+
+
+def made_row(name: str, us: Sequence[float], *, default: Sequence[int] = (0,), **more: Any) -> Row:
+    problem = Problem.make("mm", 64, 64, 64, "float16").to_dict() | more
+    return {
+        "id": name, "splits": ["sizes"], "families": [], "dataset": "made", "problem": problem,
+        "library": 0, "default": list(default), "candidates": [*range(len(us))], "us": list(us),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Three problems of three candidates each, the first of them the library's."""
+    head = {"candidates": [{"template": "aten::mm"}, *({"BLOCK_M": m} for m in (16, 32))]}
+    rows = [
+        made_row("a", (10, 5, 20), default=(0, 1)),
+        made_row("b", (10, 20, 40)),
+        made_row("c", (10, 10, 10), allow_tf32=True, M=1),
+    ]
+    path = tmp_path / "made.jsonl.xz"
+    path.write_bytes(lzma.compress("\n".join(map(json.dumps, (head, *rows))).encode()))
+    return path
+
+
+def scored(made: Path, *choosers: str) -> tuple[dict[str, Any], str]:
+    report = made.with_name("report.json")
+    command = [str(FOLDER / "score.py"), *choosers, "--set", str(made), "--json", str(report)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(report.read_text()), done.stdout
+
+
+def figure(report: dict[str, Any], name: str, column: str, group: str = "all/all") -> float:
+    kind, _, which = group.partition("/")
+    value: float = report[kind][which]["choosers"][name][column][0]
+    return value
+
+
+def test_figures_are_those_that_a_hand_counts(made: Path, tmp_path: Path) -> None:
+    """By a chooser that gives an order, one that gives a place, and one that has no answer."""
+    ordered, single, mute = (tmp_path / f"{n}.py" for n in ("ordered", "single", "mute"))
+    ordered.write_text("def choose(problem, candidates): return [2, 0]")
+    single.write_text("def chooser(text):\n    return lambda problem, candidates: int(text)")
+    mute.write_text("def choose(problem, candidates): return None")
+    report, shown = scored(made, str(ordered), f"{single}:1", str(mute))
+
+    assert figure(report, "ordered", "regret") == pytest.approx((3 + 3 + 0) / 3)
+    assert figure(report, "ordered", "efficiency") == pytest.approx((1 / 16) ** (1 / 3))
+    assert figure(report, "ordered", "worst") == 0.25
+    assert figure(report, "ordered", "first five") == pytest.approx(0.5 ** (1 / 3))
+    assert figure(report, "ordered", "slower") == pytest.approx(2 / 3)
+    assert figure(report, "single", "regret") == pytest.approx(1 / 3)
+    assert "first five" not in report["all"]["all"]["choosers"]["single"]
+    library = "the library's kernel (ATen)"
+    for column in ("regret", "efficiency", "worst", "slower"):
+        assert figure(report, "mute", column) == figure(report, library, column)
+    assert figure(report, "max-autotune DEFAULT", "efficiency") == 1
+    assert figure(report, "single", "efficiency", "type/tf32") == 1
+    assert report["M"]["up to 16"]["problems"] == 1
+    assert "| ordered | 200.0 % (0.0–300.0) |" in shown
+
+
+def test_intervals_hold_their_figure_and_are_the_same_again(made: Path, tmp_path: Path) -> None:
+    chooser = tmp_path / "second.py"
+    chooser.write_text("def choose(problem, candidates): return 1")
+    report, shown = scored(made, str(chooser))
+    for value, low, high in report["all"]["all"]["choosers"]["second"].values():
+        assert low <= value <= high
+    assert scored(made, str(chooser)) == (report, shown)
+
+
+def test_a_chooser_that_names_what_is_not_there_is_told_so(made: Path, tmp_path: Path) -> None:
+    chooser = tmp_path / "wrong.py"
+    chooser.write_text("def choose(problem, candidates): return len(candidates)")
+    for given, says in ((chooser, "a: a chooser named a candidate"), ("no.py", "no chooser no.py")):
+        command = [sys.executable, str(FOLDER / "score.py"), str(given), "--set", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["diode", "roofline"])
+def test_diodes_choosers_order_a_problem(name: str, shipped: tuple[Row, list[Row]]) -> None:
+    import score
+
+    head, rows = shipped
+    row = min(rows, key=lambda r: len(r["us"]))
+    _, choose = score.loaded(str(FOLDER / "choosers" / f"{name}.py"))
+    (order,) = score.answers([row], head["candidates"], choose)
+    assert sorted(order) == sorted(set(order))
+    assert 1 < len(order) <= len(row["us"])
+
+
+def test_the_timers_check_draws_the_best_and_the_librarys() -> None:
+    import check_timer
+
+    drawn = check_timer.drawn(check_timer.SET, 5, 8, 0)
+    assert len(drawn) == 5
+    for _, pairs in drawn:
+        assert pairs[0][0]["template"].startswith("aten::")
+        assert 4 <= len(pairs) <= 8
+        assert [us for _, us in pairs[1:4]] == sorted(us for _, us in pairs[1:4])
+        assert all(us <= 3 * min(us for _, us in pairs) for _, us in pairs[4:])
+
+
+def test_the_timers_check_says_what_trusting_it_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import check_timer
+
+    rows = [
+        {"problem": "p", "library": not i, "recorded": recorded, "collector": collector,
+         "graph": graph, "spread": 0.01}
+        for i, (recorded, collector, graph) in enumerate(((11, 22, 20), (30, 11, 10)))
+    ]  # fmt: skip
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(rows))
+    monkeypatch.setattr(sys, "argv", ["check_timer.py", "--rows", str(file)])
+    check_timer.main()
+    shown = capsys.readouterr().out
+    assert "collector / graph, all: 2 pairs, ratio 1.100, off from it by 0.0 %" in shown
+    assert "the best by collector has 1.0000 of the best graph's speed on 1 problems" in shown
+    assert "the best by recorded has 0.5000 of the best graph's speed on 1 problems" in shown
