@@ -44,6 +44,7 @@ NAV = {
         "docs/formats",
         "docs/dataset-format",
         "docs/api/index",
+        "docs/results",
         "docs/benchmarks",
         "docs/zoo",
         "docs/calibration",

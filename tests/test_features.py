@@ -238,3 +238,30 @@ def test_the_space_of_a_problem_says_what_the_matrix_says() -> None:
         space = features.space(problem, CANDIDATES, H200)
         apart = np.hstack([np.tile(space.problem, (len(CANDIDATES), 1)), space.rest.T])
         np.testing.assert_array_equal(apart.view(np.int32), rows(problem).view(np.int32))
+
+
+def test_groups_are_as_a_router_makes_them() -> None:
+    """A group has a block that is not full, and an empty one reads no weights."""
+    from diode_engine.core.operators.grouped import DIVISIONS, group_sizes
+
+    for division in DIVISIONS:
+        for total, groups, align in ((100, 8, 1), (4096, 128, 8), (3, 8, 1), (5, 1, 1)):
+            sizes = group_sizes(total, groups, division, align)
+            assert (sum(sizes), len(sizes)) == (total, groups)
+            assert min(sizes) >= 0
+            assert sum(size % align != 0 for size in sizes) <= (total % align != 0)
+    assert max(group_sizes(4096, 64, "uniform")) == 64
+    assert max(group_sizes(4096, 64, "one hot group")) >= 2000
+
+    def row(tokens: int, **blocks: int) -> dict[str, float]:
+        problem = Problem.make("grouped_mm_rows", tokens, 2816, 2048, "bfloat16", B=64)
+        config = {"BLOCK_K": 64, "BLOCK_N": 128, "num_stages": 3, "num_warps": 4, **blocks}
+        candidate = Candidate.make("triton::grouped_mm", **config)
+        x = features.space(problem, [candidate], H200).rows()[0]
+        assert np.isfinite(x).all()
+        return dict(zip(features.NAMES, x.tolist(), strict=True))
+
+    # 4,096 rows in 64 equal groups fill 64 blocks of 64; a router's groups need more
+    assert 64 * 22 < 2 ** row(4096, BLOCK_M=64)["log2_tiles"] < 2 * 64 * 22
+    few, many = row(8, BLOCK_M=16), row(4096, BLOCK_M=16)
+    assert few["log2_dram_us"] < many["log2_dram_us"] - 2

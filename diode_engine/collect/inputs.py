@@ -11,13 +11,24 @@ from diode_engine.core.problem import Problem
 
 
 def random_inputs(problem: Problem, device: torch.device, seed: int = 0) -> list[torch.Tensor]:
-    """The op's inputs in its order: normal random numbers, or what the op has made for timing."""
+    """The op's inputs in its order: random numbers, or what the op has made for timing."""
     made = made_inputs(problem, device, seed)
     generator = torch.Generator(device).manual_seed(seed)
     return [
-        made[name] if name in made else empty(shape, device).normal_(generator=generator)
+        made[name] if name in made else fill(empty(shape, device), generator)
         for name, shape in problem.input_shapes().items()
     ]
+
+
+def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Fills it with normal random numbers, and one of whole numbers with any that it can hold."""
+    if not tensor.is_floating_point():
+        limits = torch.iinfo(tensor.dtype)
+        return tensor.random_(limits.min, limits.max + 1, generator=generator)
+    if tensor.dtype.itemsize > 1:
+        return tensor.normal_(generator=generator)
+    drawn = torch.randn(tensor.shape, generator=generator, device=tensor.device)
+    return tensor.copy_(drawn)
 
 
 def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -30,10 +41,23 @@ def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[s
         generator = torch.Generator(device).manual_seed(seed)
         shape = shapes[each.name]
         if each.values is None:
-            made[each.name] = empty(shape, device).normal_(generator=generator)
+            made[each.name] = fill(empty(shape, device), generator)
         else:
             made[each.name] = each.values(torch, shape, problem, generator)
     return made
+
+
+def other_inputs(problem: Problem, inputs: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The op's inputs with each of the other values under which a candidate is timed."""
+    shapes = problem.input_shapes()
+    found = []
+    for each in problem.op.side_inputs:
+        if each.others is not None and each.name in shapes:
+            place = list(shapes).index(each.name)
+            generator = torch.Generator(inputs[0].device)
+            values = each.others(torch, shapes[each.name], problem, generator)
+            found += [[*inputs[:place], value, *inputs[place + 1 :]] for value in values]
+    return found
 
 
 def empty(shape: TensorShape, device: torch.device | str) -> torch.Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from diode_engine.collect.inputs import made_inputs
+from diode_engine.collect.inputs import fill, made_inputs
 from diode_engine.collect.launch import Place
 from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
@@ -48,7 +48,7 @@ class Pools:
         self._tensors: dict[str, torch.Tensor] = {}
 
     def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Normal random numbers, flat."""
+        """Random numbers, flat."""
         return self._pool("in", dtype, least_bytes)
 
     def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
@@ -72,7 +72,7 @@ class Pools:
                 generator = torch.Generator(self.device).manual_seed(0)
                 # in parts: what some dtypes need to be drawn is as large again
                 for part in pool.split(1 << 28):
-                    part.normal_(generator=generator)
+                    fill(part, generator)
             self._tensors[name] = pool
         return pool
 
@@ -144,8 +144,9 @@ class Operands:
 
 
 def _tensor(pool: torch.Tensor, view: _View, start: int) -> torch.Tensor:
-    """The view, `start` bytes behind the pool's beginning."""
-    return pool.as_strided(view.size, view.stride, start // view.dtype.itemsize)
+    """The view, `start` bytes behind the pool's beginning. An operand of another 8-bit type than
+    the pool's has its numbers read as its own."""
+    return pool.view(view.dtype).as_strided(view.size, view.stride, start // view.dtype.itemsize)
 
 
 def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:

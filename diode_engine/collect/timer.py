@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,10 @@ TOLERANCE = {
     torch.float16: 2e-3,
     torch.float32: 1e-4,
     torch.float64: 1e-10,
+    # Tensor cores keep some 14 bits of what they add up of these.
+    torch.float8_e4m3fn: 4e-2,
+    torch.float8_e5m2: 4e-2,
+    torch.int8: 0.0,
 }
 TF32_TOLERANCE = 2e-3
 
@@ -67,6 +71,18 @@ class Timer:
         return [begin.elapsed_time(end) for begin, end in pairs]
 
 
+def mean(timings: Sequence[Timing]) -> Timing:
+    """One timing for several of the same candidate, each with other inputs."""
+    if len(timings) == 1:
+        return timings[0]
+    return Timing(
+        min_us=statistics.fmean([t.min_us for t in timings if t.min_us is not None]),
+        median_us=statistics.fmean([t.median_us for t in timings if t.median_us is not None]),
+        spread_us=max([t.spread_us for t in timings if t.spread_us is not None], default=None),
+        repeats=min(t.repeats for t in timings),
+    )
+
+
 def is_right(
     result: torch.Tensor, reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype
 ) -> bool:
@@ -78,7 +94,7 @@ def is_right(
 def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
     """The norm of the largest error that is tolerated, as a tensor on the device."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
-    most: torch.Tensor = tolerance * torch.linalg.vector_norm(reference, dtype=torch.float32)
+    most: torch.Tensor = tolerance * torch.linalg.vector_norm(_real(reference), dtype=torch.float32)
     return most
 
 
@@ -86,9 +102,20 @@ def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) ->
     """Whether the error is at most `most` (see `most_error`), as a tensor on the device: nothing
     is waited for. Of several results, each in a row of `result`, one for each."""
     dims = tuple(range(-reference.ndim, 0))
-    error = torch.linalg.vector_norm(result - reference, dim=dims, dtype=torch.float32)
+    error = torch.linalg.vector_norm(_real(result - reference), dim=dims, dtype=torch.float32)
     right: torch.Tensor = error <= most
     return right
+
+
+def spoil(out: torch.Tensor) -> None:
+    """Fills an output with what no kernel computes: NaN, or the least whole number."""
+    nothing = float("nan") if out.is_floating_point() else torch.iinfo(out.dtype).min
+    out.fill_(nothing)
+
+
+def _real(x: torch.Tensor) -> torch.Tensor:
+    """Of whole numbers there are no norms."""
+    return x if x.is_floating_point() else x.float()
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
-from diode_engine.collect import protocol
+from diode_engine.collect import children, protocol
 from diode_engine.collect.gpus import lock_of, name_of
-from diode_engine.collect.inputs import empty_output, random_inputs, reference
-from diode_engine.collect.timer import Timer, failure_of, is_right
+from diode_engine.collect.inputs import empty_output, other_inputs, random_inputs, reference
+from diode_engine.collect.timer import Timer, failure_of, is_right, mean, spoil
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels
@@ -90,13 +90,15 @@ class ProblemAtWork:
             *inputs, out, right = self._prepare()
             launch = kernels.launchable(choice, inputs, out)
             with held(self._lock):
-                out.fill_(float("nan"))
+                spoil(out)
                 result = launch()
                 result = result if isinstance(result, torch.Tensor) else out
                 dtype = getattr(torch, self.problem.dtype)
                 if not is_right(result, right, tf32=self.problem.allow_tf32, dtype=dtype):
                     return Timing(failure=Failure.WRONG_RESULT), "the result is wrong"
-                return timer.time(launch), ""
+                others = other_inputs(self.problem, inputs)
+                again = [kernels.launchable(choice, each, out) for each in others]
+                return mean([timer.time(each) for each in (launch, *again)]), ""
         except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result
             return Timing(failure=failure_of(error)), f"{type(error).__name__}: {error}"[:300]
 
@@ -160,6 +162,7 @@ def quiet() -> None:
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
+    children.end_with_parent()
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.problem import Candidate, DType, Layout, Problem
 from diode_engine.core.templates import template_of
 
 MAX_THREADS_BLOCK = 1024
@@ -52,8 +52,12 @@ def wgmma_type(problem: Problem, hardware: Hardware) -> bool:
 
 
 def wgmma_operands(problem: Problem) -> bool:
-    """Whether the operands are what warpgroup matrix instructions take: 16-bit, 8-bit or TF32."""
-    return problem.dtype.itemsize <= 2 or problem.allow_tf32
+    """Whether the operands are what warpgroup matrix instructions take: 16-bit, 8-bit that lie
+    along K, or TF32."""
+    size = problem.dtype.itemsize
+    if size == 1:
+        return problem.a.layout is Layout.ROW and problem.b.layout is Layout.COL
+    return size == 2 or problem.allow_tf32
 
 
 def uses_wgmma(typed: Any, block_m: Any, warps: Any) -> Array:

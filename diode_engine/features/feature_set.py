@@ -16,7 +16,10 @@ from diode_engine.core.problem import Candidate, DType, Problem
 from diode_engine.core.resources import Array
 
 # Element types whose kernels the columns can tell apart.
-DTYPES = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32)
+DTYPES = (
+    DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32,
+    DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2, DType.INT8,
+)  # fmt: skip
 _BLOCK = 1 << 14  # rows computed at once: the vectors of a block fit in L2
 
 

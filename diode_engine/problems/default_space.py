@@ -61,7 +61,7 @@ def candidates_of(template: Template, configs: Configs) -> tuple[Candidate, ...]
 
 
 def _reach(template: Template, problem: Problem) -> tuple[int, int, int]:
-    return template.space(problem.op).reach(problem.M, problem.N, problem.K)
+    return template.space(problem.op).reach(*problem.one_group)
 
 
 @lru_cache(maxsize=1024)

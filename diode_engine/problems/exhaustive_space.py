@@ -46,7 +46,7 @@ def _parts(problem: Problem, torch: str) -> list[_Part]:
     """What the candidates of each template follow from."""
     op = problem.op
     return [
-        (template.name, op.name, *template.space(op).reach(problem.M, problem.N, problem.K))
+        (template.name, op.name, *template.space(op).reach(*problem.one_group))
         for template in offered(problem, version_of(torch))
         if not template.tma or _tma(problem)
     ]

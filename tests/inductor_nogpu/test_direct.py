@@ -6,8 +6,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import re
+import subprocess
 import weakref
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,12 +28,13 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.binary import Binary, kernel_facts, resource_usage
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_class
 from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
 
 DEVICE = torch.device("cuda", 0)
+E4M3 = "float8_e4m3fn"
 COUNTED = ("wgmma.mma_async", "mma.sync", "cp.async.cg", "cp.async.ca", "st.global")
 
 
@@ -134,6 +138,38 @@ def test_tf32_is_used_where_inductor_uses_it():
         assert ("tf32" in shared.asm["ptx"]) == ("tf32" in own.asm["ptx"])
 
 
+@pytest.mark.parametrize("registers", [255, 64])
+def test_facts_are_those_that_the_compiler_tells(tmp_path, registers):
+    """Of a kernel as it is, and of one that has to spill since it may have few registers."""
+    _, binary, kernel = compiled(*PAIRS["odd rows"])
+    ptx, replaced = re.subn(r"(\n\.(req|max)ntid)", rf"\n.maxnreg {registers}\1", kernel.asm["ptx"])
+    assert replaced == 1
+    (tmp_path / "kernel.ptx").write_text(ptx)
+    ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    command = [ptxas, "-v", "--gpu-name=sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    stores, loads = map(
+        int, re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr).groups()
+    )
+    used = int(re.search(r"Used (\d+) registers", done.stderr)[1])
+
+    cubin = (tmp_path / "kernel.cubin").read_bytes()
+    facts = kernel_facts(cubin, resource_usage(cubin)[0], 4096)
+    assert (facts.registers, facts.spill_stores, facts.spill_loads) == (used, stores, loads)
+    assert (stores > 0) == (registers < 255)
+    assert facts.instructions > 100
+    assert binary.facts.registers == binary.registers
+    assert binary.facts.shared_bytes == binary.shared_bytes
+
+
+def test_a_cubin_of_another_form_has_no_facts():
+    _, binary, _ = compiled(*PAIRS["odd rows"])
+    blackwell = bytearray(binary.cubin)
+    blackwell[0x30:0x34] = (100).to_bytes(4, "little")
+    assert replace(binary, cubin=bytes(blackwell)).facts is None
+    assert replace(binary, cubin=b"no ELF file").facts is None
+
+
 def test_what_cannot_be_built_says_why():
     problem = Problem.make("mm", 4096, 4096, 4096, "float32")
     too_large = class_of(problem, config(128, 128, 128, 5, 8))
@@ -199,7 +235,8 @@ class CpuCuda(FakeCuda):
         shapes = p.input_shapes()
         inputs = [at(given[name], *shapes[name]) for name in shapes]
         stride = [math.prod(p.output_size[i + 1 :]) for i in range(len(p.output_size))]
-        at(given["out"], p.output_size, stride, p.out_dtype).copy_(getattr(torch, p.op)(*inputs))
+        out = at(given["out"], p.output_size, stride, p.out_dtype)
+        out.copy_(p.op.function(torch, p)(*inputs))
 
 
 def at(address, size, stride, dtype):
@@ -285,11 +322,27 @@ def answers(bench, work, candidates):
         (Problem.make("addmm", 96, 80, 512, "float32", b_layout="col"), "triton::mm"),
         (Problem.make("baddbmm", 64, 80, 64, "float32", B=3, a_layout="col"), "triton::bmm"),
         (Problem.make("bmm", 65, 81, 67, "float32", B=2), "triton::bmm"),
+        (Problem.make("int_mm", 96, 80, 512, "int8", b_layout="col"), "triton::mm"),
+        (
+            Problem.make("scaled_mm", 96, 80, 512, E4M3, scaling="row", fast_accum=True),
+            "triton::mm",
+        ),
+        (
+            Problem.make("scaled_mm", 96, 80, 512, E4M3, bias="vector", b_dtype="float8_e5m2"),
+            "triton::mm",
+        ),
+        (
+            Problem.make("scaled_mm", 96, 80, 512, "float8_e5m2", out_dtype="float32"),
+            "triton::scaled_mm_device_tma_epilogue_scaling",
+        ),
     ],
     ids=str,
 )
 def test_launches_are_given_the_operands_and_compute_the_product(bench, problem, template):
-    offered = [config(32, 32, 32, 2, 4, template), config(64, 64, 32, 3, 4, template)]
+    small = (64, 64, 32, 2, 4) if problem.op == "int_mm" else (32, 32, 32, 2, 4)
+    offered = [config(*small, template), config(64, 64, 32, 3, 4, template)]
+    if problem.op == "int_mm":
+        offered[1] = config(64, 64, 64, 3, 8, template)
     the_bench, work, cuda = bench(problem, offered)
     with work._stack:
         results = answers(the_bench, work, offered)

@@ -155,7 +155,7 @@ def at(content: dict[str, Any]) -> Any:
         (document({"7": [timed()]}), "solution[0] is 7; it must be an object"),
         (document({'{"M": 1}': [timed()]}), "solution[0] lacks the fields B, N, K"),
         (document({shape(M=0): [timed()]}), "M is 0"),
-        (document({shape(B=2): [timed()]}), "only bmm and baddbmm have a batch"),
+        (document({shape(B=2): [timed()]}), "only bmm, baddbmm, "),
         (document({shape(out_size=3): [timed()]}), "out_size is 3; it must be a list"),
         (document({shape(): None}), "timed_configs is None; it must be a list"),
         (document({shape(): [timed(0)]}), "timed_configs[0].time is 0; it must be a positive"),

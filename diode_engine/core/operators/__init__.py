@@ -4,14 +4,15 @@ What an operator is, and how one is added: `specification`, docs/adding-an-opera
 """
 
 from diode_engine.core.operators.gemm import ADDMM, BADDBMM, BMM, MM
+from diode_engine.core.operators.grouped import GROUPED
 from diode_engine.core.operators.int_mm import INT_MM
 from diode_engine.core.operators.mm_plus_mm import MM_PLUS_MM
 from diode_engine.core.operators.scaled_mm import SCALED_MM
 from diode_engine.core.operators.specification import OPERATORS, Operator, named, register
 
 __all__ = [
-    "ADDMM", "BADDBMM", "BMM", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS", "SCALED_MM", "Operator",
-    "named", "register",
+    "ADDMM", "BADDBMM", "BMM", "GROUPED", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS", "SCALED_MM",
+    "Operator", "named", "register",
 ]  # fmt: skip
 
 register(MM)
@@ -21,3 +22,5 @@ register(BADDBMM)
 register(SCALED_MM)
 register(INT_MM)
 register(MM_PLUS_MM)
+for _each in GROUPED:
+    register(_each)

@@ -109,7 +109,7 @@ def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
     bias = tensors.get("bias")
     if bias is not None and bias.size not in ((n,), (1, n)):
         return None
-    return {"scaling": scaling, "b_dtype": b.dtype}
+    return {"scaling": scaling, "b_dtype": str(b.dtype)}
 
 
 def _scaling(of_a: tuple[int, ...], of_b: tuple[int, ...], m: int, n: int, k: int) -> str | None:

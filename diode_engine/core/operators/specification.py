@@ -57,6 +57,10 @@ class SideInput:
     # One for timing, made of torch, the shape, the problem and a torch.Generator, on whose device
     # it is; None: normal random numbers.
     values: Callable[[Any, TensorShape, Any, Any], Any] | None = None
+    # More of them, made likewise: a candidate's time is the mean over all.
+    others: Callable[[Any, TensorShape, Any, Any], list[Any]] | None = None
+    # Names of its sizes, where no matrix tells these.
+    dims: tuple[str, ...] = ()
     # The dimension whose elements lie side by side: -1, the last one, or of a matrix -2.
     contiguous: Callable[[Fields], int] = lambda fields: -1
 
@@ -144,6 +148,9 @@ class Operator(str):
     keywords: Callable[[Any, Fields], Mapping[str, Any]] = no_keywords
     # What the operands a and b may lie like; the first is meant where none is named.
     layouts: tuple[tuple[Layout, Layout], ...] = _LAYOUTS
+    divided: str = ""  # the size that B groups have parts of, which are not known when compiling
+    # Inductor makes the op's choices itself and asks nobody for them (inductor's grouped.py).
+    beside_hook: bool = False
     fuses_epilogue: bool = True  # into a Triton template: pointwise ops that follow
     # How often sources of problems draw it, in relation to the others, and which biases.
     drawn: int = 0
@@ -169,11 +176,24 @@ class Operator(str):
         put(self, "side_inputs", others)
         put(self, "output_of", attrgetter(*self.output))
         put(self, "matrices_of", tuple(attrgetter(*matrix.dims) for matrix in matrices))
-        put(self, "batched", any("B" in matrix.dims for matrix in matrices))
+        put(
+            self, "batched", any("B" in dims for dims in (self.output, *(m.dims for m in matrices)))
+        )
         put(self, "biased", Bias.NONE not in self.biases)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return named, (self.name,)
+
+    def fields(
+        self, bias: Bias, out_dtype: DType, given: tuple[tuple[str, Scalar], ...]
+    ) -> dict[str, Any]:
+        """What an op's functions are given of a problem, with the usual values of the attributes
+        that are not given."""
+        found: dict[str, Any] = {"bias": bias, "out_dtype": out_dtype}
+        if self.attributes:
+            found |= {attribute.name: attribute.usual for attribute in self.attributes}
+            found |= dict(given)
+        return found
 
     def input_shapes(
         self, sizes: Sizes, dtype: DType, fields: Fields, operands: Mapping[str, Operand]

@@ -12,6 +12,7 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import (
     aten,
     decompose_k,
+    grouped,
     mm_plus_mm,
     scaled_tma,
     triton,
@@ -34,6 +35,7 @@ _FAMILIES = (
     triton,
     triton_tma,
     mm_plus_mm,
+    grouped,
 )
 # By Inductor's uid; the same in torch 2.10 to 2.15.
 TEMPLATES: dict[str, Template] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diode_engine.core.templates.template import Configs, LaunchMethod, Template, Version
 
 
-def _one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+def one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
     """The library tunes itself: one candidate without parameters."""
     return ((),)
 
@@ -17,8 +17,8 @@ def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "
         launch=LaunchMethod.LIBRARY,
         bias_vector=bias_vector,
         recorded_with_bias_vector=recorded_as,
-        default_configs=_one,
-        exhaustive_configs=_one,
+        default_configs=one,
+        exhaustive_configs=one,
     )
 
 

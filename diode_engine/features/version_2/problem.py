@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from diode_engine.core.hardware import Hardware
+from diode_engine.core.operators.grouped import ROUTED, group_sizes
 from diode_engine.core.problem import Bias, DType, Layout, Problem
 from diode_engine.core.resources import WIDEST_LOAD, Array, wgmma_type
 
@@ -40,19 +43,80 @@ class ProblemFacts(NamedTuple):
     unique_bytes: Array  # what has to be moved at least
     small_m: Array  # the power of two from M on, 16 or more
     small_n: Array
+    # The size that is divided among groups: 0 none, 1 M, 2 N, 3 K. Where there is one, it is the
+    # mean part here, and B the number of groups; and of blocks of 16, 32, … 256 along it there are
+    # so many a group, in the mean over what a router does.
+    divided: Array
+    busy: Array  # of the batch, those that are not empty
+    blocks_16: Array
+    blocks_32: Array
+    blocks_64: Array
+    blocks_128: Array
+    blocks_256: Array
+
+
+BLOCKS = (16, 32, 64, 128, 256)
+_NO_BLOCKS = (0.0,) * len(BLOCKS)
+
+
+def _parts(problem: Problem) -> Array:
+    """[divisions, groups] of the size that is divided, as a router divides it."""
+    total = getattr(problem, problem.op.divided)
+    return np.array([group_sizes(total, problem.B, division) for division in ROUTED])
+
+
+def _blocks(problem: Problem) -> tuple[float, ...]:
+    """Of each of BLOCKS, how many a group needs along the size that is divided, in the mean over
+    the groups and over what a router does."""
+    parts = _parts(problem)
+    return tuple(float(np.mean(-(-parts // block))) for block in BLOCKS)
+
+
+def _groups_bytes(problem: Problem) -> int:
+    """Of the matrices that there is one of for each group: where it is empty nothing is read."""
+    own = sum(
+        math.prod(of(problem))
+        for matrix, of in zip(problem.op.matrices, problem.op.matrices_of, strict=True)
+        if "B" in matrix.dims
+    )
+    return problem.dtype.itemsize * own
 
 
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
-    """The values of NAMES and of `ProblemFacts`."""
+    """The values of NAMES and of `ProblemFacts`.
+
+    The columns are those of mm, addmm, bmm and baddbmm in 16 and 32 bits. Of other ops they tell
+    apart what these have not: of 8-bit operands `bfloat16` and `float16` are the output's type,
+    `mm` that there are no scales, `tf32` that sums are rounded to be fast, and `bias_other` that a
+    row and a column have a scale each; mm_plus_mm is none of the four ops, and products of groups
+    are two of them at once.
+    """
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
+    divided, busy, blocks = 0, float(B), _NO_BLOCKS
+    if problem.op.divided:
+        divided, blocks = 1 + "MNK".index(problem.op.divided), _blocks(problem)
+        part = {problem.op.divided: getattr(problem, problem.op.divided) / B}
+        M, N, K = ({"M": M, "N": N, "K": K} | part).values()
     size, flops = problem.dtype.itemsize, problem.flops
     operand_bytes, unique = problem.moved_bytes
+    if divided:
+        empty = float(np.mean(_parts(problem) == 0))
+        unread, busy = round(empty * _groups_bytes(problem)), (1 - empty) * B
+        operand_bytes, unique = operand_bytes - unread, unique - unread
     peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32) / 1e6, 1.0)
     bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
     compute_us, dram_us = flops / peak, unique / bandwidth
     a, b = problem.a, problem.b
     copy_a, copy_b = min(WIDEST_LOAD, size * a.align), min(WIDEST_LOAD, size * b.align)
     sms = max(hardware.multiprocessors, 1)
+
+    typed, fast, scaled_by_row = problem.dtype, problem.allow_tf32, False
+    if problem.op.attributes:
+        fields = problem.op_fields
+        fast = fast or fields.get("fast_accum", False)
+        scaled_by_row = fields.get("scaling") == "row"
+    if size == 1:
+        typed = problem.out_dtype
 
     def fill(block_m: int, block_n: int) -> float:
         """How much of the multiprocessors' time such tiles are work."""
@@ -72,23 +136,23 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "compute_bound": compute_us / (compute_us + dram_us),
         "log2_l2_share": math.log2(operand_bytes / max(hardware.l2_bytes, 1)),
         "itemsize": size,
-        "bfloat16": problem.dtype is DType.BFLOAT16,
-        "float16": problem.dtype is DType.FLOAT16,
-        "tf32": problem.allow_tf32,
-        "mm": problem.op == "mm",
-        "addmm": problem.op == "addmm",
-        "bmm": problem.op == "bmm",
-        "baddbmm": problem.op == "baddbmm",
+        "bfloat16": typed is DType.BFLOAT16,
+        "float16": typed is DType.FLOAT16,
+        "tf32": fast,
+        "mm": problem.op in ("mm", "int_mm", "grouped_mm_rows", "grouped_mm_columns"),
+        "addmm": problem.op in ("addmm", "grouped_mm_columns", "grouped_mm_depth"),
+        "bmm": problem.op in ("bmm", "grouped_mm_rows", "grouped_mm_batch"),
+        "baddbmm": problem.op in ("baddbmm", "grouped_mm_depth", "grouped_mm_batch"),
         "a_col": a.layout is Layout.COL,
         "b_col": b.layout is Layout.COL,
         "log2_align_a": math.log2(a.align),
         "log2_align_b": math.log2(b.align),
-        "log2_align_out": math.log2(math.gcd(N, 16)),
+        "log2_align_out": math.log2(math.gcd(problem.N, 16)),
         "log2_copy_a": math.log2(copy_a),
         "log2_copy_b": math.log2(copy_b),
         "bias_vector": problem.bias is Bias.VECTOR,
         "bias_matrix": problem.bias is Bias.MATRIX,
-        "bias_other": problem.bias in (Bias.COLUMN, Bias.SCALAR),
+        "bias_other": scaled_by_row or problem.bias in (Bias.COLUMN, Bias.SCALAR),
         "fill_128x128": fill(128, 128),
         "fill_256x128": fill(256, 128),
         "fill_64x64": fill(64, 64),
@@ -96,6 +160,8 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     facts = (
         B, M, N, K, size, wgmma_type(problem, hardware), copy_a, copy_b,
         a.layout is Layout.ROW, b.layout is Layout.COL, peak, operand_bytes, unique,
-        max(16, 1 << (M - 1).bit_length()), max(16, 1 << (N - 1).bit_length()),
+        max(16, 1 << (math.ceil(M) - 1).bit_length()),
+        max(16, 1 << (math.ceil(N) - 1).bit_length()),
+        divided, busy, *blocks,
     )  # fmt: skip
     return [columns[name] for name in NAMES], facts

@@ -81,7 +81,7 @@ def _dram(p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device) -> 
     columns_together = np.minimum(np.ceil(together / rows_together), t.tiles_n)
     rows_together = np.maximum(rows_together, np.ceil(together / columns_together))
     wave_bytes = (rows_together * t.block_m + columns_together * t.block_n) * p.K * p.itemsize
-    reloaded = np.ceil(t.tiles_mn / together) * wave_bytes * p.B
+    reloaded = np.ceil(t.tiles_mn / together) * wave_bytes * p.busy
     operands = np.where(
         p.operand_bytes <= device.l2_bytes, p.operand_bytes, np.maximum(reloaded, p.operand_bytes)
     )

@@ -9,7 +9,7 @@ import numpy as np
 from diode_engine.core.resources import Array
 from diode_engine.features.version_2.candidate import Knobs
 from diode_engine.features.version_2.device import Device
-from diode_engine.features.version_2.problem import ProblemFacts
+from diode_engine.features.version_2.problem import BLOCKS, ProblemFacts
 from diode_engine.features.version_2.rows import Rows
 
 _ONE = np.float32(1)
@@ -42,6 +42,11 @@ def tiles(p: ProblemFacts, c: Knobs, device: Device, rows: Rows) -> Tiles:
     ratio_k = depth_k / c.block_k
     iterations = np.ceil(ratio_k)
     efficiency_k = ratio_k / iterations
+    if p.divided.any():  # among groups, which do not end where blocks do
+        tiles_m = np.where(p.divided == 1, _of_groups(p, block_m), tiles_m)
+        tiles_n = np.where(p.divided == 2, _of_groups(p, block_n), tiles_n)
+        iterations = np.where(p.divided == 3, _of_groups(p, c.block_k), iterations)
+        efficiency_k = ratio_k / iterations
     tiles_mn = tiles_m * tiles_n
     count = tiles_mn * p.B * c.k_split
     spread = np.minimum(
@@ -63,3 +68,11 @@ def tiles(p: ProblemFacts, c: Knobs, device: Device, rows: Rows) -> Tiles:
     rows["efficiency_k"] = efficiency_k
     rows["even_k"] = efficiency_k == 1
     return Tiles(block_m, block_n, tiles_m, tiles_n, tiles_mn, count, depth_k, iterations)
+
+
+def _of_groups(p: ProblemFacts, block: Array) -> Array:
+    """[n] how many blocks of this size a group needs, in the mean. A group may be empty, and there
+    is a little of everything at least, since logarithms are taken."""
+    known = (p.blocks_16, p.blocks_32, p.blocks_64, p.blocks_128, p.blocks_256)
+    needed: Array = np.select([block <= size for size in BLOCKS], known, known[-1])
+    return np.maximum(needed, np.float32(1e-3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of, told_of
-from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed
+from diode_engine.inductor.lowering.space import NotOffered, OfferedSpace, Spaces, listed
 from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
 
@@ -129,36 +129,15 @@ class Chooser:
         self, request: Request, offered: Callable[[str | None], Iterable[Any]], rebuild: bool
     ) -> list[Any]:
         op_name, kernel_inputs = request.op_name, request.kernel_inputs
-        device = kernel_inputs.device()
-        here = detect(device.index)
-        if here is not self.hardware and here != self.hardware:
-            raise LeftToStock(
-                Fallback.OTHER_DEVICE,
-                f"the model was loaded for {self.hardware.name}, this is for {device}",
-            )
+        self._check_device(kernel_inputs)
         options, memory = self._of_graph()
         key = _key(request, options) if rebuild else None
         remembered = self._remembered(request, key, options, memory)
         if remembered is not None:
             return remembered
-        sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
-        if key is None and free_unbacked_symbols([x for each in sizes for x in each]):
-            raise LeftToStock(Fallback.NO_HINT, "nothing is known about a dynamic size")
-        problem = problem_of(kernel_inputs, op_name, request.overrides)
-        if problem is None:
-            raise LeftToStock(
-                Fallback.UNSUPPORTED,
-                f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
-                "problem that Diode knows",
-            )
-        problems: tuple[Problem, ...] = (problem,)
-        if key is None:
-            told = told_of(op_name, request.overrides)
-            problems = problems_over(kernel_inputs, op_name, problem, told)
-        epilogue = fusion.current_epilogue() if options.fusion else None
-        saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        broadcast = is_broadcast(kernel_inputs, op_name)
-        decide = partial(self.decider.decide, problems, saved, broadcast, options)
+        problem, decide = self._decide(
+            op_name, kernel_inputs, request.overrides, options, dynamic=key is None
+        )
         if not rebuild:
             choices = list(offered(None))
             decision = decide(listed(choices))
@@ -180,6 +159,54 @@ class Chooser:
         if key is not None and not any(template_of(pick.uid).option for pick in decision.picks):
             memory[key] = self._predictions(decision, remembered=True)
         return made(self._predictions(decision, remembered=False), request)
+
+    def kept_of(self, op_name: str, kernel_inputs: Any, offered: Sequence[Any]) -> list[Prediction]:
+        """What is kept of what Inductor offers for an op that does not come through the hook: of
+        choices with a template and params, as KernelTemplateChoices have them. Raises LeftToStock
+        where none is chosen."""
+        self._check_device(kernel_inputs)
+        options, _ = self._of_graph()
+        _, decide = self._decide(op_name, kernel_inputs, None, options, dynamic=True)
+        return self._predictions(decide(listed(offered)), remembered=False)
+
+    def _check_device(self, kernel_inputs: Any) -> None:
+        device = kernel_inputs.device()
+        here = detect(device.index)
+        if here is not self.hardware and here != self.hardware:
+            raise LeftToStock(
+                Fallback.OTHER_DEVICE,
+                f"the model was loaded for {self.hardware.name}, this is for {device}",
+            )
+
+    def _decide(
+        self,
+        op_name: str,
+        kernel_inputs: Any,
+        overrides: Mapping[str, Mapping[str, Any]] | None,
+        options: CompileOptions,
+        *,
+        dynamic: bool,
+    ) -> tuple[Problem, Callable[[OfferedSpace], Decision]]:
+        """The problem by its hints, and what decides among what is offered for it; `dynamic` is
+        whether a size may be a symbol."""
+        sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
+        if dynamic and free_unbacked_symbols([x for each in sizes for x in each]):
+            raise LeftToStock(Fallback.NO_HINT, "nothing is known about a dynamic size")
+        problem = problem_of(kernel_inputs, op_name, overrides)
+        if problem is None:
+            raise LeftToStock(
+                Fallback.UNSUPPORTED,
+                f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
+                "problem that Diode knows",
+            )
+        problems: tuple[Problem, ...] = (problem,)
+        if dynamic:
+            told = told_of(op_name, overrides)
+            problems = problems_over(kernel_inputs, op_name, problem, told)
+        epilogue = fusion.current_epilogue() if options.fusion else None
+        saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
+        broadcast = is_broadcast(kernel_inputs, op_name)
+        return problem, partial(self.decider.decide, problems, saved, broadcast, options)
 
     def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
         return [Prediction(pick, decision, self.outcomes, remembered) for pick in decision.picks]

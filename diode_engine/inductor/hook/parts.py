@@ -6,20 +6,22 @@ from __future__ import annotations
 def attach() -> None:
     """Puts them in place, once. Raises ImportError in the middle of Inductor's own imports, and
     whatever else a torch raises that has no place for them."""
-    from diode_engine.inductor.hook import fast
+    from diode_engine.inductor.hook import fast, grouped
     from diode_engine.inductor.padding import shape_padding
 
     fast.attach()
+    grouped.attach()
     shape_padding.attach()
 
 
 def detach() -> None:
     """Puts back what was there."""
     from diode_engine.inductor.choosing.final_choice import final_choice
-    from diode_engine.inductor.hook import fast
+    from diode_engine.inductor.hook import fast, grouped
     from diode_engine.inductor.lowering import preprocessing
     from diode_engine.inductor.padding import shape_padding
 
     preprocessing.remove(final_choice)
     fast.detach()
+    grouped.detach()
     shape_padding.detach()

@@ -121,6 +121,10 @@ def problem_from(
     for matrix, (size, _, _) in zip(op.matrices, matrices, strict=True):
         for dim, length in zip(reversed(matrix.dims), reversed(size), strict=False):
             sizes.setdefault(dim, length)
+    for side in op.side_inputs:
+        if side.dims and side.name in given:
+            for dim, length in zip(side.dims, given[side.name].size, strict=True):
+                sizes.setdefault(dim, length)
     a, b = _operand(given["a"]), _operand(given["b"])
     attributes = op.read(given)
     if a is None or b is None or attributes is None:

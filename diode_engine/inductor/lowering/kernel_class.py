@@ -23,6 +23,7 @@ from diode_engine.core.problem import (
     Layout,
     Operand,
     Problem,
+    Scalar,
     content_key,
 )
 from diode_engine.core.resources import (
@@ -45,7 +46,7 @@ MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 SHORT_LOOP = 2  # iterations
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
-_INPUTS = {"a", "b", "bias"}  # what a class knows of
+_INPUTS = {"a", "b", "scale_a", "scale_b", "bias"}  # what a class knows of
 MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
 
 
@@ -87,6 +88,12 @@ class KernelClass:
     whole_m: bool
     whole_n: bool
     tf32_sized: bool
+    attributes: tuple[tuple[str, Scalar], ...] = ()  # of the op, those that are not as usual
+
+    @property
+    def op_fields(self) -> dict[str, Any]:
+        """As Problem.op_fields."""
+        return self.op.fields(self.bias, self.out_dtype, self.attributes)
 
     @property
     def extents(self) -> Mapping[str, Extent]:
@@ -117,6 +124,7 @@ class KernelClass:
             "whole": [self.whole_m, self.whole_n],
             "tf32_sized": self.tf32_sized,
             **{dim: [extent.value, extent.fixed] for dim, extent in self.extents.items()},
+            **({"attributes": dict(self.attributes)} if self.attributes else {}),
         }
 
     @classmethod
@@ -134,6 +142,7 @@ class KernelClass:
             whole_n=fields["whole"][1],
             tf32_sized=fields["tf32_sized"],
             **{dim: Extent(*fields[dim]) for dim in DIMS},
+            attributes=tuple(sorted(fields.get("attributes", {}).items())),
         )
 
     @cached_property
@@ -168,7 +177,7 @@ def class_of(
     if template.constants is None or "block_k" not in tile:
         return None
     p = problem
-    if p.B > MOST_BATCHES or p.op.attributes or {i.name for i in p.op.inputs} - _INPUTS:
+    if p.B > MOST_BATCHES or {i.name for i in p.op.inputs} - _INPUTS:
         return None
     constants = {*fixed, *template.constants, *(dim for dim in DIMS if getattr(p, dim) == 1)}
     for operand, rows, cols in ((p.a, "M", "K"), (p.b, "K", "N")):
@@ -196,6 +205,7 @@ def class_of(
         candidate, p.op, p.dtype, p.out_dtype, p.allow_tf32, p.bias, p.a, p.b, **extents,
         whole_m=whole or block_m <= p.M, whole_n=whole or block_n <= p.N,
         tf32_sized=p.allow_tf32 and all(getattr(p, dim) >= TF32_SIZES[dim] for dim in "MNK"),
+        attributes=p.attributes,
     )  # fmt: skip
 
 

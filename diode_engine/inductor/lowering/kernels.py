@@ -33,6 +33,7 @@ from diode_engine.core.operators import Operator
 from diode_engine.core.operators.specification import Fields
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.templates import TEMPLATES, template_of
+from diode_engine.inductor.lowering import grouped
 from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
 
@@ -141,6 +142,9 @@ def offered(
     """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them:
     of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT;
     `optional` as in `asking`, `fields` as in `ask`. Call it inside `graph_for`."""
+    if op.beside_hook:
+        with config.patch(asking()):
+            return {candidate_of(offer): offer for offer in grouped.offers(operands)}
     collector = _Collector(space)
     ask(collector, op, operands, fields=fields, optional=optional)
     return {candidate_of(choice): choice for choice in collector.offered}

@@ -28,20 +28,21 @@ from diode_engine.core.templates.template import Template
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, binary_of
-from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, TF32_SIZES, KernelClass
+from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, DIMS, TF32_SIZES, KernelClass
 from diode_engine.inductor.replaced import replaced
 
 # About what a size is in the examples that stand for symbols: large, so that nothing is
 # simplified for being small, and small enough for 32-bit indices.
 _EXAMPLE_SIZE = 1200
+_ONES = dict.fromkeys(DIMS, 1)
 
 
 @dataclass(frozen=True)
 class Rendered:
     """A kernel as Inductor has written it, not yet compiled.
 
-    `arguments` names the launch arguments in their order: "a", "b", "bias", "out"; for each
-    symbol "size_K" and the like, which is the size divided by the class's multiple; and
+    `arguments` names the launch arguments in their order: the op's inputs ("a", "b", …), "out"; for
+    each symbol "size_K" and the like, which is the size divided by the class's multiple; and
     "workspace", which TMA kernels take and do not use. `autotuner` compiles it.
     """
 
@@ -91,6 +92,7 @@ class Family:
             name=request.kernel_name,
             arguments=_arguments(
                 template_of(cls.candidate.template),
+                tuple(_operand_shapes(cls, _ONES)),
                 autotuner.fn.arg_names,
                 [*request.extra_args],
                 self._examples,
@@ -126,11 +128,13 @@ def _decided(source: str, cls: KernelClass) -> str:
 
 def _arguments(
     template: Template,
+    inputs: Sequence[str],
     own_names: Sequence[str],
     extra_args: Sequence[Any],
     examples: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """What each of a kernel's arguments is, by its own names for them. `extra_args` begins
+    """What each of a kernel's arguments is, by its own names for them, which number the `inputs`
+    that the template itself does not name. `extra_args` begins
     with the symbols' example values in the order in which the kernel takes them."""
     by_example = {value: f"size_{dim}" for dim, value in examples.items()}
     known = template.arguments
@@ -140,7 +144,7 @@ def _arguments(
         if name in known:
             names.append(known[name])
         elif name.startswith("in_ptr"):
-            names.append("bias")
+            names.append(inputs[int(name.removeprefix("in_ptr"))])
         elif name.startswith("ks"):
             names.append(by_example[int(next(sizes))])
         else:
@@ -185,7 +189,7 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
         # to decide whether TMA can be used sizes are made constants; examples do as well
         replaced(V.graph.sizevars, "guard_int_seq", examples_of),
     ):
-        found = kernels.offered(cls.op, operands, space="DEFAULT")
+        found = kernels.offered(cls.op, operands, fields=cls.op_fields, space="DEFAULT")
         for candidate, choice in found.items():
             if candidate.template == cls.candidate.template:
                 yield Family(cls.family, choice, examples)
@@ -210,11 +214,11 @@ def _examples(cls: KernelClass) -> dict[str, int]:
 
 
 def _operand_shapes(
-    cls: KernelClass, sizes: dict[str, Any]
+    cls: KernelClass, sizes: Mapping[str, Any]
 ) -> dict[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]]:
     """name → (size, stride in elements, dtype) of the op's inputs."""
     operands = {"a": cls.a, "b": cls.b}
-    shapes = cls.op.input_shapes(sizes, cls.dtype, {"bias": cls.bias}, operands)
+    shapes = cls.op.input_shapes(sizes, cls.dtype, cls.op_fields, operands)
     return {
         name: (
             [sympy.sympify(length) for length in size],

@@ -63,6 +63,9 @@ def drawn_op(rng: random.Random) -> tuple[str, int]:
 def drawn_layouts(rng: random.Random, op: str) -> tuple[str, str]:
     """As a Linear layer's and its gradients' are; those of weights are plain products."""
     known = OPERATORS.get(op)
+    if known is not None and len(known.layouts) == 1:
+        a, b = known.layouts[0]
+        return str(a), str(b)
     plain = known is not None and not (known.batched or known.biased)
     return rng.choices(LAYOUTS[:3], (4, 4, 2 if plain else 1))[0]
 

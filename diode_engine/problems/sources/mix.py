@@ -11,6 +11,8 @@ from typing import Any, Protocol, get_type_hints
 
 from diode_engine.core.problem import DType, Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.eight_bit import EightBit
+from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.sources.harvest import Harvested
 from diode_engine.problems.sources.layers import Attention, Transformers, Zoo
 from diode_engine.problems.sources.shapeset import is_shapeset, read_shapeset
@@ -43,6 +45,8 @@ SOURCES: Mapping[str, type[Any]] = {
     "grid": Grid,
     "powers": Powers,
     "harvest": Harvested,
+    "eight-bit": EightBit,
+    "experts": GroupedExperts,
 }
 # What is drawn where nobody names a source, and each one's share.
 DEFAULT_SHARES = {"transformers": 0.38, "zoo": 0.28, "log-normal": 0.24, "attention": 0.10}

@@ -156,8 +156,11 @@ class Grid:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"grid/{seed}")
-        types = [(dtype, tf32) for dtype, tf32 in TYPES if dtype in named(self.op).dtypes]
-        points = list(itertools.product(self.m, self.n, self.k, types, LAYOUTS))
+        op = named(self.op)
+        types = [(dtype, tf32) for dtype, tf32 in TYPES if dtype in op.dtypes]
+        types = types or [(dtype, False) for dtype in op.dtypes]
+        layouts = [pair for pair in LAYOUTS if pair in op.layouts]
+        points = list(itertools.product(self.m, self.n, self.k, types, layouts))
         rng.shuffle(points)
         for m, n, k, (dtype, tf32), (a_layout, b_layout) in points:
             fields = {

@@ -1,0 +1,632 @@
+"""Is choosing FlexAttention's configs worth it? Times Inductor's own configs beside its default.
+
+    python benchmarks/flex_attention.py [--json FILE] [--minutes N] [--plan] [--part I/N]
+    python benchmarks/flex_attention.py --report FILE …
+
+200 calls: heads of 64, 128 and 256 elements, grouped heads, lengths of 128 to 32,768, causal,
+window, document and no mask, forward, backward and decoding. Inductor's lowering is asked for all
+its configs; kernels are compiled by processes on all cores, with symbols for batch and length, the
+default ones first, then max-autotune's, then the likely ones of the exhaustive space, then the
+rest. Each batch of configs is timed in turn with the default of its call, with operands that are
+not in the cache. At the end the best config of each call is timed once more against the default,
+and that ratio counts: the best of many noisy times would flatter. A few kernels are compiled
+without symbols too, to see what symbols cost.
+
+Rows are written to `FILE` as they come, one JSON object a line; a run that finds some goes on from
+there. Several GPUs share the families of calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import flex_kernels
+import flex_problems
+import measuring
+import torch
+from flex_kernels import DEFAULT_TIER, Config, Kernel
+from flex_problems import BACKWARD, DECODING, Family, Problem
+
+from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.driver import Driver, DriverError, Loaded
+from diode_engine.collect.timer import FLUSH_BYTES
+from diode_engine.core.hardware import detect
+
+JOB_CONFIGS = 8
+CONFIRM_SECONDS = 25.0  # kept for the last timing of the best configs
+CONFIRM_ROUNDS = 3
+FIXED_FAMILIES = 6  # those whose default is compiled without symbols as well
+MOST_ATTEMPTS = 3  # at a job whose process died
+MOST_ERROR = 2e-2  # of a config's output, relative to the default's
+COLD_CACHES = 3
+MOST_SET_BYTES = 6 << 30
+WORTH = 1.02
+FIXED = "fixed"  # in the place of a config: the default without symbols
+
+Row = dict[str, Any]
+
+
+class Rows:
+    """The rows of a file, one JSON object a line, and those of earlier runs."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows = _read([path]) if path is not None and path.exists() else []
+        self.done = {(row["problem"], _key(row["config"])) for row in self.rows}
+        self._file = path.open("a") if path is not None else None
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        if self._file is not None:
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
+
+
+def _read(paths: Iterable[Path]) -> list[Row]:
+    """Rows of files; a last line that was cut off is left out."""
+    found = []
+    for path in paths:
+        for line in path.read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return found
+
+
+def _row(problem: Problem, config: Any, tier: Any, **what: Any) -> Row:
+    return {**problem.to_dict(), "problem": problem.key, "config": config, "tier": tier, **what}
+
+
+def _key(config: Any) -> Any:
+    return tuple(config) if isinstance(config, list) else config
+
+
+@dataclass
+class Job:
+    family: Family
+    configs: list[Config]
+    tier: int
+    attempts: int = 0
+
+
+def jobs(problems: Sequence[Problem], done: set[Any]) -> list[Job]:
+    """What is to be compiled, the default configs of all families first."""
+    families = list(dict.fromkeys(p.family for p in problems))
+    found: list[Job] = []
+    for number, family in enumerate(families):
+        of_family = [p for p in problems if p.family == family]
+        by_tier: dict[int, list[Config]] = defaultdict(list)
+        for config, tier in flex_kernels.configs(family).items():
+            missing = any((p.key, config) not in done for p in of_family)
+            if missing or tier == DEFAULT_TIER:
+                by_tier[tier].append(config)
+        for tier, configs in by_tier.items():
+            found += [
+                Job(family, configs[at : at + JOB_CONFIGS], tier)
+                for at in range(0, len(configs), JOB_CONFIGS)
+            ]
+        if number % max(1, len(families) // FIXED_FAMILIES) == 0 and family.kind != DECODING:
+            middle = of_family[len(of_family) // 2]
+            if (middle.key, FIXED) not in done:
+                fixed = replace(family, fixed=(middle.batch, middle.length))
+                found.append(Job(fixed, by_tier[DEFAULT_TIER], DEFAULT_TIER + 1))
+    return sorted(found, key=lambda job: job.tier)
+
+
+class Launch:
+    """A kernel bound to a problem; called with the addresses of the tensors that change."""
+
+    def __init__(
+        self, driver: Driver, kernel: Kernel, loaded: Loaded, grid: tuple[int, ...],
+        values: dict[str, int], changing: Sequence[str],
+    ) -> None:  # fmt: skip
+        binary = kernel.binary
+        self._driver = driver
+        self._place = (ctypes.c_uint64 * len(changing))()
+        first = ctypes.addressof(self._place)
+        self._kept: list[Any] = []
+        pointers = []
+        for name, kind in binary.arguments:
+            if name in changing:
+                pointers.append(first + 8 * changing.index(name))
+                continue
+            value = (ctypes.c_uint64 if kind.endswith("64") else ctypes.c_uint32)(values[name])
+            self._kept.append(value)
+            pointers.append(ctypes.addressof(value))
+        self._packed = (ctypes.c_void_p * len(pointers))(*pointers)
+        self._head = (loaded.function, *grid, 32 * binary.warps, 1, 1, binary.shared_bytes)
+
+    def __call__(self, place: tuple[int, ...], stream: int) -> None:
+        self._place[:] = place  # type: ignore[call-overload]
+        code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
+        if code:
+            self._driver.check(code, "cuLaunchKernel")
+
+
+# The names in the kernels' signatures, by kind: those whose tensors change from launch to launch.
+CHANGING = {
+    BACKWARD: ("arg_Q", "arg_K", "arg_V", "arg_DO", "arg_DQ", "arg_DV", "out_ptr0"),
+    DECODING: ("arg_Q", "arg_K", "arg_V"),
+}
+FORWARD_CHANGING = ("arg_Q", "arg_K", "arg_V", "out_ptr0")
+
+
+class Bench:
+    """One problem's tensors on the GPU."""
+
+    rotates = True  # there are so many sets that each is cold when its turn comes
+
+    def __init__(self, problem: Problem, device: torch.device, l2_bytes: int) -> None:
+        self.problem = problem
+        family = problem.family
+        self.changing = CHANGING.get(family.kind, FORWARD_CHANGING)
+        dtype = getattr(torch, family.dtype)
+        query_rows = 1 if family.kind == DECODING else problem.length
+        query = (problem.batch, family.heads, query_rows, family.head)
+        key = (problem.batch, family.kv_heads, problem.length, family.head)
+        sizes = [
+            query if name in ("arg_Q", "arg_DO", "arg_DQ")
+            or (name == "out_ptr0" and family.kind != BACKWARD) else key
+            for name in self.changing
+        ]  # fmt: skip
+        step = sum(math.prod(size) for size in sizes) * dtype.itemsize
+        count = max(2, min(COLD_CACHES * l2_bytes // step + 2, MOST_SET_BYTES // step))
+        self.sets = [
+            [torch.randn(size, device=device, dtype=dtype) for size in sizes] for _ in range(count)
+        ]
+        self._places = [tuple(x.data_ptr() for x in some) for some in self.sets]
+        self._turn = 0
+        tokens = problem.batch * family.heads * query_rows
+        # What is not read, or whose values do not matter, is one piece of memory.
+        self._scratch = torch.ones(max(1 << 20, 4 * tokens), dtype=torch.float32, device=device)
+        self._lists = {
+            f"arg_{_SIGNATURE[name]}": x.to(device)
+            for name, x in flex_problems.block_lists(family, problem.length).items()
+        }
+        self._documents = flex_problems.documents(problem.length).to(device)
+        self._partial: list[torch.Tensor] = []  # a decoding kernel's sums, maxima and weights
+        self._device = device
+
+    def next(self) -> tuple[int, ...]:
+        self._turn = (self._turn + 1) % len(self._places)
+        return self._places[self._turn]
+
+    def launch(self, driver: Driver, kernel: Kernel, loaded: Loaded, config: Config) -> Launch:
+        p, f = self.problem, self.problem.family
+        symbols = {"batch": p.batch, "blocks": p.length // flex_problems.BLOCK}
+        arguments = [name for name, _ in kernel.binary.arguments]
+        values = dict.fromkeys(arguments, 0)
+        values |= dict.fromkeys(
+            [n for n in ("arg_LSE", "arg_MAX", "arg_DELTA", "arg_M", "arg_L") if n in values],
+            self._scratch.data_ptr(),
+        )
+        values |= {name: x.data_ptr() for name, x in self._lists.items() if name in values}
+        values |= {n: self._documents.data_ptr() for n in arguments if n.startswith("in_ptr")}
+        values |= {f"ks{i}": symbols[what] for i, what in enumerate(kernel.sizes)}
+        if f.kind == DECODING:
+            size = (p.batch, kernel.split, f.heads, 1, f.head)
+            if not self._partial:
+                self._partial = [
+                    torch.zeros(shape, device=self._device)
+                    for shape in (size, size[:-1], size[:-1])
+                ]
+            names = "out_ptr0", "arg_M", "arg_L"
+            values |= {n: x.data_ptr() for n, x in zip(names, self._partial, strict=True)}
+            grid: tuple[int, ...] = (1, p.batch * f.kv_heads, kernel.split)
+        elif f.kind == BACKWARD:
+            _, n1, m2, _, *_ = config
+            blocks = math.ceil(p.length / m2) * (f.heads // f.kv_heads) + math.ceil(p.length / n1)
+            grid = (blocks, p.batch, f.kv_heads)
+        else:
+            grid = (math.ceil(p.length / config[0]), p.batch, f.heads)
+        return Launch(driver, kernel, loaded, grid, values, self.changing)
+
+    def output(self) -> torch.Tensor:
+        """What the last launch, at the first set, came to; in float32."""
+        if not self._partial:
+            return self.sets[0][-1].float()
+        sums, maxima, weights = self._partial  # by parts of the keys
+        part = torch.exp2(maxima - maxima.amax(1, keepdim=True))
+        return (sums * part[..., None]).sum(1) / (weights * part).sum(1)[..., None]
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        return self._places[0]
+
+
+_SIGNATURE = {
+    f"{prefix}{side}_{what}": f"{prefix.upper()}{side.upper()}_{short}"
+    for prefix in ("", "full_")
+    for side in ("kv", "q")
+    for what, short in (("num_blocks", "NUM_BLKS"), ("indices", "IDX"))
+}
+
+
+@dataclass
+class State:
+    """What is known of a family while it runs."""
+
+    default: Config | None = None
+    kernels: dict[Config, Kernel] = field(default_factory=dict)
+    waiting: list[tuple[Job, dict[Config, Kernel | str]]] = field(default_factory=list)
+
+
+class DeviceBroken(Exception):
+    """A kernel broke the device's context: nothing more can be launched by this process."""
+
+
+class Runner:
+    """Times what was compiled, on this process's GPU."""
+
+    def __init__(self, problems: Sequence[Problem], rows: Rows, deadline: float) -> None:
+        self._problems = problems
+        self._rows = rows
+        self._deadline = deadline
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        hardware = detect(self._device.index)
+        self._l2 = hardware.l2_bytes
+        self._timer = DirectTimer(self._device, hardware.clock_mhz, FLUSH_BYTES)
+        self._driver = Driver(device=self._device.index)
+        self._states: dict[Family, State] = defaultdict(State)
+
+    def take(self, job: Job, found: dict[Config, Kernel | str]) -> None:
+        """Times a job's kernels on the problems of its family, or keeps them until the family's
+        default is there."""
+        family = replace(job.family, fixed=None)
+        state = self._states[family]
+        if job.family.fixed is None and job.tier == DEFAULT_TIER:
+            config, kernel = next(iter(found.items()))
+            state.default = config
+            if isinstance(kernel, Kernel):
+                state.kernels[config] = kernel
+        if state.default is None:
+            state.waiting.append((job, found))
+            return
+        for ready, compiled in [(job, found), *state.waiting]:
+            self._time(ready, compiled, state)
+        state.waiting = []
+
+    def _time(self, job: Job, found: dict[Config, Kernel | str], state: State) -> None:
+        base = state.kernels.get(state.default) if state.default else None
+        family = replace(job.family, fixed=None)
+        if job.family.fixed is None:
+            state.kernels |= {c: k for c, k in found.items() if isinstance(k, Kernel)}
+        if base is None:
+            return
+        for problem in self._problems:
+            if problem.family != family or time.monotonic() > self._deadline:
+                continue
+            if job.family.fixed not in (None, (problem.batch, problem.length)):
+                continue
+            names: dict[Config, Any] = {
+                c: FIXED if job.family.fixed else c
+                for c in found if (problem.key, FIXED if job.family.fixed else c)
+                not in self._rows.done and (job.family.fixed or c != state.default)
+            }  # fmt: skip
+            if names:
+                self._time_problem(problem, names, found, (state.default, base), job.tier)
+
+    def _time_problem(
+        self, problem: Problem, names: dict[Config, Any], found: dict[Config, Kernel | str],
+        default: tuple[Config, Kernel], tier: int | str, rounds: int = 1,
+    ) -> None:  # fmt: skip
+        def add(config: Any, **what: Any) -> None:
+            self._rows.add(_row(problem, config, tier, **what))
+
+        bench = Bench(problem, self._device, self._l2)
+        loaded: list[Loaded] = []
+        contenders: dict[Any, Contender] = {}
+
+        def begin(name: Any, config: Config, kernel: Kernel) -> None:
+            loaded.append(self._driver.load(kernel.binary))
+            launch = bench.launch(self._driver, kernel, loaded[-1], config)
+            contender = Contender(launch)
+            note = self._timer.once(contender, bench.first)
+            try:
+                torch.cuda.synchronize(self._device)
+            except RuntimeError as error:
+                for each in self._problems:  # so that no other problem tries it
+                    if each.family == problem.family:
+                        self._rows.add(_row(each, name, tier, error=str(error)[:300]))
+                raise DeviceBroken(str(error)) from error
+            note()
+            contenders[name] = contender
+
+        try:
+            begin("default", *default)
+            reference = bench.output()
+            norm = torch.linalg.vector_norm(reference)
+            for config, name in names.items():
+                kernel = found[config]
+                if not isinstance(kernel, Kernel):
+                    add(name, error=kernel)
+                    continue
+                try:
+                    begin(name, config, kernel)
+                except DriverError as error:
+                    add(name, error=str(error))
+                    continue
+                error_norm = torch.linalg.vector_norm(bench.output() - reference) / norm
+                if not error_norm.item() <= MOST_ERROR:
+                    add(name, error=f"the result is off by {error_norm.item():.3g}")
+                    del contenders[name]
+            times: dict[Any, list[float]] = defaultdict(list)
+            for _ in range(rounds):
+                self._timer.compete(list(contenders.values()), bench)  # type: ignore[arg-type]
+                for name, contender in contenders.items():
+                    times[name] += contender.times
+            default_us = statistics.median(times.pop("default"))
+            for name, found_us in times.items():
+                us = statistics.median(found_us)
+                add(name, us=us, default_us=default_us, launches=len(found_us))
+            torch.cuda.synchronize(self._device)
+        except RuntimeError as error:
+            raise DeviceBroken(str(error)) from error
+        for one in loaded:
+            self._driver.unload(one)
+
+    def best(self) -> dict[Problem, Config]:
+        """The best config of each problem whose default and best were not yet timed once more."""
+        best: dict[str, Row] = {}
+        confirmed = {row["problem"] for row in self._rows.rows if row["tier"] == "confirmed"}
+        for row in self._rows.rows:
+            if "us" in row and row["config"] != FIXED and row["problem"] not in confirmed:
+                kept = best.get(row["problem"])
+                ratio = row["default_us"] / row["us"]
+                if kept is None or ratio > kept["default_us"] / kept["us"]:
+                    best[row["problem"]] = row
+        return {p: tuple(best[p.key]["config"]) for p in self._problems if p.key in best}
+
+    def lacks(self, problem: Problem, config: Config) -> bool:
+        return config not in self._states[problem.family].kernels
+
+    def keep(self, family: Family, found: dict[Config, Kernel | str]) -> None:
+        kernels = {c: k for c, k in found.items() if isinstance(k, Kernel)}
+        self._states[family].kernels |= kernels
+
+    def confirm(self, deadline: float) -> None:
+        """Times the best config of each problem and the default once more, in turn."""
+        for problem, config in self.best().items():
+            state = self._states[problem.family]
+            if time.monotonic() > deadline or state.default is None:
+                continue
+            if config in state.kernels and state.default in state.kernels:
+                default = state.default, state.kernels[state.default]
+                self._time_problem(
+                    problem, {config: config}, dict(state.kernels), default, "confirmed",
+                    CONFIRM_ROUNDS,
+                )  # fmt: skip
+
+
+class Compilers:
+    """Processes that compile, begun anew where one of them dies."""
+
+    def __init__(self, workers: int, caches: Path) -> None:
+        hardware = detect(torch.cuda.current_device())
+        self._make = lambda: ProcessPoolExecutor(
+            workers, get_context("spawn"), flex_kernels.prepare, (hardware, str(caches))
+        )
+        self._pool = self._make()
+
+    def compiled(
+        self, todo: Sequence[Job], deadline: float
+    ) -> Iterator[tuple[Job, dict[Config, Kernel | str]]]:
+        """Each job with its kernels as they come, until the deadline."""
+        left: dict[Future[Any], Job] = {}
+
+        def submit(job: Job) -> None:
+            left[self._pool.submit(flex_kernels.compiled, job.family, job.configs)] = job
+
+        for job in todo:
+            submit(job)
+        while left and time.monotonic() < deadline:
+            done, _ = wait(left, timeout=1, return_when=FIRST_COMPLETED)
+            broken: list[Job] = []
+            for future in sorted(done, key=lambda f: left[f].tier):
+                job = left.pop(future)
+                try:
+                    found = future.result()
+                except BrokenProcessPool:
+                    job.attempts += 1
+                    broken += [job] if job.attempts < MOST_ATTEMPTS else []
+                    continue
+                yield job, found
+            if broken:
+                broken += left.values()
+                left.clear()
+                self._pool = self._make()
+                for job in broken:
+                    submit(job)
+
+    def kill(self) -> None:
+        for process in (getattr(self._pool, "_processes", None) or {}).values():
+            process.kill()
+
+
+def run(
+    problems: Sequence[Problem], rows: Rows, end: float, compilers: Compilers, workers: int
+) -> None:
+    """Compiles and times until the end (of time.monotonic)."""
+    start = time.monotonic()
+    runner = Runner(problems, rows, end - CONFIRM_SECONDS)
+    todo = jobs(problems, rows.done)
+    count = sum(len(job.configs) for job in todo)
+    print(f"{len(problems)} problems, {count} kernels, {workers} processes", flush=True)
+    compiled = 0
+    for job, found in compilers.compiled(todo, end - CONFIRM_SECONDS):
+        compiled += len(found)
+        runner.take(job, found)
+    seconds = time.monotonic() - start
+    print(f"{compiled} kernels, {len(rows.rows)} rows after {seconds:.0f} s", flush=True)
+    missing = [
+        Job(problem.family, [config], DEFAULT_TIER)
+        for problem, config in runner.best().items() if runner.lacks(problem, config)
+    ]  # fmt: skip
+    for job, found in compilers.compiled(missing, end - CONFIRM_SECONDS / 2):
+        runner.keep(job.family, found)
+    runner.confirm(end)
+
+
+def report(rows: Sequence[Row]) -> None:
+    """What there is to gain."""
+    of_problem: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_problem[row["problem"]].append(row)
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    for kind in kinds:
+        some = {p: r for p, r in of_problem.items() if r[0]["kind"] == kind}
+        tried = [r for rs in some.values() for r in rs if isinstance(r["tier"], int)]
+        errors = Counter(str(r["error"]).split(":")[0][:60] for r in tried if "error" in r)
+        print(f"\n{kind}: {len(some)} problems, {len(tried)} configs tried; errors: {dict(errors)}")
+        for tiers, name in (({1}, "max-autotune's configs"), ({1, 2, 3}, "all configs")):
+            best = [
+                max([1.0, *(r["default_us"] / r["us"] for r in rs
+                            if r["tier"] in tiers and "us" in r and r["config"] != FIXED)])
+                for rs in some.values()
+            ]  # fmt: skip
+            _say(f"best of {name}, as first timed", best)
+        confirmed = {
+            p: max(1.0, r["default_us"] / r["us"])
+            for p, rs in some.items() for r in rs if r["tier"] == "confirmed" and "us" in r
+        }  # fmt: skip
+        _say("best of all, timed once more", list(confirmed.values()))
+        for what in ("mask", "head", "dtype"):
+            groups: dict[Any, list[float]] = defaultdict(list)
+            for p, ratio in confirmed.items():
+                groups[some[p][0][what]].append(ratio)
+            if len(groups) > 1:
+                print("    by " + what + ": " + ", ".join(
+                    f"{g} {measuring.geomean(v):.3f} ({len(v)})" for g, v in groups.items()
+                ))  # fmt: skip
+        _table(some)
+        fixed = [
+            r["default_us"] / r["us"] for rs in some.values() for r in rs
+            if r["config"] == FIXED and "us" in r
+        ]  # fmt: skip
+        if fixed:
+            print(
+                f"  the default with symbols takes {measuring.geomean(fixed):.3f} of its time "
+                f"without ({min(fixed):.3f} to {max(fixed):.3f}, {len(fixed)} problems)"
+            )
+
+
+def _say(name: str, ratios: list[float]) -> None:
+    if ratios:
+        over = sum(r > WORTH for r in ratios) / len(ratios)
+        print(
+            f"  {name}: {measuring.geomean(ratios):.3f} × the default's speed in the geomean, "
+            f"over {WORTH} for {over:.0%}, at most {max(ratios):.2f} ({len(ratios)} problems)"
+        )
+
+
+def _table(some: dict[str, list[Row]]) -> None:
+    """The best single config for each head size and type, Inductor's own key, in the default's
+    place; chosen on the same problems, so a bit flattering."""
+    ratios: dict[Any, dict[Any, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for problem, rows in some.items():
+        for row in rows:
+            if "us" in row and row["tier"] != "confirmed" and row["config"] != FIXED:
+                key = row["head"], row["dtype"]
+                ratios[key][_key(row["config"])][problem] = row["default_us"] / row["us"]
+    chosen: list[float] = []
+    for key, by_config in ratios.items():
+        problems = {p for of in by_config.values() for p in of}
+        whole = {c: of for c, of in by_config.items() if len(of) == len(problems)}
+        if not whole:
+            continue
+        config, of = max(whole.items(), key=lambda item: measuring.geomean([*item[1].values()]))
+        gain = measuring.geomean([*of.values()])
+        print(f"    one config for {key}: {config}, {gain:.3f}, at worst {min(of.values()):.3f}")
+        chosen += of.values() if gain > 1 else [1.0] * len(of)
+    _say("one better config for each head size and type", chosen)
+    if chosen:
+        print(f"    at worst {min(chosen):.3f} of the default's speed")
+
+
+def _parts(args: argparse.Namespace, count: int) -> list[Path]:
+    """Runs the parts, one for each GPU, and waits for them."""
+    paths, children = [], []
+    for part in range(1, count + 1):
+        path = args.json.with_name(f"{args.json.name}.{part}")
+        paths.append(path)
+        command = [
+            sys.executable, __file__, "--part", f"{part}/{count}", "--json", str(path),
+            "--minutes", str(args.minutes), "--workers", str(max(1, args.workers // count)),
+        ]  # fmt: skip
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(part - 1)}
+        children.append(subprocess.Popen(command, env=environment))
+    for child in children:
+        child.wait()
+    return [path for path in paths if path.exists()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--minutes", type=float, default=6)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--caches", type=Path, help="compiled kernels, kept from run to run")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--report", type=Path, nargs="+")
+    args = parser.parse_args()
+    problems = flex_problems.plan()
+    if args.plan:
+        for problem in problems:
+            print(f"{problem}  {flex_problems.flops(problem) / 1e9:.1f} GFLOP")
+        return
+    if args.report:
+        report(_read(args.report))
+        return
+    measuring.need_gpu()
+    if args.part == "1/1" and args.json is not None and torch.cuda.device_count() > 1:
+        report(_read(_parts(args, torch.cuda.device_count())))
+        return
+    part, parts = map(int, args.part.split("/"))
+    families = list(dict.fromkeys(p.family for p in problems))
+    own = set(families[part - 1 :: parts])
+    caches = args.caches or Path(tempfile.mkdtemp(prefix="flex-"))
+    path = args.json or caches / "rows"
+    end = time.monotonic() + 60 * args.minutes
+    rows = Rows(path)
+    compilers = Compilers(args.workers, caches)
+    try:
+        own_problems = [p for p in problems if p.family in own]
+        run(own_problems, rows, end, compilers, args.workers)
+    except DeviceBroken as error:
+        print(f"Begins anew, since a kernel broke the device: {error}"[:300], flush=True)
+        compilers.kill()
+        minutes = (end - time.monotonic()) / 60
+        again = {"--json": path, "--caches": caches, "--minutes": minutes, "--part": args.part,
+                 "--workers": args.workers}  # fmt: skip
+        words = [str(word) for option in again.items() for word in option]
+        os.execv(sys.executable, [sys.executable, __file__, *words])
+    compilers.kill()
+    if args.caches is None:
+        shutil.rmtree(caches, ignore_errors=True)
+    if parts == 1:
+        report(rows.rows)
+    measuring.leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Products of groups, as of the experts of a model: torch._grouped_mm.
+
+An op for each way in which its operands are given; B is the number of groups:
+
+    grouped_mm_rows      a [M, K], b [B, K, N] → [M, N]: the rows are divided among the groups
+    grouped_mm_columns   a [B, M, K], b [K, N] → [M, N]: the columns of b are
+    grouped_mm_depth     a [M, K], b [K, N] → [B, M, N]: K is, as for the gradient of the weights
+    grouped_mm_batch     a [B, M, K], b [B, K, N] → [B, M, N]: nothing is
+
+Where the groups end (`offsets`) is known when the program runs and not when it is compiled: a
+problem stands for all divisions of its size, and is timed as a router divides it (`ROUTED`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from diode_engine.core.operand import DType
+from diode_engine.core.operators.specification import (
+    Matrix,
+    Operator,
+    SideInput,
+    Sizes,
+    TensorShape,
+    gemm_flops,
+)
+
+# Ways to divide a size among groups.
+UNIFORM = "uniform"  # all are equal, as Inductor's own benchmark has it
+MILD, ZIPF = "mild skew", "zipf"  # the i-th largest is proportional to 1/i^0.5, to 1/i
+HOT = "one hot group"  # one has half of all, the others are equal
+EMPTY = "empty groups"  # every other one is empty, the others are as by MILD
+DIVISIONS = (UNIFORM, MILD, ZIPF, HOT, EMPTY)
+# What a router does where nothing is known of it: a problem's time is the mean over these.
+ROUTED = (MILD, ZIPF)
+_EXPONENTS = {UNIFORM: 0.0, MILD: 0.5, ZIPF: 1.0, HOT: 0.0, EMPTY: 0.5}
+# Columns and depths of groups are divisible by so many, as the addresses of operands have to be.
+_ALIGN = 8
+
+
+@lru_cache(maxsize=4096)
+def group_sizes(total: int, groups: int, division: str, align: int = 1) -> tuple[int, ...]:
+    """How many of `total` each group has; multiples of `align`, but for the last that has any.
+    Which groups are large is drawn, the same each time."""
+    weights = [(i + 1.0) ** -_EXPONENTS[division] for i in range(groups)]
+    random.Random(f"{division}/{groups}").shuffle(weights)
+    if division == EMPTY and groups > 1:
+        weights = [0.0 if i % 2 else weight for i, weight in enumerate(weights)]
+    if division == HOT and groups > 1:
+        weights[groups // 3] = groups - 1.0
+    ends, whole = list(itertools.accumulate(weights)), sum(weights)
+    cuts = [round(total * end / whole / align) * align for end in ends]
+    last = max(i for i, weight in enumerate(weights) if weight)
+    cuts = [min(cut, total) for cut in cuts[:last]] + [total] * (groups - last)
+    return tuple(end - begin for begin, end in itertools.pairwise([0, *cuts]))
+
+
+def offsets_of(problem: Any, division: str) -> tuple[int, ...]:
+    """Where each group of a problem ends."""
+    total = getattr(problem, problem.op.divided)
+    align = 1 if problem.op.divided == "M" else _ALIGN
+    return tuple(itertools.accumulate(group_sizes(total, problem.B, division, align)))
+
+
+def offsets_tensor(torch: Any, problem: Any, division: str, device: Any) -> Any:
+    """The op's input of these offsets."""
+    return torch.tensor(offsets_of(problem, division), dtype=torch.int32, device=device)
+
+
+def _first(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
+    return offsets_tensor(torch, problem, ROUTED[0], generator.device)
+
+
+def _others(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> list[Any]:
+    return [offsets_tensor(torch, problem, each, generator.device) for each in ROUTED[1:]]
+
+
+def _flops(sizes: Sizes) -> Any:
+    """Of a size that is divided each group has a part: 2·M·N·K in all."""
+    return 2.0 * sizes["M"] * sizes["N"] * sizes["K"]
+
+
+def function(torch: Any, problem: Any) -> Callable[..., Any]:
+    """Group by group in float32."""
+    dtype = getattr(torch, problem.out_dtype)
+    divided = problem.op.divided
+
+    def computed(a: Any, b: Any, offsets: Any = None) -> Any:
+        out = torch.zeros(problem.output_size, dtype=dtype, device=a.device)
+        if offsets is None:
+            return torch.bmm(a, b, out=out)
+        begin = 0
+        for group, end in enumerate(offsets.tolist()):
+            part = slice(begin, end)
+            begin = end
+            if divided == "M":
+                out[part] = a[part] @ b[group]
+            elif divided == "N":
+                out[:, part] = a[group] @ b[:, part]
+            else:
+                out[group] = a[:, part] @ b[part]
+        return out
+
+    return computed
+
+
+_OFFSETS = SideInput(
+    "offsets",
+    lambda sizes, fields: (sizes["B"],),
+    DType.INT32,
+    _first,
+    others=_others,
+    dims=("B",),
+)
+
+
+def _grouped(name: str, divided: str, a: str, b: str, output: str) -> Operator:
+    return Operator(
+        f"grouped_mm_{name}",
+        inputs=(Matrix("a", tuple(a)), Matrix("b", tuple(b)), *([_OFFSETS] if divided else [])),
+        output=tuple(output),
+        # As torch._grouped_mm has it.
+        dtypes=(DType.BFLOAT16,),
+        flops=_flops if divided else gemm_flops,
+        function=function,
+        aten="_grouped_mm",
+        divided=divided,
+        beside_hook=True,
+    )
+
+
+ROWS = _grouped("rows", "M", "MK", "BKN", "MN")
+COLUMNS = _grouped("columns", "N", "BMK", "KN", "MN")
+DEPTH = _grouped("depth", "K", "MK", "KN", "BMN")
+BATCH = _grouped("batch", "", "BMK", "BKN", "BMN")
+GROUPED = (ROWS, COLUMNS, DEPTH, BATCH)

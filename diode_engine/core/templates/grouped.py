@@ -1,0 +1,72 @@
+"""Kernels for products of groups: the library's call, and Triton's persistent template, which loads
+through the tensor memory accelerator (TMA).
+
+What Inductor offers is as in torch/_inductor/kernel/mm_grouped.py (torch 2.10 to 2.15), for GPUs
+with as much shared memory as the H100 and the H200 have.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+from diode_engine.core.operators import GROUPED
+from diode_engine.core.templates.aten import one
+from diode_engine.core.templates.template import (
+    TILE_PARAMETERS,
+    Configs,
+    LaunchMethod,
+    Template,
+    Version,
+)
+from diode_engine.core.templates.triton import REQUIRED
+
+_OPS = tuple(op.name for op in GROUPED)
+# BLOCK_M, BLOCK_N, BLOCK_K, stages, warps.
+_CONFIGS = tuple(
+    itertools.product((16, 32, 64, 128), (64, 128, 256), (64, 128, 256), (3, 4), (4, 8))
+)
+_ITEMSIZE = 2  # bytes, of bfloat16
+_SHARED_BYTES = 232_448
+
+
+def _reach(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """The rows of a group, as far as they count."""
+    return next((most for most in (16, 32, 64) if m <= most), 128), 0, 0
+
+
+@cache
+def _configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+    least, most = {16: (16, 32), 32: (16, 64), 64: (32, 128)}.get(m, (64, 128))
+    return tuple(
+        config
+        for config in _CONFIGS
+        if least <= config[0] <= most
+        and _ITEMSIZE * (config[0] + config[1]) * config[2] * config[3] <= _SHARED_BYTES
+    )
+
+
+TEMPLATES = (
+    Template(
+        name="aten::_grouped_mm",
+        ops=_OPS,
+        launch=LaunchMethod.LIBRARY,
+        default_configs=one,
+        exhaustive_configs=one,
+    ),
+    Template(
+        name="triton::grouped_mm",
+        label="grouped_mm",
+        ops=_OPS,
+        launch=LaunchMethod.KERNEL,
+        parameters={name: at for name, at in TILE_PARAMETERS.items() if name != "GROUP_M"},
+        required=REQUIRED,
+        tiled=True,
+        tma=True,
+        persistent=True,
+        fuses_epilogue=True,
+        reach=_reach,
+        default_configs=_configs,
+        exhaustive_configs=_configs,
+    ),
+)

@@ -1,0 +1,190 @@
+"""Diode's choices for products of groups (torch._grouped_mm).
+
+Inductor makes the list of their choices itself (kernel/mm_grouped.py) and asks nobody. So Diode is
+put before three functions of that module: the one that lowers such a product, which tells what is
+asked for; the one that cuts the list of configs, by which only those that were chosen are rendered;
+and the one that benchmarks the choices, which finds each marked with its prediction, for
+`final_choice`.
+
+What the model does not know is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.kernel import mm_grouped
+from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.select_algorithm import ExternKernelCaller
+
+from diode_engine.core.templates import template_of
+from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.decision import ANNOTATION, Prediction
+from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.outcomes import LeftToStock
+from diode_engine.inductor.hook import fast
+from diode_engine.inductor.lowering import grouped, layouts, preprocessing
+
+_COMMON, _CUT, _SELECT = (
+    "_tuned_grouped_mm_common", "early_config_prune", "autotune_select_algorithm",
+)  # fmt: skip
+_replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by name: ours, theirs
+
+
+class _Product:
+    """One product of groups that is being lowered."""
+
+    def __init__(self, chooser: Chooser, op_name: str, kernel_inputs: Any) -> None:
+        self.chooser = chooser
+        self._op_name = op_name
+        self._inputs = kernel_inputs
+        self._predictions: list[Prediction] = []
+
+    def kept(self, configs: Sequence[Any]) -> list[Any]:
+        """Of Inductor's configs those that are to be rendered; all, where Diode cannot choose."""
+        outcomes = self.chooser.outcomes
+        try:
+            return self._kept(configs)
+        except LeftToStock as left:
+            outcomes.fall_back(left.reason, str(left))
+        except Exception as error:  # noqa: BLE001
+            outcomes.failed("the choice failed", error)
+        fast.leave_to_default()
+        return list(configs)
+
+    def _kept(self, configs: Sequence[Any]) -> list[Any]:
+        params = [grouped.params_of(each) for each in configs]
+        offers = [grouped.Offer(grouped.TRITON, each) for each in params]
+        if mm_grouped.use_aten_gemm_kernels():
+            offers.insert(0, grouped.Offer(grouped.LIBRARY, grouped.Params({})))
+        self._predictions = self.chooser.kept_of(self._op_name, self._inputs, offers)
+        preprocessing.add(final_choice)
+        wanted = {id(each.pick.params) for each in self._predictions}
+        return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
+
+    def marked(self, choices: list[Any]) -> list[Any]:
+        """The rendered choices, each with what was predicted of it; without the library's where it
+        is not wanted."""
+        if not self._predictions:
+            return choices
+        by_config = {_config(p.pick.params.to_kwargs()): p for p in self._predictions}
+        only = self._predictions[0]
+        library = only.decision.library
+        if library is not None and layouts.will_move(self._inputs.nodes()):
+            # `final_choice` takes that one then
+            by_config.setdefault((), replace(only, pick=library))
+        kept = []
+        for choice in choices:
+            key = () if isinstance(choice, ExternKernelCaller) else _config(_said(choice))
+            prediction = by_config.get(key)
+            if prediction is not None:
+                choice.annotations[ANNOTATION] = prediction
+            elif key == ():
+                continue
+            kept.append(choice)  # one of another backend's too
+        return kept or choices
+
+
+_lowered: ContextVar[_Product | None] = ContextVar("diode_grouped_product", default=None)
+
+
+def attach() -> None:
+    """Puts itself before the functions, once."""
+    for name, ours in ((_COMMON, _before_lowering), (_CUT, _behind_cut), (_SELECT, _before_select)):
+        if name not in _replaced:
+            theirs = getattr(mm_grouped, name)
+            _replaced[name] = ours(theirs), theirs
+            setattr(mm_grouped, name, _replaced[name][0])
+
+
+def detach() -> None:
+    """Puts back what was there, but for what somebody has replaced since."""
+    for name, (ours, theirs) in _replaced.items():
+        if getattr(mm_grouped, name) is ours:
+            setattr(mm_grouped, name, theirs)
+    _replaced.clear()
+
+
+def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(theirs)
+
+    @functools.wraps(theirs)
+    def ours(*args: Any, **kwargs: Any) -> Any:
+        product = _product(signature, args, kwargs)
+        if product is None:
+            return theirs(*args, **kwargs)
+        token = _lowered.set(product)
+        try:
+            return theirs(*args, **kwargs)
+        except fast.LeftToDefault:
+            raise
+        except Exception as error:  # noqa: BLE001
+            product.chooser.outcomes.failed("a choice could not be lowered", error)
+        finally:
+            _lowered.reset(token)
+        fast.leave_to_default()
+        return theirs(*args, **kwargs)
+
+    return ours
+
+
+def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product | None:
+    """What is asked for, where Diode has a say in it."""
+    chooser = current_chooser()
+    if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
+        return None
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+        a, b, offsets = given["mat_a"], given["mat_b"], given.get("offs")
+        if given.get("scale_a") is not None or a.get_device().type != "cuda":
+            return None
+        op = grouped.op_of(len(a.get_size()), len(b.get_size()))
+        if not chooser.knows(op):
+            chooser.outcomes.stats.passed("grouped_mm")
+            return None
+        nodes = [a, b] if offsets is None else [a, b, offsets]
+        out_dtype = given.get("out_dtype") or a.get_dtype()
+        inputs = MMKernelInputs(nodes, out_dtype=out_dtype, mat1_idx=0, mat2_idx=1)
+        return _Product(chooser, op, inputs)
+    except Exception as error:  # noqa: BLE001
+        chooser.outcomes.failed("a product of groups could not be read", error)
+        return None
+
+
+def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def ours(*args: Any, **kwargs: Any) -> Any:
+        configs, product = theirs(*args, **kwargs), _lowered.get()
+        return configs if product is None else product.kept(configs)
+
+    return ours
+
+
+def _before_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def ours(name: str, choices: list[Any], *args: Any, **kwargs: Any) -> Any:
+        product = _lowered.get()
+        return theirs(
+            name, choices if product is None else product.marked(choices), *args, **kwargs
+        )
+
+    return ours
+
+
+def _said(choice: Any) -> dict[str, str]:
+    """The parameters of a rendered choice, by its description."""
+    parts = str(getattr(choice, "description", "")).split(", ")
+    return dict(part.split("=", 1) for part in parts if "=" in part)
+
+
+def _config(kwargs: Any) -> tuple[Any, ...]:
+    """The values of what is tuned, as texts; none of the library's."""
+    names = template_of(grouped.TRITON).parameters
+    return tuple(str(kwargs.get(name)) for name in names) if kwargs else ()

@@ -1,0 +1,121 @@
+"""Products of 8-bit layers, and sums of two products, of models that people run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diode_engine.core.named_layers import TRANSFORMERS
+from diode_engine.core.operators.specification import Scalar
+from diode_engine.core.problem import DType, Problem
+from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.layers import TOKENS
+
+# (outputs, inputs) of the linear layers of models that are trained or served in 8 bits, by their
+# published configurations, beside those of TRANSFORMERS: DeepSeek-V3's projections of queries,
+# keys and values (low-rank), attention's output, dense and shared experts' MLPs; Qwen3's and
+# Llama 3.1's.
+MORE_LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "deepseek-v3": (
+        (1536, 7168), (24576, 1536), (576, 7168), (32768, 512), (7168, 16384),
+        (36864, 7168), (18432, 7168), (7168, 18432), (4096, 7168), (2048, 7168), (7168, 2048),
+    ),
+    "llama-3.1-405b": ((16384, 16384), (18432, 16384), (53248, 16384), (16384, 53248)),
+    "llama-3-70b": ((8192, 8192), (10240, 8192), (57344, 8192), (8192, 28672)),
+    "qwen3-8b": ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288)),
+    "qwen3-14b": ((7168, 5120), (5120, 5120), (34816, 5120), (5120, 17408)),
+    "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600)),
+}  # fmt: skip
+_LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    **MORE_LAYERS,
+    **{
+        name: tuple(sorted(model.weights))
+        for name, model in TRANSFORMERS.items()
+        if name.startswith(("llama", "qwen", "mistral"))
+    },
+}
+_STEP = 16  # by which K and N of an 8-bit product are divisible
+_WIDE = 65536  # above are vocabularies, which are not computed in 8 bits
+_LEAST_INT_ROWS = 17  # of torch._int_mm
+
+
+@dataclass(frozen=True)
+class EightBit:
+    """Products of the linear layers of models that run in 8 bits, at 1 to 8192 tokens: scaled_mm
+    of float8 (forward, and both gradients), int_mm of int8 (forward), and mm_plus_mm of the same
+    sizes in 16 bits. `ops` and `models` are those that are wanted; all, if empty."""
+
+    ops: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("op", self.ops, tuple(_MAKERS)),
+            ("model", self.models, tuple(_LAYERS)),
+        ):
+            if unknown := sorted(set(given) - set(known)):
+                raise CollectionError(
+                    f"The source eight-bit has no {what} {unknown[0]!r}; it has {', '.join(known)}."
+                )
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        rng = random.Random(f"eight-bit/{seed}")
+        ops = {op: weight for op, (weight, _) in _MAKERS.items() if not self.ops or op in self.ops}
+        layers = sorted(
+            {
+                (outputs, inputs)
+                for name in self.models or _LAYERS
+                for outputs, inputs in _LAYERS[name]
+                if max(outputs, inputs) <= _WIDE and outputs % _STEP == inputs % _STEP == 0
+            }
+        )
+        while True:
+            outputs, inputs = rng.choice(layers)
+            op = rng.choices(list(ops), list(ops.values()))[0]
+            yield _MAKERS[op][1](rng, rng.choice(TOKENS), outputs, inputs)
+
+
+def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
+    """A row's scales need not be known before the whole tensor is: training and serving have
+    either. Gradients have fewer digits and more range, and are not accumulated fast."""
+    e4m3, e5m2 = DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2
+    scaling = rng.choices(("row", "tensor"), (3, 2))[0]
+    kind = rng.random()
+    fields: dict[str, Any] = {"scaling": scaling, "fast_accum": rng.random() < 0.6}
+    if kind < 0.8:
+        bias = "vector" if rng.random() < 0.15 else "none"
+        out = rng.choices(("bfloat16", "float16", "float32"), (8, 1, 1))[0]
+        if bias != "none" and out == "float32":  # which the library does not add one to
+            out = "bfloat16"
+        return Problem.make(
+            "scaled_mm", tokens, outputs, inputs, e4m3, bias=bias, out_dtype=out, **fields
+        )
+    fields["fast_accum"] = False
+    gradient = e5m2 if rng.random() < 0.5 else e4m3
+    if kind < 0.9:  # the input's
+        return Problem.make("scaled_mm", tokens, inputs, outputs, gradient, **fields)
+    depth = max(_STEP, tokens // _STEP * _STEP)  # the weight's
+    return Problem.make("scaled_mm", outputs, inputs, depth, gradient, **fields)
+
+
+def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
+    return Problem.make(
+        "int_mm", max(tokens, _LEAST_INT_ROWS), outputs, inputs, DType.INT8,
+        b_layout=rng.choices(("col", "row"), (4, 1))[0],
+    )  # fmt: skip
+
+
+def _sum(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
+    """Two layers whose outputs are added; and a gradient of two that have the same input."""
+    dtype = rng.choices((DType.BFLOAT16, DType.FLOAT16), (3, 1))[0]
+    layout: dict[str, Scalar] = {}
+    if rng.random() < 0.7:
+        layout = {"d_layout": "col"}
+        return Problem.make("mm_plus_mm", tokens, outputs, inputs, dtype, b_layout="col", **layout)
+    return Problem.make("mm_plus_mm", tokens, inputs, outputs, dtype)
+
+
+# How often each is drawn, and by what.
+_MAKERS = {"scaled_mm": (6, _scaled), "int_mm": (2, _whole), "mm_plus_mm": (2, _sum)}

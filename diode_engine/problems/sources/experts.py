@@ -1,0 +1,90 @@
+"""Products of the experts of models that people run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from diode_engine.core.problem import DType, Layout, Problem
+from diode_engine.errors import CollectionError
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Widths of a layer of experts, by a model's published configuration."""
+
+    hidden: int
+    inner: int  # of one expert
+    experts: int
+    chosen: int  # experts for each token
+
+
+EXPERTS: Mapping[str, Experts] = {
+    "mixtral-8x7b": Experts(4096, 14336, 8, 2),
+    "mixtral-8x22b": Experts(6144, 16384, 8, 2),
+    "qwen3-30b-a3b": Experts(2048, 768, 128, 8),
+    "qwen3-235b-a22b": Experts(4096, 1536, 128, 8),
+    "deepseek-v3": Experts(7168, 2048, 256, 8),
+    "deepseek-v2-lite": Experts(2048, 1408, 64, 6),
+    "gpt-oss-20b": Experts(2880, 2880, 32, 4),
+    "gpt-oss-120b": Experts(2880, 2880, 128, 4),
+    "llama-4-scout": Experts(5120, 8192, 16, 1),
+    "llama-4-maverick": Experts(5120, 8192, 128, 1),
+    "olmoe-1b-7b": Experts(2048, 1024, 64, 8),
+}
+# Of a batch: decoding, and prompts or training. Each goes to `chosen` experts.
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+# Experts are often spread over so many GPUs, each of which has that part of them.
+SPREAD = (1, 1, 2, 4, 8)
+_STEP = 8  # by which K of the weights' gradient is divisible, as groups are padded for it
+
+
+@dataclass(frozen=True)
+class GroupedExperts:
+    """Products of groups in layers of experts at 1 to 16,384 tokens: up (with the gate) and down,
+    and both gradients. `models` are names of EXPERTS; all, if empty."""
+
+    models: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.models) - set(EXPERTS)):
+            raise CollectionError(
+                f"There is no model with experts {unknown[0]!r}; the known ones are "
+                f"{', '.join(EXPERTS)}."
+            )
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        rng = random.Random(f"experts/{seed}")
+        models = [EXPERTS[name] for name in self.models or EXPERTS]
+        while True:
+            model = rng.choice(models)
+            outputs, inputs = rng.choice(
+                [(2 * model.inner, model.hidden), (model.hidden, model.inner)]
+            )
+            groups = max(1, model.experts // rng.choice(SPREAD))
+            rows = max(1, rng.choice(TOKENS) * model.chosen * groups // model.experts)
+            kind = rng.random()
+            if kind < 0.65:  # the weights as a layer has them, or transposed already
+                layout = rng.choices((Layout.COL, Layout.ROW), (2, 1))[0]
+                yield _rows(groups, rows, outputs, inputs, layout)
+            elif kind < 0.8:  # the input's gradient
+                yield _rows(groups, rows, inputs, outputs, Layout.ROW)
+            elif kind < 0.95:  # the weight's
+                depth = -(-max(rows, groups) // _STEP) * _STEP
+                yield Problem.make(
+                    "grouped_mm_depth", outputs, inputs, depth, DType.BFLOAT16, B=groups,
+                    a_layout=Layout.COL,
+                )  # fmt: skip
+            else:  # all experts have as many tokens
+                each = max(_STEP, rows // groups // _STEP * _STEP)
+                yield Problem.make(
+                    "grouped_mm_batch", each, outputs, inputs, DType.BFLOAT16, B=groups,
+                    b_layout=Layout.COL,
+                )  # fmt: skip
+
+
+def _rows(groups: int, rows: int, outputs: int, inputs: int, layout: Layout) -> Problem:
+    return Problem.make(
+        "grouped_mm_rows", rows, outputs, inputs, DType.BFLOAT16, B=groups, b_layout=layout
+    )

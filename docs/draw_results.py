@@ -1,0 +1,99 @@
+"""Draws README's picture of results from the zoo's measured rows: for each model its speed over
+plain torch.compile, and how long it compiles in units of plain's. Needs matplotlib.
+
+    python docs/draw_results.py
+
+A dot is a model; the dashed line is the geometric mean of all. Models of which a row says that they
+failed, or of which there is no time, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import zstandard
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).resolve().parent
+ROWS = sorted((HERE.parent / "benchmarks" / "results").glob("zoo-h200-*.jsonl.zst"))
+PICTURE = HERE / "results.svg"
+WAYS = {
+    "import": ("Diode", "#0072B2", -0.14),
+    "DEFAULT": ("max-autotune", "#D55E00", 0.14),
+}  # colours that the colour-blind can tell apart (Okabe and Ito)
+_INCHES = (10.0, 5.2)
+
+Row = Mapping[str, Any]
+
+
+def rows(paths: Iterable[Path]) -> list[Row]:
+    """The last row of each model and way."""
+    last: dict[tuple[str, str], Row] = {}
+    for path in paths:
+        with zstandard.open(path, "rt", encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                if not row["error"] and row.get("ratio"):
+                    last[row["model"], row["way"]] = row
+    return list(last.values())
+
+
+def draw(found: Sequence[Row]) -> Figure:
+    groups = sorted({row["group"] for row in found})
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    speed, compiling = figure.subplots(1, 2, sharey=True)
+    for way, (name, colour, offset) in WAYS.items():
+        those = [row for row in found if row["way"] == way]
+        if those:
+            _dots(speed, groups, those, [1 / r["ratio"] for r in those], colour, offset, name)
+            ratios = [r["compile_ratio"] for r in those]
+            _dots(compiling, groups, those, ratios, colour, offset, name)
+    speed.set_xlabel("speed of a step over plain torch.compile (more is better)")
+    compiling.set_xlabel("compile time in units of plain torch.compile's (less is better)")
+    for axes in (speed, compiling):
+        axes.set_xscale("log")
+        axes.axvline(1, color="0.6", linewidth=1, zorder=0)
+        axes.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        axes.grid(axis="x", color="0.9")
+        axes.spines[["top", "right"]].set_visible(False)
+    speed.set_xticks([0.8, 1, 1.25, 1.5, 2, 3, 5])
+    compiling.set_xticks([0.5, 1, 2, 5, 10, 20, 50])
+    speed.set_yticks(range(len(groups)), groups)
+    speed.invert_yaxis()
+    figure.legend(*speed.get_legend_handles_labels(), loc="outside upper center", ncols=len(WAYS))
+    return figure
+
+
+def _dots(
+    axes: Axes,
+    groups: Sequence[str],
+    those: Sequence[Row],
+    values: Sequence[float],
+    colour: str,
+    offset: float,
+    name: str,
+) -> None:
+    places = np.array([groups.index(row["group"]) for row in those]) + offset
+    mean = float(np.exp(np.mean(np.log(values))))
+    label = f"{name}: {len(those)} models"
+    axes.scatter(values, places, s=14, color=colour, alpha=0.55, linewidths=0, label=label)
+    axes.axvline(mean, color=colour, linewidth=1.2, linestyle="--")
+    axes.annotate(
+        f"{mean:.2f}", (mean, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
+        textcoords="offset points", color=colour,
+    )  # fmt: skip
+
+
+def main() -> None:
+    with mpl.rc_context({"svg.hashsalt": "diode", "svg.fonttype": "none", "font.size": 9}):
+        draw(rows(ROWS)).savefig(PICTURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""scaled_mm, int_mm and mm_plus_mm: what Inductor offers and says of them, and Diode's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+import diode_engine
+from diode_engine.collect.inputs import empty_output, random_inputs, reference
+from diode_engine.collect.timer import is_right, spoil
+from diode_engine.core.problem import Problem
+from diode_engine.inductor.listening import capture
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.problems.default_space import default_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
+
+E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
+F8, F8_WIDE = torch.float8_e4m3fn, torch.float8_e5m2
+
+PROBLEMS = [
+    Problem.make("scaled_mm", 512, 256, 1024, E4M3),
+    Problem.make("scaled_mm", 17, 256, 1024, E4M3, scaling="row", fast_accum=True),
+    Problem.make("scaled_mm", 512, 256, 1024, E4M3, scaling="row", bias="vector"),
+    Problem.make("scaled_mm", 512, 256, 1024, E4M3, scaling="1x128_128x128"),
+    Problem.make("scaled_mm", 512, 256, 1024, E4M3, scaling="1x128_1x128"),
+    Problem.make("scaled_mm", 1, 4096, 48, E4M3, scaling="row"),
+    Problem.make("scaled_mm", 64, 128, 16, E4M3),  # too short for Triton
+    Problem.make("scaled_mm", 512, 256, 1024, E5M2, out_dtype="float32"),
+    Problem.make("scaled_mm", 64, 256, 1024, E4M3, b_dtype=E5M2, out_dtype="float16"),
+    Problem.make("int_mm", 512, 256, 1024, "int8", b_layout="col"),
+    Problem.make("int_mm", 17, 24, 40, "int8"),
+    Problem.make("int_mm", 32, 64, 16, "int8"),
+    Problem.make("mm_plus_mm", 512, 256, 1024, "bfloat16", c_layout="col"),
+    Problem.make("mm_plus_mm", 17, 24, 64, "float32", b_layout="col", d_layout="col"),
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_the_spaces_are_what_inductor_offers(problem: Problem) -> None:
+    # torch 2.10 offers 8-bit products otherwise, and leaves out by itself what does not fit
+    with (
+        config.patch(max_autotune_prune_choices_based_on_shared_mem=False),
+        kernels.graph_for(problem, torch.device("cuda:0")) as operands,
+    ):
+        offered = [
+            set(
+                kernels.offered(
+                    problem.op, operands, fields=problem.op_fields, space=space, optional=optional
+                )
+            )
+            for space, optional in (("DEFAULT", False), ("EXHAUSTIVE", True))
+        ]
+    assert offered == [
+        set(default_space(problem, torch.__version__)),
+        set(exhaustive_space(problem, torch.__version__)),
+    ]
+
+
+def empty(*shape: int, dtype: torch.dtype = F8) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+def scaled(
+    *scales: tuple[int, ...], b: torch.dtype = F8, bias: bool = False, **keywords: Any
+) -> Callable[[], Any]:
+    def build() -> Any:
+        def f(*tensors: torch.Tensor) -> torch.Tensor:
+            return torch._scaled_mm(*tensors, **keywords)
+
+        operands = [empty(512, 1024), empty(256, 1024, dtype=b).t()]
+        operands += [empty(*size, dtype=torch.float32) for size in scales]
+        return f, [*operands, *([empty(256, dtype=torch.bfloat16)] if bias else [])]
+
+    return build
+
+
+def whole() -> Any:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch._int_mm(a, b)
+
+    return f, (empty(512, 1024, dtype=torch.int8), empty(256, 1024, dtype=torch.int8).t())
+
+
+def two() -> Any:
+    def f(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        return a @ b + c @ d
+
+    made = [empty(*size, dtype=torch.bfloat16) for size in ((512, 1024), (256, 1024)) * 2]
+    return f, (made[0], made[1].t(), made[2], made[3].t())
+
+
+def made(op: str, dtype: str, **fields: Any) -> Problem:
+    return Problem.make(op, 512, 256, 1024, dtype, **fields)
+
+
+BF16: dict[str, Any] = {"out_dtype": torch.bfloat16}
+PROGRAMS: dict[str, tuple[Callable[[], Any], Problem]] = {
+    "one scale": (
+        scaled((), (), use_fast_accum=True, **BF16), made("scaled_mm", E4M3, fast_accum=True),
+    ),
+    "a row each": (
+        scaled((512, 1), (1, 256), **BF16), made("scaled_mm", E4M3, scaling="row"),
+    ),
+    "two types and a bias": (
+        scaled((), (), b=F8_WIDE, bias=True, **BF16),
+        made("scaled_mm", E4M3, b_dtype=E5M2, bias="vector"),
+    ),
+    "whole numbers": (whole, made("int_mm", "int8", b_layout="col")),
+    "two products": (
+        two, made("mm_plus_mm", "bfloat16", b_layout="col", d_layout="col"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_has_the_predicted_kernel(name: str, make_predictor: Any) -> None:
+    build, problem = PROGRAMS[name]
+    best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 8}
+    predictor = make_predictor(best=best)
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    [seen] = lower(build).seen  # raises where something is to be benchmarked
+    [(asked, offered)] = predictor.asked
+    assert asked == problem
+    assert offered <= len(exhaustive_space(problem, torch.__version__))
+    [chosen] = seen.candidates
+    assert {name: chosen.config[name] for name in best} == best
+    assert not chosen.is_extern
+    again = lower(build).seen
+    assert [one.candidates for one in again] == [seen.candidates]
+    assert (len(predictor.asked), diode_engine.get_stats()["fallbacks"]) == (1, 0)
+
+
+def test_a_dynamic_size_keeps_what_no_tensor_tells(make_predictor: Any) -> None:
+    predictor = make_predictor(best={"BLOCK_M": 128, "BLOCK_N": 256, "num_warps": 8})
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+
+    def build() -> Any:
+        function, args = scaled((512, 1), (1, 256), use_fast_accum=True, **BF16)()
+        torch._dynamo.mark_dynamic(args[0], 0)
+        torch._dynamo.mark_dynamic(args[2], 0)
+        return function, args
+
+    assert lower(build, dynamic=None).seen
+    problems = {problem for problem, _ in predictor.asked}
+    assert len({problem.M for problem in problems}) > 3
+    assert {p.op_fields["fast_accum"] for p in problems} == {True}
+    assert {p.op_fields["scaling"] for p in problems} <= {"row", "tensor"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_the_model_does_not_know_is_left_as_it_is(name: str, make_predictor: Any) -> None:
+    build, problem = PROGRAMS[name]
+    [stock] = lower(build, benchmark=lambda _: 1.0).seen
+    predictor = make_predictor()
+    predictor.ops = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    [seen] = lower(build, benchmark=lambda _: 1.0).seen
+    assert seen.candidates == stock.candidates
+    assert len(seen.candidates) > 1
+    if problem.op != "mm_plus_mm":  # which is two products in the default mode
+        lower(build, mode="default", options={"fast_autotune": True})  # benchmarks nothing
+    stats = diode_engine.get_stats()
+    assert (stats[f"passed_{problem.op}"], stats["fallbacks"], predictor.asked) == (1, 0, [])
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What a capture notes, put into this very process."""
+    taken: list[dict[str, Any]] = []
+    stock = InductorChoices._finalize_template_configs
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
+    capture._attach(lambda **record: taken.append(record))
+    yield taken
+    if capture.prefer_aten in functions:
+        functions.remove(capture.prefer_aten)
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_captured(name: str, mode: str, notes: list[dict[str, Any]]) -> None:
+    build, problem = PROGRAMS[name]
+    lower(build, mode=mode)
+    if problem.op == "mm_plus_mm" and mode == "default":  # there it stays two mm
+        problem = made("mm", "bfloat16", b_layout="col")
+        notes[:] = notes[:2]
+    assert [Problem.from_dict(n["problem"]) for n in notes if "problem" in n] == [problem]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem.make("scaled_mm", 64, 48, 96, E4M3, bias="vector"),
+        Problem.make("int_mm", 64, 48, 96, "int8"),
+        Problem.make("mm_plus_mm", 64, 48, 96, "float32", d_layout="col"),
+    ],
+    ids=str,
+)
+def test_the_librarys_call_is_right(problem: Problem) -> None:
+    """As collection calls it, here of the CPU's library."""
+    with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
+        offered = kernels.offered(problem.op, operands, fields=problem.op_fields, space="DEFAULT")
+        [call] = [kernels.library_call(choice) for c, choice in offered.items() if c.is_extern]
+    assert call is not None
+    cpu = torch.device("cpu")
+    inputs, out = random_inputs(problem, cpu), empty_output(problem, cpu)
+    right = reference(problem, inputs)
+    dtype = getattr(torch, problem.dtype)
+    spoil(out)
+    assert not is_right(out, right, tf32=False, dtype=dtype)
+    call(*inputs, out=out)
+    assert is_right(out, right, tf32=False, dtype=dtype)

@@ -1,0 +1,196 @@
+"""Products of groups, whose choices Inductor makes beside the hook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._inductor import config
+
+import diode_engine
+from diode_engine.core.operators import GROUPED
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.lowering import kernels, preprocessing
+from diode_engine.problems.default_space import default_space
+from diode_engine.problems.exhaustive_space import exhaustive_space
+
+CALL = "extern_kernels._grouped_mm("  # of the library, in a generated program
+BEST = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 4, "num_warps": 8}
+
+
+def sizes(op: str, m: int = 4096, n: int = 2816, k: int = 2048) -> Problem:
+    return Problem.make(op, m, n, k, "bfloat16", B=64, b_layout="col")
+
+
+@pytest.mark.parametrize("rows", [1, 16, 17, 33, 64, 65])
+@pytest.mark.parametrize("op", GROUPED)
+def test_the_spaces_are_those_of_inductor(op: str, rows: int) -> None:
+    problem = sizes(op, m=64 * rows if op == "grouped_mm_rows" else rows)
+    with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
+        offered = kernels.offered(problem.op, operands)
+        assert tuple(offered) == default_space(problem) == exhaustive_space(problem)
+        *_, last = offered.values()
+        description = last.choice.description
+    assert all(f"{name}={value}" in description for name, value in last.params.to_kwargs().items())
+
+
+def experts(
+    op: str = "grouped_mm_rows", *, tokens: int = 4096, epilogue: bool = True
+) -> Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]:
+    def build() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        shapes = sizes(op, m=tokens).input_shapes()
+        given = [
+            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
+            for size, stride, dtype in shapes.values()
+        ]
+
+        def run(a: Any, b: Any, offsets: Any = None) -> Any:
+            out = torch._grouped_mm(a, b, offs=offsets)
+            return torch.relu(out) if epilogue else out
+
+        return run, tuple(given)
+
+    return build
+
+
+@pytest.fixture
+def left() -> Iterator[list[int]]:
+    """How many choices Inductor was left with, for each product; it is given the first of them, so
+    that nothing is to be benchmarked."""
+    counts: list[int] = []
+
+    def count(choices: list[Any]) -> list[Any]:
+        counts.append(len(choices))
+        return choices[:1]
+
+    from diode_engine.inductor.choosing.final_choice import final_choice
+
+    preprocessing.add(final_choice)
+    preprocessing.add(count)
+    yield counts
+    preprocessing.remove(count)
+
+
+@pytest.mark.parametrize("op", GROUPED)
+def test_one_kernel_is_chosen_and_no_other_is_rendered(
+    op: str, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.kernel import mm_grouped
+
+    rendered: list[dict[str, Any]] = []
+    template = mm_grouped.triton_grouped_mm_template
+    append = template.maybe_append_choice
+
+    def noting(choices: Any, **kwargs: Any) -> Any:
+        rendered.append(kwargs)
+        return append(choices, **kwargs)
+
+    monkeypatch.setattr(template, "maybe_append_choice", noting)
+    predictor = make_predictor(best=BEST)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    lowered = without_gpu.lower(experts(op))  # where several are left it raises
+    assert [{name: kwargs[name] for name in BEST} for kwargs in rendered] == [BEST]
+    assert [problem for problem, _ in predictor.asked] == [sizes(op)]
+    assert "BLOCK_K : tl.constexpr = 64" in lowered.sources[0]
+    assert "def triton_" in lowered.sources[0]
+    assert CALL not in lowered.sources[0]
+    stats = diode_engine.get_stats()
+    assert (stats["model_selections"], stats["benchmarked"], stats["fallbacks"]) == (1, 0, 0)
+
+
+def test_the_librarys_kernel_is_chosen_without_rendering_another(make_predictor: Any) -> None:
+    diode_engine.install_diode_choices(predictor=make_predictor(aten=0.5), top_k_configs=1)
+    lowered = without_gpu.lower(experts(epilogue=False))
+    assert CALL in lowered.sources[0]
+    assert "triton_tem" not in lowered.sources[0]
+    assert diode_engine.get_stats()["model_selections"] == 1
+
+
+def test_several_that_are_kept_are_left_to_inductor(make_predictor: Any, left: list[int]) -> None:
+    diode_engine.install_diode_choices(
+        predictor=make_predictor(best=BEST), top_k_configs=3, performance_threshold=1e9
+    )
+    without_gpu.lower(experts())
+    assert left == [4]  # and the library's
+
+
+def test_what_the_model_does_not_know_is_as_without_diode(
+    make_predictor: Any, left: list[int]
+) -> None:
+    predictor = make_predictor(best=BEST)
+    predictor.ops = frozenset({"mm"})
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    without_gpu.lower(experts())
+    assert left == [len(default_space(sizes("grouped_mm_rows")))]
+    assert not predictor.asked
+    stats = diode_engine.get_stats()
+    assert (stats["passed_grouped_mm"], stats["fallbacks"]) == (1, 0)
+
+
+def test_a_failure_leaves_the_product_to_inductor(make_predictor: Any, left: list[int]) -> None:
+    class Failing(make_predictor):  # type: ignore[misc]
+        def predict_us(self, problem: Problem, candidates: Any) -> np.ndarray:
+            raise ArithmeticError("made up")
+
+    diode_engine.install_diode_choices(predictor=Failing(), top_k_configs=1)
+    without_gpu.lower(experts())
+    assert left == [len(default_space(sizes("grouped_mm_rows")))]
+    assert diode_engine.get_stats()["fallbacks"] == 1
+
+
+def test_a_choice_that_cannot_be_rendered_leaves_the_product_to_inductor(
+    make_predictor: Any, monkeypatch: pytest.MonkeyPatch, left: list[int]
+) -> None:
+    from torch._inductor.kernel import mm_grouped
+
+    template = mm_grouped.triton_grouped_mm_template
+    append = template.maybe_append_choice
+    calls: list[Any] = []
+
+    def failing(choices: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs)
+        if len(calls) == 1:
+            raise ArithmeticError("made up")
+        return append(choices, **kwargs)
+
+    monkeypatch.setattr(template, "maybe_append_choice", failing)
+    diode_engine.install_diode_choices(predictor=make_predictor(best=BEST), top_k_configs=1)
+    without_gpu.lower(experts())
+    assert left == [len(default_space(sizes("grouped_mm_rows")))]
+    assert diode_engine.get_stats()["fallbacks"] == 1
+
+
+def test_the_fast_mode_chooses_them_too(make_predictor: Any) -> None:
+    predictor = make_predictor(best=BEST)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    lowered = without_gpu.lower(experts(), mode="default", options={"fast_autotune": True})
+    assert CALL not in lowered.sources[0]
+    assert predictor.asked
+
+
+def test_nothing_is_left_behind(make_predictor: Any) -> None:
+    from torch._inductor.kernel import mm_grouped
+
+    names = ("_tuned_grouped_mm_common", "early_config_prune", "autotune_select_algorithm")
+    before = [getattr(mm_grouped, name) for name in names]
+    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+    assert [getattr(mm_grouped, name) for name in names] != before
+    diode_engine.uninstall_diode_choices()
+    assert [getattr(mm_grouped, name) for name in names] == before
+    assert not config.max_autotune
+
+
+def test_the_candidates_have_their_columns() -> None:
+    from diode_engine.core.encoding import encode
+
+    candidates = default_space(sizes("grouped_mm_rows"))
+    columns = encode(candidates)
+    assert columns.known.all()
+    assert columns.extern.sum() == 1
+    assert columns.persistent.sum() == columns.tma.sum() == len(candidates) - 1
+    made = [Candidate.make("triton::grouped_mm", **dict(c.kwargs)) for c in candidates[1:]]
+    assert tuple(made) == candidates[1:]
