@@ -166,8 +166,8 @@ def measured(options: argparse.Namespace) -> list[Row]:
     from diode_engine.collect.driver import Driver
     from diode_engine.collect.farm import Farm
     from diode_engine.collect.launch import Launch
+    from diode_engine.collect.local import cores
     from diode_engine.collect.operands import Operands, Pools
-    from diode_engine.collect.run import cores
     from diode_engine.collect.worker import ProblemAtWork
     from diode_engine.core.hardware import environment
     from diode_engine.core.problem import Candidate, Problem

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import lzma
 import re
@@ -185,3 +187,17 @@ def test_the_timers_check_says_what_trusting_it_costs(
     assert "collector / graph, all: 2 pairs, ratio 1.100, off from it by 0.0 %" in shown
     assert "the best by collector has 1.0000 of the best graph's speed on 1 problems" in shown
     assert "the best by recorded has 0.5000 of the best graph's speed on 1 problems" in shown
+
+
+def test_what_the_timers_check_needs_of_diode_is_there() -> None:
+    """It runs on a GPU only, and imports there."""
+    tree = ast.parse((FOLDER / "check_timer.py").read_text())
+    needed = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in needed if (node.module or "").startswith("diode_engine")]
+    assert len(ours) > 8
+    for node in ours:
+        module = importlib.import_module(str(node.module))
+        for alias in node.names:
+            assert hasattr(module, alias.name) or importlib.import_module(
+                f"{node.module}.{alias.name}"
+            )
