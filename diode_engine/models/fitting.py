@@ -25,8 +25,8 @@ class Examples:
     """n timed rows, those of one problem together.
 
     `x` is [n, F] (FeatureSet.matrix of `feature_set`), `log_us` [n] natural logarithms of measured
-    microseconds, `problem` [n] any number that rows of one problem share. `heads` [m, n], where a teacher was
-    asked, are the log times by each of its m members, whose mean is `log_us`. Raises
+    microseconds, `problem` [n] any number that rows of one problem share. `heads` [m, n], where a
+    teacher was asked, are the log times by each of its m members, whose mean is `log_us`. Raises
     TrainingError where there is nothing to learn from, or a value is not finite.
     """
 
