@@ -29,7 +29,6 @@ NONSENSE = {
     "out of turn": {"timing": 10**6},
     "unknown": {"weather": "fine"},
     "below nothing": {"timing": None, "min_us": -1.0},
-    "done early": {"done": True},
 }
 
 
@@ -92,7 +91,7 @@ def answer(connection: Connection, request: dict, script: dict, binaries: Binari
         if fate in NONSENSE:
             timing = protocol.timed(index, Timing(min_us=1.0), "")
             said = {name: v for name, v in NONSENSE[fate].items() if v is not None}
-            odd = said if fate in ("unknown", "done early") else timing | said
+            odd = said if fate == "unknown" else timing | said
             connection.send_bytes(protocol.pack(odd))
             signal.pause()
         if fate and fate.startswith("kill parent "):
