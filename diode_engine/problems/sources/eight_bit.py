@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from diode_engine.core.named_layers import TRANSFORMERS
-from diode_engine.core.operators.specification import Scalar
 from diode_engine.core.problem import DType, Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.layers import TOKENS
@@ -110,10 +109,10 @@ def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Proble
 def _sum(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
     """Two layers whose outputs are added; and a gradient of two that have the same input."""
     dtype = rng.choices((DType.BFLOAT16, DType.FLOAT16), (3, 1))[0]
-    layout: dict[str, Scalar] = {}
     if rng.random() < 0.7:
-        layout = {"d_layout": "col"}
-        return Problem.make("mm_plus_mm", tokens, outputs, inputs, dtype, b_layout="col", **layout)
+        return Problem.make(
+            "mm_plus_mm", tokens, outputs, inputs, dtype, b_layout="col", d_layout="col"
+        )
     return Problem.make("mm_plus_mm", tokens, inputs, outputs, dtype)
 
 
