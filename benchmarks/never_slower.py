@@ -7,9 +7,10 @@ By measured times of the products of real layers (datasets/nvidia-h200/real-laye
 library's kernels, the four that `gemm@6` predicted to be fastest, and the one that it predicted to
 be fastest in max-autotune's DEFAULT space). The margins of diode_engine/models/preference.py were
 chosen on one half of the families of layers, by name; the other half judges them. The reference is
-the model's own order, without margins. Held-out problems of the other datasets of directly launched
-kernels follow, and at the end how far float32 kernels are from what is predicted, those that ptxas
-may spill (`core/resources.py`) and the others.
+the model's own order, without margins. What other margins would bring follows by type, of both
+halves, since a model of another precision needs others. Held-out problems of the other datasets of
+directly launched kernels follow, and at the end how far float32 kernels are from what is predicted,
+those that ptxas may spill (`core/resources.py`) and the others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import taken, usual
+from diode_engine.models.preference import Policy, chosen, taken, usual
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -37,6 +39,7 @@ FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
 LAYERS = FOLDER / "real-layers-2026-11-22.packed.zst"
 FAMILIES = Path(__file__).parent / "results" / "real-layers-2026-11-22.json"
 SLOWER = 1.05
+MARGINS = (1.0, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.4)
 NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
 
 
@@ -49,6 +52,7 @@ class Case(NamedTuple):
     speed_without: float
     efficiency: float
     efficiency_without: float
+    by_margin: tuple[tuple[float, float], ...]  # (speed, efficiency) with each of MARGINS
 
 
 def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
@@ -64,7 +68,13 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         best, plain = us.min(), us[library].min()
         ours = us[taken(problem, candidates, ranking)[0]]
         own = us[ranking.order[0]]
-        yield Case(problem, plain / ours, plain / own, best / ours, best / own)
+        policy = Policy.of(problem, candidates, ranking.confidence)
+        others = [
+            us[chosen(ranking.predicted_us[None], replace(policy, margin=margin))[0][0]]
+            for margin in MARGINS
+        ]
+        by_margin = tuple((plain / other, best / other) for other in others)
+        yield Case(problem, plain / ours, plain / own, best / ours, best / own, by_margin)
 
 
 def show(name: str, found: list[Case]) -> None:
@@ -81,6 +91,19 @@ def show(name: str, found: list[Case]) -> None:
     with_margins = [c.speed for c in found], [c.efficiency for c in found]
     without = [c.speed_without for c in found], [c.efficiency_without for c in found]
     print(f"  with margins  {figures(*with_margins)}\n  without       {figures(*without)}")
+
+
+def show_margins(name: str, found: list[Case]) -> None:
+    """What each margin would bring, by type."""
+    print(f"{name}, with other margins: efficiency, and slower than the library's by over 5 %")
+    for each in sorted({kind(c.problem).split(",")[0] for c in found}):
+        some = [c.by_margin for c in found if kind(c.problem).startswith(each)]
+        cells = []
+        for i, margin in enumerate(MARGINS):
+            speed, efficiency = np.array([by[i] for by in some]).T
+            slower, mean = (speed * SLOWER < 1).mean(), np.exp(np.log(efficiency).mean())
+            cells.append(f"{margin}: {mean:.4f} {slower:.2%}")
+        print(f"  {each} ({len(some)})  " + "  ".join(cells))
 
 
 def show_spilling(tables: list[TimingTable], model: Predictor) -> None:
@@ -130,6 +153,9 @@ def main() -> None:
     show("real layers, the other families", judged)
     for each in sorted({kind(c.problem) for c in judged}):
         show(f"  of these {each}", [c for c in judged if kind(c.problem) == each])
+    show_margins("real layers, the families that the margins were chosen on",
+                 [c for c in found if tuned(c.problem)])  # fmt: skip
+    show_margins("real layers, the other families", judged)
     show("real layers, all", found)
     others = [read_dataset(file) for file in sorted(FOLDER.glob("gemm-direct-*.zst"))]
     held = [

@@ -5,6 +5,7 @@ It has a folder and a port of its own, listens on loopback alone, and ends with 
 
 from __future__ import annotations
 
+import ctypes  # here: the account that it is used by may not be able to read Python's files
 import os
 import pwd
 import secrets
@@ -149,6 +150,4 @@ def _free_port() -> int:
 def _end_with_parent() -> None:
     """Has Linux end the server, by a fast shutdown, where its starter is killed."""
     if sys.platform == "linux":
-        import ctypes
-
         ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG

@@ -5,15 +5,20 @@
 Draws timed kernels from a dataset, three in four of operands with odd strides, compiles them for
 the H200 (which need not be here), and compares the registers a thread and the spills that
 `features` estimates with those of the binaries. The reference, in the same run, is the mean of the
-compiled registers.
+compiled registers. Where the dataset says what the compiler made of kernels, nothing is compiled
+here, and of those that spill it also tells how many were expected to by
+`core.resources.spills_erratically`, and how much longer than predicted they take.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +29,13 @@ from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.farm import Farm
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
+from diode_engine.models.predictor import Predictor
+from diode_engine.registry import load_predictor
 from diode_engine.store.transfer import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
@@ -56,6 +64,61 @@ def drawn(table: TimingTable, count: int) -> dict[KernelClass, tuple[Problem, Ca
     return found
 
 
+class Compiled(NamedTuple):
+    """A timed kernel, and what the compiler made of it."""
+
+    problem: Problem
+    candidate: Candidate
+    registers: int
+    spilled_bytes: int
+    time_us: float = math.nan
+
+
+def recorded(table: TimingTable) -> list[Compiled]:
+    """Each row of which that is known."""
+    assert table.kernel is not None
+    return [
+        Compiled(
+            table.problems[table.problem[row]], table.candidates[table.candidate[row]],
+            facts.registers, facts.spill_stores, float(table.time_us[row]),
+        )
+        for row in np.flatnonzero((table.kernel[:, 0] >= 0) & (table.failure == 0)).tolist()
+        if (facts := table.kernel_facts(row)) is not None
+    ]  # fmt: skip
+
+
+def compiled_here(
+    sample: Mapping[KernelClass, tuple[Problem, Candidate]], workers: int
+) -> list[Compiled]:
+    environment = Environment(H200, "", str(torch.__version__), triton.__version__)
+    with tempfile.TemporaryDirectory() as root:
+        binaries = Binaries(Path(root), environment)
+        with Farm(binaries, workers) as farm:
+            farm.order(list(sample)).result()
+        return [
+            Compiled(*of, b.registers, b.stack_bytes)
+            for cls, of in sample.items()
+            if isinstance(b := binaries.get(cls), Binary)
+        ]
+
+
+def show_unexpected(found: list[Compiled], model: Predictor) -> None:
+    """Of kernels that spill: how many a rule expects to, and their times over the predicted."""
+    spill = [one for one in found if one.spilled_bytes > SPILLED_BYTES]
+    erratic = [bool(spills_erratically(one.problem, [one.candidate])[0]) for one in spill]
+    print(f"{sum(erratic)} of the {len(spill)} are named by the rule of what spills erratically")
+    for name, some in (("that spill", spill), ("all", found)):
+        ratios = [
+            one.time_us / float(model.predict_us(one.problem, [one.candidate])[0]) for one in some
+        ]
+        ratios = [ratio for ratio in ratios if math.isfinite(ratio)]
+        if ratios:
+            print(
+                f"time over the predicted, {name}: median {np.median(ratios):.2f}, 99th percentile "
+                f"{np.percentile(ratios, 99):.2f}, over twice {np.mean(np.array(ratios) > 2):.2%}"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kernels", type=int, default=400)
@@ -63,20 +126,16 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, default=max(DATASETS.glob("*direct*")))
     options = parser.parse_args()
 
-    sample = drawn(read_dataset(options.dataset), options.kernels)
-    environment = Environment(H200, "", str(torch.__version__), triton.__version__)
-    with tempfile.TemporaryDirectory() as root:
-        binaries = Binaries(Path(root), environment)
-        with Farm(binaries, options.workers) as farm:
-            farm.order(list(sample)).result()
-        compiled = [
-            (b, *of) for cls, of in sample.items() if isinstance(b := binaries.get(cls), Binary)
-        ]
-    registers = np.array([b.registers for b, _, _ in compiled])
-    stack = np.array([b.stack_bytes for b, _, _ in compiled])
-    every = np.arange(len(compiled))
+    table = read_dataset(options.dataset)
+    if table.kernel is None:
+        found = compiled_here(drawn(table, options.kernels), options.workers)
+    else:
+        found = recorded(table)
+    registers = np.array([one.registers for one in found])
+    stack = np.array([one.spilled_bytes for one in found])
+    every = np.arange(len(found))
     x = features.matrix(
-        [p for _, p, _ in compiled], [c for _, _, c in compiled], every, every, H200
+        [one.problem for one in found], [one.candidate for one in found], every, every, H200
     )
     guess = 2 ** x[:, features.NAMES.index("log2_registers")]
     spills = x[:, features.NAMES.index("spilled")] > 0
@@ -84,13 +143,15 @@ def main() -> None:
     within = registers < MOST_REGISTERS
     error = np.sqrt(np.mean((np.minimum(guess, MOST_REGISTERS) - registers)[within] ** 2))
     spread = registers[within].std()
-    print(f"{len(compiled)} kernels, {(~within).sum()} at the limit of {MOST_REGISTERS}")
+    print(f"{len(found)} kernels, {(~within).sum()} at the limit of {MOST_REGISTERS}")
     print(f"registers: rms error {error:.1f}, {error / spread:.2f} of that of their mean")
     spilled = stack > SPILLED_BYTES
     print(
         f"spilled: {spilled.sum()} kernels, of which {(spilled & spills).sum()} are named, and "
         f"{(spills & ~spilled).sum()} others"
     )
+    if table.kernel is not None:
+        show_unexpected(found, load_predictor(H200))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from diode_engine.errors import DiodeError
 
 RUN_COLUMNS = (
     "mark", "run", "kind", "state", "progress", "rate", "left", "duration", "family", "efficiency",
-    "against", "model", "data", "changed", "gpu", "started", "tags", "note",
+    "against", "model", "data", "changed", "gpu", "started", "host", "tags", "note",
 )  # fmt: skip
 PROBLEM_COLUMNS = (
     "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",
@@ -50,8 +50,8 @@ class Settings:
         default=PROBLEM_COLUMNS,
     )
     tell: str = _told(
-        f"How the end of a run is told beside a line on the screen: {', '.join(WAYS)} (the "
-        "terminal's own).",
+        "How the end of a run is told, beside a line on the screen: by a bell, by the terminal's "
+        "own notification (OSC 9), or by nothing.",
         default=BELL,
     )
     keys: Mapping[str, str] = _told(

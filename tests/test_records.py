@@ -10,7 +10,7 @@ import pytest
 
 from diode_engine import features
 from diode_engine.core.hardware import H200, MOST, Environment, Hardware
-from diode_engine.core.problem import Candidate, Layout, Operand, Problem, Timing
+from diode_engine.core.problem import Candidate, KernelFacts, Layout, Operand, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import RecordError
 
@@ -111,6 +111,7 @@ def test_a_kwarg_of_more_than_64_bits_is_refused() -> None:
         ({"median_us": float("inf")}, "an hour"),
         ({"median_us": 1.0, "spread_us": 1e10}, "an hour"),
         ({"median_us": 1.0, "repeats": 2**40}, "repeats"),
+        ({"median_us": 1.0, "kernel": KernelFacts(64, 0, -1, 0, 9)}, "kernel"),
     ],
 )
 def test_impossible_timings_are_refused(fields: dict[str, Any], says: str) -> None:
@@ -131,3 +132,21 @@ def test_impossible_columns_are_refused(column: str, value: float, says: str) ->
     )
     with pytest.raises(RecordError, match=says):
         replace(table, **{column: np.array([value])})
+
+
+def test_facts_of_kernels_stay_with_their_rows() -> None:
+    problem, environment = Problem.make("mm", 8, 8, 8, "float16"), Environment(H200, "", "", "")
+    facts = KernelFacts(255, 64, 128, 4096, 1000)
+    timings = (Timing(min_us=1.0), Timing(min_us=2.0, kernel=facts))
+    rows = [(problem, Candidate.make("a"), environment, timing) for timing in timings]
+    table = TimingTable.from_records(rows)
+    assert (table.timing(0), table.timing(1)) == timings
+    assert table.take(np.array([1])).timing(0) == timings[1]
+    assert table.take(table.time_us > 5).kernel is not None
+    assert TimingTable.from_records(rows[:1]).kernel is None
+    assert table.kernel is not None
+    partly = table.kernel.copy()
+    partly[0, 2] = 5
+    for wrong, says in ((partly, "some facts only"), (table.kernel[:1], "has not all facts")):
+        with pytest.raises(RecordError, match=says):
+            replace(table, kernel=wrong)

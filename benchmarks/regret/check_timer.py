@@ -24,6 +24,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import statistics
 import sys
 import tempfile
@@ -44,6 +45,7 @@ GRAPH_US = 2000  # of a graph, or as many launches as MOST_LAUNCHES
 MOST_LAUNCHES = 256
 LEAST_LAUNCHES = 8
 CACHES = 4  # so many caches' worth of other data are read before a replay
+WAIT_US = 500  # of the device before a replay, so that the host has enqueued all of it
 PASSES = ("collector", "recorded")
 
 
@@ -116,8 +118,13 @@ def summary(rows: Sequence[Row]) -> None:
             )
 
 
-def graph_times(launches: Sequence[Callable[[Any, int], None]], operands: Any,
-                about_us: Sequence[float], l2_bytes: int) -> list[tuple[float, float]]:  # fmt: skip
+def graph_times(
+    launches: Sequence[Callable[[Any, int], None]],
+    operands: Any,
+    about_us: Sequence[float],
+    l2_bytes: int,
+    clock_mhz: int,
+) -> list[tuple[float, float]]:
     """Each one's microseconds a launch, and how far its rounds are apart (the longest over the
     shortest, less 1)."""
     import torch
@@ -139,6 +146,7 @@ def graph_times(launches: Sequence[Callable[[Any, int], None]], operands: Any,
     for _ in range(ROUNDS + 1):  # the first is not counted: a graph is uploaded at its first launch
         for (graph, count), found in zip(graphs, times, strict=True):
             other.sum()
+            torch.cuda._sleep(int(WAIT_US * clock_mhz))
             begin.record()
             graph.replay()
             end.record()
@@ -165,7 +173,7 @@ def measured(options: argparse.Namespace) -> list[Row]:
     from diode_engine.core.problem import Candidate, Problem
     from diode_engine.inductor.lowering import kernels
     from diode_engine.inductor.lowering.binary import Binary
-    from diode_engine.inductor.lowering.kernel_class import shared_class
+    from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 
     deadline = time.monotonic() + options.seconds
     device = torch.device("cuda", 0)
@@ -180,15 +188,36 @@ def measured(options: argparse.Namespace) -> list[Row]:
         lock = folder / "gpu.lock"
         binaries = Binaries(folder / "binaries", environment())
         hardware = binaries.environment.hardware
-        classes = [cls for p, pairs in todo for c, _ in pairs if (cls := shared_class(p, c))]
         began = time.monotonic()
         with Farm(binaries, max(1, cores() - 1)) as farm:
-            farm.order(classes).result()
-        print(f"compiled {len(set(classes))} kernels in {time.monotonic() - began:.0f} s")
+            orders = [
+                farm.order([cls for c, _ in pairs if (cls := shared_class(p, c))])
+                for p, pairs in todo
+            ]
+            for order in orders:  # half of the time at most; what is missing then is left out
+                left = began + options.seconds / 2 - time.monotonic()
+                if not select.select([order], [], [], max(0.0, left))[0]:
+                    break
+                order.result()
+        print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+
+        def ready(problem: Problem, candidate: Candidate) -> bool:
+            cls = shared_class(problem, candidate)
+            return candidate.is_extern or (cls is not None and binary_of(cls) is not None)
+
+        def binary_of(cls: KernelClass) -> Binary | None:
+            found = binaries.get(cls)
+            return found if isinstance(found, Binary) else None
+
         driver = Driver(device=0)
         bench = Bench(device, lock, binaries, driver)
         pools = Pools(device, hardware.l2_bytes)
-        scratch = torch.empty(1 << 26, dtype=torch.uint8, device=device)
+        scratches: list[torch.Tensor] = []
+
+        def scratch_of(nbytes: int) -> int:
+            if not scratches or scratches[-1].nbytes < nbytes:
+                scratches.append(torch.empty(nbytes, dtype=torch.uint8, device=device))
+            return scratches[-1].data_ptr()
 
         def launching(work: Any, candidate: Any, operands: Any) -> Callable[[Any, int], None]:
             cls = shared_class(work.problem, candidate)
@@ -200,16 +229,18 @@ def measured(options: argparse.Namespace) -> list[Row]:
                     library(*inputs, out=out)
 
                 return call
-            binary = binaries.get(cls)
-            assert isinstance(binary, Binary)
+            binary = binary_of(cls)
             launch = Launch(
                 driver, binary, cls, work.problem, multiprocessors=hardware.multiprocessors,
-                scratch=lambda _: scratch.data_ptr(),
+                scratch=scratch_of,
             )  # fmt: skip
             launch.use(driver.load(binary))
             return launch
 
-        for problem, pairs in todo:
+        for problem, all_pairs in todo:
+            pairs = [(c, us) for c, us in all_pairs if ready(problem, c)]
+            if len(pairs) < 2:
+                continue
             if time.monotonic() > deadline:
                 print("The time limit is reached; the other problems are left out.")
                 break
@@ -226,7 +257,9 @@ def measured(options: argparse.Namespace) -> list[Row]:
                 operands = Operands(problem, pools)
                 launches = [launching(work, candidates[i], operands) for i in there]
                 about = [float(timings[i] or 0) for i in there]
-                graphs = graph_times(launches, operands, about, hardware.l2_bytes)
+                graphs = graph_times(
+                    launches, operands, about, hardware.l2_bytes, hardware.clock_mhz
+                )
             for i, (us, spread) in zip(there, graphs, strict=True):
                 row = {
                     "problem": str(problem), "candidate": str(candidates[i]),

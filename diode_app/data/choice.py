@@ -60,7 +60,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Pick:
+class ModelChoice:
     """What a compile takes by one model and why, None where it can say nothing. Times are its
     predictions in microseconds: of its choice, of ATen's best kernel and of the best in the
     DEFAULT space.
@@ -86,7 +86,7 @@ class Answer:
     question: Question
     candidates: int
     launchable: int
-    picks: tuple[Pick, ...]
+    picks: tuple[ModelChoice, ...]
     other_us: float | None
     roofline: Roofline | None
     rows: tuple[Row, ...]
@@ -139,9 +139,9 @@ def _pick(
     candidates: Sequence[Candidate],
     extern: npt.NDArray[np.bool_],
     default: npt.NDArray[np.bool_],
-) -> Pick:
+) -> ModelChoice:
     taken, us = ranked.taken, ranked.predicted_us
-    return Pick(
+    return ModelChoice(
         model=model,
         candidate=None if taken is None else candidates[taken],
         why=ranked.why,
@@ -196,7 +196,7 @@ def _known(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Why:
+class RankReasons:
     """Why the model puts one candidate before or behind another. `factors` are of the predicted
     time, those that matter most first: below 1 they speak for the candidate."""
 
@@ -208,7 +208,7 @@ class Why:
     resources: Resources | None
 
 
-def why(question: Question, ranked: Sequence[Candidate], place: int) -> Why:
+def why(question: Question, ranked: Sequence[Candidate], place: int) -> RankReasons:
     """Of the candidate at this place among those that were ranked: beside the first, which itself
     is compared with ATen's best or, where it is that, with the next. Raises ModelError."""
     from diode_engine.models.explain import explain, rival
@@ -221,7 +221,7 @@ def why(question: Question, ranked: Sequence[Candidate], place: int) -> Why:
         predictor = predictors.loaded(question.model)
         found = explain(predictor, question.problem, candidate, baseline)
     factors = () if found is None else tuple(found.factors.items())
-    return Why(
+    return RankReasons(
         candidate=candidate,
         baseline=baseline,
         candidate_us=None if found is None else found.candidate_us,

@@ -104,14 +104,14 @@ class PlanView:
 
 
 @dataclass(frozen=True)
-class Planned:
+class CollectionPlan:
     """A plan, or a sentence for each field that has none."""
 
     plan: PlanView | None
     mistakes: Mapping[str, str]
 
 
-def planned(store: Store, values: Mapping[str, str], gpus: int) -> Planned:
+def planned(store: Store, values: Mapping[str, str], gpus: int) -> CollectionPlan:
     """The plan for values that the fields have found right, on so many GPUs. Without torch."""
     from diode_engine.collect.plan import Plan
 
@@ -120,10 +120,10 @@ def planned(store: Store, values: Mapping[str, str], gpus: int) -> Planned:
     try:
         problems = _problems(values, seed)
     except _MistakeError as error:
-        return Planned(None, {error.field: str(error)})
+        return CollectionPlan(None, {error.field: str(error)})
     if not problems:
         says = "There are no such problems: allow other operators, types or layouts."
-        return Planned(None, {"source": says})
+        return CollectionPlan(None, {"source": says})
     chosen = values["gpu"].split()
     plan = Plan.of(
         problems,
@@ -139,7 +139,7 @@ def planned(store: Store, values: Mapping[str, str], gpus: int) -> Planned:
         counts = summary[group].items()
         return tuple(Share(name, n["problems"], n["candidates"]) for name, n in counts)
 
-    return Planned(
+    return CollectionPlan(
         PlanView(
             problems=summary["problems"],
             candidates=summary["candidates"],

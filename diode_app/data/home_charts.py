@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diode_app.data.curves import CurveReader, Curves, samples
+from diode_app.data.problems import dtype, short
+from diode_app.data.report_rows import sizes
 from diode_app.data.reports import NoReportError, ShownReport, report_of
 from diode_app.data.trainings import Trainings
 from diode_engine.errors import StoreError
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _TRAININGS = 60  # the last ones
-_WORST = 14
+_WORST = 30
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class HomeChartReader:
             known = [
                 (
                     case.efficiency[1],
-                    str(case.problem),
-                    "" if case.chosen is None else str(case.chosen),
+                    f"{sizes(case.problem):<22} {dtype(case.problem):<4}",
+                    "" if case.chosen is None else short(case.chosen),
                 )
                 for case in report.cases
                 if case.efficiency is not None

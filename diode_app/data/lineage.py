@@ -96,7 +96,7 @@ def _steps(store: Store | None, entry: Entry, m: Manifest) -> Iterator[Row]:
     for name in m.data.files:
         yield _row(NOWHERE, f"file {name}", "file", name)
     for key in m.data.datasets:
-        yield _row(NOWHERE, f"dataset {key}", "data, by content", key)
+        yield _row(NOWHERE, f"dataset {key}", "content hash of data", key)
     h = m.hardware
     yield _row(
         DATA, f'gpu:"{h.name}"', "GPU",

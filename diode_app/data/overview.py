@@ -19,7 +19,7 @@ RUNS_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Overview:
+class StoreOverview:
     """The store in figures, and its last runs, the newest first."""
 
     size_bytes: int
@@ -32,13 +32,13 @@ class Overview:
     last: tuple[Status, ...]
 
 
-def overview(store: Store) -> Overview:
+def overview(store: Store) -> StoreOverview:
     from diode_engine.runs import find
     from diode_engine.store.schema import HEAD
 
     stats = store.stats()
     wal = paths.beside(store.location, "-wal")  # of a file that is being written
-    return Overview(
+    return StoreOverview(
         size_bytes=stats.size_bytes + (wal.stat().st_size if wal.is_file() else 0),
         schema=HEAD,  # a store of another one is not opened
         problems=stats.problems,

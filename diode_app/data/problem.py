@@ -233,6 +233,7 @@ def _row(
         "space": kind,
         "failures": dict(c.failures),
         "taken by": signs,
+        **c.facts,
         **c.candidate.to_dict(),
     }
     cells = {

@@ -71,7 +71,7 @@ def said(status: Status) -> str:
         words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
         for name, label in (
             ("problems_refused", "refused"), ("problems_elsewhere", "left to another collection"),
-            ("workers_lost", "lost workers"),
+            ("workers_lost", "workers lost"),
         ):  # fmt: skip
             if count := progress.get(name):
                 words.append(f"{count:,} {label}")

@@ -30,7 +30,7 @@ def members(report: ShownReport, kind: str) -> dict[str, list[Case]]:
 
 
 @dataclass(frozen=True)
-class Curve:
+class ReportCurve:
     """The share of problems (in percent) within each of WITHIN (in percent) of the best."""
 
     name: str
@@ -44,7 +44,7 @@ def kinds(report: ShownReport) -> tuple[str, ...]:
     return ("chooser", *found)
 
 
-def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[Curve, ...]:
+def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[ReportCurve, ...]:
     """By chooser, the model and whom it is held against first; or the model's by group, the
     largest ones."""
     if kind == "chooser":
@@ -64,7 +64,7 @@ def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[Curve
     shown = [(name, found) for name, found in values.items() if found][:CURVES]
     percent = tuple((100 * WITHIN).tolist())
     return tuple(
-        Curve(
+        ReportCurve(
             name,
             percent,
             tuple((100 * np.mean(np.outer(found, 1 + WITHIN) >= 1, axis=0)).tolist()),

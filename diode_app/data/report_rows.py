@@ -12,7 +12,7 @@ from diode_app.data.report_curves import members
 from diode_app.data.reports import Other, ShownReport, share_within
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Candidate
+    from diode_engine.core.problem import Candidate, Problem
     from diode_engine.validation.report import Case
 
 TIE = 0.01  # efficiencies that differ by less are called the same
@@ -132,6 +132,12 @@ def case_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
     )
 
 
+def sizes(problem: Problem) -> str:
+    """A problem in a few words, without its types and layouts."""
+    batch = f"{problem.B}×" if problem.op.batched else ""
+    return f"{problem.op} {batch}{problem.M}×{problem.N}×{problem.K}"
+
+
 def _case(key: str, case: Case, part: str, other: float | None) -> Row:
     p, ours = case.problem, case.first
     apart = None if ours is None or other is None else ours - other
@@ -143,9 +149,8 @@ def _case(key: str, case: Case, part: str, other: float | None) -> Row:
         "part": part, "gpu": case.environment.hardware.name,
         **{f"efficiency of {name}": value for name, value in case.others.items()},
     }  # fmt: skip
-    batch = f"{p.B}×" if p.op.batched else ""
     shown = {
-        "problem": f"{p.op} {batch}{p.M}×{p.N}×{p.K}",
+        "problem": sizes(p),
         "dtype": dtype(p),
         "layout": f"{p.a.layout}/{p.b.layout}",
         "efficiency": text.ratio(ours),

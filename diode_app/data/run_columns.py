@@ -16,7 +16,20 @@ if TYPE_CHECKING:
 
 # Of a spec, what has a column of its own or says nothing of how a run differs from another.
 _NOT_SETTINGS = frozenset(
-    {"family", "query", "dataset", "hardware", "name", "fine_tune", "default", "gpu", "key"}
+    {
+        "family",
+        "query",
+        "dataset",
+        "hardware",
+        "name",
+        "fine_tune",
+        "default",
+        "gpu",
+        "key",
+        "file",
+        "timings",
+        "version",
+    }
 )
 
 
@@ -73,7 +86,15 @@ def _data(listed: Listed) -> str:
 
 def _gpus(listed: Listed) -> str:
     found = (listed.status.run.progress or {}).get("gpus")
-    return " ".join(map(str, found)) if isinstance(found, Mapping) else ""
+    if not isinstance(found, Mapping):
+        return ""
+    machines = {gpu.get("node") for gpu in found.values()} - {None, ""}
+    return f"{len(found)} on {len(machines)}" if machines else " ".join(map(str, found))
+
+
+def _host(listed: Listed) -> str:
+    process = listed.status.run.process
+    return "" if process is None else process.host
 
 
 def _progress(listed: Listed) -> str:
@@ -110,6 +131,7 @@ CELLS: Mapping[str, Callable[[Listed], str]] = {
     "changed": lambda r: text.pairs(changed(r.status)),
     "gpu": _gpus,
     "started": lambda r: f"{text.local(r.status.run.started):%m-%d %H:%M}",
+    "host": _host,
     "tags": lambda r: " ".join(r.status.run.tags),
     "note": lambda r: remarks(r.status),
 }
@@ -127,6 +149,7 @@ SORTS: Mapping[str, Callable[[Listed], Any]] = {
     "model": CELLS["model"],
     "data": CELLS["data"],
     "started": lambda r: r.status.run.started,
+    "host": _host,
     "tags": lambda r: r.status.run.tags,
     "note": lambda r: r.status.run.note or "",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,9 @@ LOG_BYTES = 256 * 1024  # of a log that are shown
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as a run last told of it."""
+    """A GPU as a run last told of it, or all those of a cluster's machine: `title` says which."""
 
-    number: str
+    title: str
     name: str
     timings: int
     clock_mhz: int | None
@@ -108,9 +108,14 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
     found = progress.get("gpus")
     if not isinstance(found, Mapping):
         return ()
+    by_machine: dict[str, list[Mapping[str, Any]]] = {}
+    for gpu in found.values():
+        by_machine.setdefault(str(gpu.get("node") or ""), []).append(gpu)
+    if "" not in by_machine:
+        return tuple(_machine(name, gpus) for name, gpus in by_machine.items())
     return tuple(
         Gpu(
-            number=str(number),
+            title=f"GPU {number}",
             name=str(gpu.get("name", "")),
             timings=int(gpu.get("timings", 0)),
             clock_mhz=gpu.get("clock_mhz"),
@@ -121,6 +126,29 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
             held_back=tuple(map(str, gpu.get("held_back") or ())),
         )
         for number, gpu in found.items()
+    )
+
+
+def _machine(name: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
+    """The GPUs of a cluster's machine in one: the hottest one's heat, the sums of work, power and
+    memory, the mean of how busy they are."""
+
+    def known(what: str) -> list[float]:
+        return [gpu[what] for gpu in gpus if gpu.get(what) is not None]
+
+    heat, power, busy = known("temperature_c"), known("power_w"), known("utilisation")
+    memory = known("memory_bytes")
+    reasons = sorted({str(reason) for gpu in gpus for reason in gpu.get("held_back") or ()})
+    return Gpu(
+        title=f"{name}, {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}",
+        name=str(gpus[0].get("name", "")),
+        timings=sum(int(gpu.get("timings", 0)) for gpu in gpus),
+        clock_mhz=None,
+        temperature_c=int(max(heat)) if heat else None,
+        power_w=sum(power) if power else None,
+        utilisation=round(sum(busy) / len(busy)) if busy else None,
+        memory_bytes=int(sum(memory)) if memory else None,
+        held_back=tuple(reasons),
     )
 
 

@@ -13,7 +13,7 @@ _SEED = 0  # draws what the file does not say of a problem
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedProblems:
     """`rows` are the problems, with their places as keys; `left_out` were none of Diode's."""
 
     problems: tuple[Problem, ...]
@@ -21,14 +21,14 @@ class Captured:
     left_out: int
 
 
-def captured(path: Path) -> Captured:
+def captured(path: Path) -> CapturedProblems:
     """Raises DatasetError where the file is no shapeset."""
     from diode_engine.problems.sources import read_shapeset
 
     shapeset = read_shapeset(path)
     problems = tuple(shapeset.problems(_SEED))
     rows = tuple(Row(str(i), _cells(p), p.to_dict()) for i, p in enumerate(problems))
-    return Captured(problems, rows, shapeset.left_out)
+    return CapturedProblems(problems, rows, shapeset.left_out)
 
 
 def _cells(p: Problem) -> dict[str, str]:

@@ -125,7 +125,7 @@ class Source:
     async def start_import(self, files: Sequence[Path]) -> int:
         """Starts an import of dataset files, into a store that is made first where there is none;
         the number of its run. Raises StoreError and RunError."""
-        if isinstance(self.location, Path) and not self.location.is_file():
+        if not await in_thread(self._is_there, "look"):
             await self.create()
 
         def start(store: Store) -> int:
@@ -134,6 +134,15 @@ class Source:
             return start_import(store, files).id
 
         return await self.write(start)
+
+    def _is_there(self) -> bool:
+        from diode_engine.store.backend import backend_of
+
+        try:
+            backend_of(self.location).revision()
+        except StoreMissingError:
+            return False
+        return True
 
     def must_be_writable(self) -> None:
         """Raises StoreError where the dashboard was started with --read-only. All that writes asks

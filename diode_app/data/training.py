@@ -84,7 +84,7 @@ class TrainingData:
 
 
 @dataclass(frozen=True)
-class Planned:
+class TrainingPlan:
     """The data, the registered models, the usual hyper-parameters as texts by field; or sentences
     for the fields with mistakes."""
 
@@ -95,7 +95,7 @@ class Planned:
     mistakes: Mapping[str, str]
 
 
-def planned(store: Store, values: Mapping[str, str]) -> Planned:
+def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
     """For values that the fields have found right. Without torch."""
     from diode_engine.models.artifact import check_name
     from diode_engine.store.query import known_values
@@ -139,7 +139,7 @@ def planned(store: Store, values: Mapping[str, str]) -> Planned:
         except DiodeError as error:
             mistakes["name"] = str(error)
     usual = _usual(tuned=bool(values["fine_tune"]))
-    return Planned(data, models, known_values(store), usual, mistakes)
+    return TrainingPlan(data, models, known_values(store), usual, mistakes)
 
 
 def _least() -> int:

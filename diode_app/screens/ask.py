@@ -11,7 +11,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Label, Select, Static
 
 from diode_app.actions import Action
-from diode_app.data.choice import Answer, Question, Why, answer, why
+from diode_app.data.choice import Answer, Question, RankReasons, answer, why
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.source import Look
 from diode_app.data.threads import in_thread
@@ -27,7 +27,7 @@ from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 from diode_engine.core.problem import Problem
 
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
@@ -38,16 +38,16 @@ _NEXT = (
 )
 
 
-def _columns(other: bool) -> list[Column]:
+def _columns(other: bool) -> list[TableColumn]:
     return [
-        Column("rank", "#", right=True),
-        Column("taken by", "taken", sortable=False),
-        Column("candidate", "candidate"),
-        Column("predicted_us", "1: µs" if other else "µs", right=True),
-        Column("behind", "behind", right=True),
-        *([Column("other_us", "2: µs", right=True)] if other else []),
-        Column("roofline_us", "estimate", right=True),
-        Column("space", "space"),
+        TableColumn("rank", "#", right=True),
+        TableColumn("taken by", "taken", sortable=False),
+        TableColumn("candidate", "candidate"),
+        TableColumn("predicted_us", "1: µs" if other else "µs", right=True),
+        TableColumn("behind", "behind", right=True, rank=1),
+        *([TableColumn("other_us", "2: µs", right=True, rank=2)] if other else []),
+        TableColumn("roofline_us", "estimate", right=True, rank=3),
+        TableColumn("space", "space", rank=4),
     ]
 
 
@@ -92,7 +92,7 @@ class AskScreen(DiodeScreen):
         self._answer: Answer | None = None
         self._listing: Latest[tuple[Model, ...]] = Latest(self, self._list, self.fail)
         self._answering: Latest[Answer] = Latest(self, self._show_answer, self._refuse)
-        self._explaining: Latest[Why] = Latest(self, self._show_why, self.fail)
+        self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self.fail)
 
     def body(self) -> ComposeResult:
         yield ProblemForm(self._problem or _FIRST)
@@ -232,7 +232,7 @@ class AskScreen(DiodeScreen):
         work = partial(why, found.question, found.ranked, place)
         self._explaining.do(partial(in_thread, work, "why"))
 
-    def _show_why(self, found: Why) -> None:
+    def _show_why(self, found: RankReasons) -> None:
         self.query_one("#ask-why-words", Static).update(why_words(found))
 
     # Actions

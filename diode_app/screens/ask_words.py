@@ -7,7 +7,7 @@ import math
 from textual.content import Content
 
 from diode_app import text
-from diode_app.data.choice import SURE, Answer, Pick, Why
+from diode_app.data.choice import SURE, Answer, ModelChoice, RankReasons
 from diode_app.data.problems import short
 
 _BAR = 12
@@ -38,7 +38,7 @@ def headline(found: Answer) -> Content:
     return Content("\n").join(lines)
 
 
-def _pick(number: int, pick: Pick) -> Content:
+def _pick(number: int, pick: ModelChoice) -> Content:
     if pick.candidate is None:
         return Content.assemble(
             (f"{number} ", "bold $primary"),
@@ -49,7 +49,7 @@ def _pick(number: int, pick: Pick) -> Content:
     if pick.confidence is not None:
         sure = f"  sure {pick.confidence:.2f}"
         if pick.to_time is not None and pick.to_time > 1:
-            sure += f", {pick.to_time} to time for {SURE:.2f}"
+            sure += f"; {SURE:.2f} by timing {pick.to_time}"
     return Content.assemble(
         (f"{number} ", "bold $primary"),
         f"{pick.model.reference} takes ",
@@ -78,8 +78,9 @@ def _times(us: float, than: float | None) -> str:
     return "" if than is None else f"{us / than:.2f}×"
 
 
-def why_words(found: Why) -> Content:
-    """Beside what, by which groups of features, and what the kernel needs."""
+def why_words(found: RankReasons) -> Content:
+    """The comparison with another kernel, what each group of features adds to it, and the resources
+    that the kernel needs."""
     lines = [Content.styled(short(found.candidate), "bold")]
     if found.baseline is not None and found.candidate_us is not None:
         assert found.baseline_us is not None
@@ -88,7 +89,7 @@ def why_words(found: Why) -> Content:
             Content(f"{text.microseconds(found.candidate_us)} µs, {ratio:.2f}× as long as"),
             Content(f"{short(found.baseline)}, {text.microseconds(found.baseline_us)} µs."),
             Content(""),
-            Content.styled("What speaks for it (▼) and against it (▲)", "dim"),
+            Content.styled("What makes it faster (▼) and slower (▲)", "dim"),
         ]
         most = max((abs(math.log(factor)) for _, factor in found.factors), default=0.0)
         for name, factor in found.factors:
@@ -101,15 +102,15 @@ def why_words(found: Why) -> Content:
     library = found.candidate.is_extern
     lines += [
         Content(""),
-        Content.styled("By arithmetic" + (", its tiles being a guess" if library else ""), "dim"),
+        Content.styled("Estimated" + (", with guessed tiles" if library else ""), "dim"),
         Content(f"{resources.tiles:,.0f} tiles in {resources.waves:,.2f} waves"),
-        Content(f"{100 * resources.fill:.0f} % of the multiprocessors' time at work"),
+        Content(f"multiprocessors busy {100 * resources.fill:.0f} % of the time"),
         Content(
             f"{text.size(round(resources.shared_bytes))} shared, {resources.registers:.0f} "
-            f"registers a thread, {resources.blocks:.0f} × a multiprocessor"
+            f"registers a thread, {resources.blocks:.0f} blocks a multiprocessor"
         ),
         Content(""),
-        Content.styled("Of which each part, and they overlap, takes", "dim"),
+        Content.styled("Time of each part; they overlap", "dim"),
     ]
     longest = resources.limits_us[0][1]
     for name, us in resources.limits_us:

@@ -20,7 +20,7 @@ from diode_app.data.collection import (
     SPACES,
     TYPES,
     USUAL,
-    Planned,
+    CollectionPlan,
     PlanView,
     Share,
     planned,
@@ -156,14 +156,14 @@ class CollectScreen(DiodeScreen):
             if self.session.source.last.ready:
                 self.reload()
 
-    def reader(self) -> Callable[[Store], Planned] | None:
+    def reader(self) -> Callable[[Store], CollectionPlan] | None:
         form = self.form
         if form.mistakes:
             return None
         values, gpus = {**USUAL, **form.values}, self._gpus or 0
         return lambda store: planned(store, values, gpus)
 
-    def show(self, snapshot: Planned) -> None:
+    def show(self, snapshot: CollectionPlan) -> None:
         self._plan = snapshot.plan
         self.form.complain(snapshot.mistakes)
         if snapshot.plan is not None:
@@ -248,6 +248,7 @@ class CollectScreen(DiodeScreen):
             if not await self.confirmed(f"Start this collection?\n{counts}", "Start it"):
                 return None
             run = await self.session.source.write(begin)
+            self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."
 

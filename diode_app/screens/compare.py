@@ -12,7 +12,7 @@ from diode_app.data.models import Comparison
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.held_table import HeldTable
-from diode_app.widgets.table import Column
+from diode_app.widgets.table import TableColumn
 
 
 class CompareScreen(DiodeScreen):
@@ -44,10 +44,10 @@ class CompareScreen(DiodeScreen):
         yield HeldTable(
             self.session,
             (
-                Column("metric", "metric"),
-                Column("a", a, sortable=False, right=True),
-                Column("b", b, sortable=False, right=True),
-                Column("difference", "difference", right=True),
+                TableColumn("metric", "metric"),
+                TableColumn("a", a, sortable=False, right=True),
+                TableColumn("b", b, sortable=False, right=True),
+                TableColumn("difference", "difference", right=True),
             ),
             what="metrics",
         )

@@ -13,10 +13,10 @@ from diode_app.data.compare_runs import ComparedRuns, compared_runs
 from diode_app.data.curves import CurveReader, series_of
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.curve_charts import Drawn, training_charts
+from diode_app.widgets.curve_charts import RunCurves, training_charts
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import Column
+from diode_app.widgets.table import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -56,7 +56,7 @@ class CompareRunsScreen(DiodeScreen):
 
     def body(self) -> ComposeResult:
         yield Static(id="comparing-title", markup=False)
-        yield HeldTable(self.session, (Column("fact", "fact"),), what="facts")
+        yield HeldTable(self.session, (TableColumn("fact", "fact"),), what="facts")
         yield Plot("None of these runs has drawn curves.")
 
     def body_mounted(self) -> None:
@@ -80,9 +80,9 @@ class CompareRunsScreen(DiodeScreen):
         )
         table = self.query_one(HeldTable)
         table.set_columns((
-            Column("fact", "fact"),
+            TableColumn("fact", "fact"),
             *(
-                Column(str(run), f"run {run} (pinned)" if run == found.pinned else f"run {run}")
+                TableColumn(str(run), f"run {run}{' (pinned)' if run == found.pinned else ''}")
                 for run in found.runs
             ),
         ))  # fmt: skip
@@ -97,7 +97,7 @@ class CompareRunsScreen(DiodeScreen):
         if self._member not in self._members():
             self._member = None
         drawn = [
-            Drawn(
+            RunCurves(
                 curves,
                 before=f"{run} ",
                 behind=" (pinned)" if run == found.pinned else "",

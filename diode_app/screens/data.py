@@ -31,7 +31,7 @@ from diode_app.settings import PROBLEM_COLUMNS
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.reading import Reading
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ _NEXT = (
 )
 
 
-def _columns(keys: tuple[str, ...]) -> list[Column]:
+def _columns(keys: tuple[str, ...]) -> list[TableColumn]:
     return [
-        Column(
+        TableColumn(
             key,
             _LABELS.get(key, key),
             sortable=key not in _UNSORTED,

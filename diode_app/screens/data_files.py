@@ -13,8 +13,6 @@ from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 
-SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst")
-
 FILE_ACTIONS = (
     Action("data.import-file", "f", "Import", "Add the timings of a dataset file.",
            "diode-engine data import {file} --store={store}"),
@@ -81,6 +79,8 @@ class FileActions(DiodeScreen):
 
 
 def _check_target(given: str) -> str | None:
+    from diode_engine.store.transfer import SUFFIXES
+
     path = Path(given).expanduser()
     if not path.name.endswith(SUFFIXES):
         return f"The name must end in one of {', '.join(SUFFIXES)}."

@@ -32,7 +32,7 @@ _WORDS = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class HelpLine:
     """A line of the help: a key or a column, what it is called, and what it does or means; `name`
     is what users rebind it by."""
 
@@ -46,7 +46,7 @@ class Entry:
         return all(word in whole for word in words)
 
 
-Section = tuple[str, list[Entry]]
+Section = tuple[str, list[HelpLine]]
 
 
 class _Search(Input):
@@ -139,8 +139,10 @@ def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
     """What is on the screen first, then what is everywhere, then the other screens."""
     keys = session.settings.keys
 
-    def entries(actions: Iterable[Action]) -> list[Entry]:
-        return [Entry(_display(keys.get(a.id, a.key)), a.label, a.tooltip, a.id) for a in actions]
+    def entries(actions: Iterable[Action]) -> list[HelpLine]:
+        return [
+            HelpLine(_display(keys.get(a.id, a.key)), a.label, a.tooltip, a.id) for a in actions
+        ]
 
     here: list[Section] = []
     if isinstance(behind, DiodeScreen):
@@ -163,7 +165,7 @@ def _columns(screen: Screen[Any]) -> Iterable[Section]:
     for table in screen.query(PagedTable):
         if table.region:
             found = [
-                Entry(column.label, "", meaning(table.what, column.key))
+                HelpLine(column.label, "", meaning(table.what, column.key))
                 for column in table.columns
                 if meaning(table.what, column.key)
             ]
@@ -171,7 +173,7 @@ def _columns(screen: Screen[Any]) -> Iterable[Section]:
                 yield f"Columns of the {table.what}", found
 
 
-def _written(title: str, entries: Sequence[Entry]) -> Content:
+def _written(title: str, entries: Sequence[HelpLine]) -> Content:
     width = max(9, *(len(entry.key) + 2 for entry in entries))
     lines = [
         Content.assemble(

@@ -15,7 +15,7 @@ from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
-from diode_app.data.overview import RUNS_SHOWN, ModelInUse, Overview, model_in_use, overview
+from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline
 from diode_app.data.source import Condition, Look
 from diode_app.data.threads import in_thread
@@ -65,7 +65,7 @@ class HomeScreen(DiodeScreen):
         #home-rows Facts { padding: 0; }
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
         #run-rows Static { height: auto; display: none; }
-        #home-charts { display: none; }
+        #home-charts { display: none; height: 1fr; min-height: 20; }
         &.-broad.-high #home-charts { display: block; }
     }
     """
@@ -123,7 +123,7 @@ class HomeScreen(DiodeScreen):
             self._registry = look.registry
             self.run_worker(self._show_model(), group="hardware", exit_on_error=False)
 
-    def reader(self) -> Callable[[Store], Overview]:
+    def reader(self) -> Callable[[Store], StoreOverview]:
         return overview
 
     def reload(self) -> None:
@@ -155,7 +155,7 @@ class HomeScreen(DiodeScreen):
         else:
             panel.show(charts)
 
-    def show(self, snapshot: Overview) -> None:
+    def show(self, snapshot: StoreOverview) -> None:
         on_disk = isinstance(self.session.location, Path)
         facts = [
             ("file" if on_disk else "server", str(self.session.location)),

@@ -19,15 +19,15 @@ from diode_app.session import Session
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.registry import Entry
 
 _STEPS = (
-    Column("leads", "", sortable=False),
-    Column("step", "step"),
-    Column("what", "what"),
+    TableColumn("leads", "", sortable=False),
+    TableColumn("step", "step"),
+    TableColumn("what", "what"),
 )
 
 

@@ -15,7 +15,7 @@ from diode_app.data.taken_back import defaulted_again, removed_model
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.validate_new import NewValidationScreen, model_choices
-from diode_app.widgets.modals import Confirm, Notice, Pick, Prompt
+from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
 from diode_app.widgets.path_completion import complete_path
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class ModelActions(DiodeScreen):
                     Notice(f"✓ {reference} is taken now", checks(verdict))
                 )
                 return None
+            failed = [name for name, passed, _ in verdict.checks if not passed]
             title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
             if not await self.app.push_screen_wait(
                 Confirm(title + checks(verdict), yes="Take it all the same", no="Leave it")
@@ -94,6 +95,7 @@ class ModelActions(DiodeScreen):
             reason = await self.app.push_screen_wait(
                 Prompt(
                     f"Why is {reference} to be taken all the same?",
+                    f"although it fails: {', '.join(failed)}",
                     check=lambda given: None if given.strip() else "The history keeps the reason.",
                 )
             )
@@ -177,7 +179,7 @@ class ModelActions(DiodeScreen):
                 return
             order = sorted(others, key=lambda f: others[f].model.slug != entry.model.slug)
             chosen = await self.app.push_screen_wait(
-                Pick(
+                PickOne(
                     f"Compare {entry.model.reference} with",
                     [(f, f"{others[f].model.reference} for {others[f].model.slug}")
                      for f in order],

@@ -23,26 +23,26 @@ from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.registry import Entry
 
 _COLUMNS = (
-    Column("model", "model"),
-    Column("hardware", "hardware"),
-    Column("status", "status"),
-    Column("taken", "taken"),
-    Column("efficiency", "of best", right=True),
-    Column("efficiency_p10", "p10", right=True),
-    Column("family", "family"),
-    Column("created", "created"),
-    Column("aliases", "aliases"),
-    Column("tags", "tags"),
-    Column("problems", "problems", right=True),
-    Column("timings", "timings", right=True),
-    Column("from", "from"),
-    Column("note", "note"),
+    TableColumn("model", "model"),
+    TableColumn("hardware", "hardware", rank=4),
+    TableColumn("status", "status", rank=3),
+    TableColumn("taken", "taken", rank=2),
+    TableColumn("efficiency", "of best", right=True, rank=1),
+    TableColumn("efficiency_p10", "p10", right=True, rank=5),
+    TableColumn("family", "family", rank=6),
+    TableColumn("created", "created", rank=7),
+    TableColumn("aliases", "aliases", rank=10),
+    TableColumn("tags", "tags", rank=9),
+    TableColumn("problems", "problems", right=True, rank=12),
+    TableColumn("timings", "timings", right=True, rank=11),
+    TableColumn("from", "from", rank=13),
+    TableColumn("note", "note", rank=8),
 )
 _EMPTY = (
     "There are no models",

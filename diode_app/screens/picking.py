@@ -18,26 +18,26 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.pick_row import PickRow
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 from diode_engine.core.problem import Problem
 
 Picking = Callable[[], Awaitable[Problem | None]]
 
 _STORED = (
-    Column("problem", "id", right=True),
-    Column("op", "op"),
-    *(Column(name, name.upper(), right=True) for name in ("m", "n", "k", "b")),
-    Column("dtype", "dtype"),
-    Column("layout", "layout", sortable=False),
-    Column("best", "best µs", right=True),
+    TableColumn("problem", "id", right=True),
+    TableColumn("op", "op"),
+    *(TableColumn(name, name.upper(), right=True) for name in ("m", "n", "k", "b")),
+    TableColumn("dtype", "dtype"),
+    TableColumn("layout", "layout", sortable=False),
+    TableColumn("best", "best µs", right=True),
 )
 _CAPTURED = (
-    Column("op", "op"),
-    *(Column(name, name, right=True) for name in ("M", "N", "K", "B")),
-    Column("dtype", "dtype"),
-    Column("a_layout", "A"),
-    Column("b_layout", "B"),
-    Column("bias", "bias"),
+    TableColumn("op", "op"),
+    *(TableColumn(name, name, right=True) for name in ("M", "N", "K", "B")),
+    TableColumn("dtype", "dtype"),
+    TableColumn("a_layout", "A"),
+    TableColumn("b_layout", "B"),
+    TableColumn("bias", "bias"),
 )
 
 

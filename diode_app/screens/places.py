@@ -29,7 +29,8 @@ class Place:
     @property
     def action(self) -> Action:
         return Action(
-            f"app.{self.mode}", self.key, self.label or self.title, f"Go to {self.title}.",
+            f"app.{self.mode}", self.key, self.label or self.title,
+            f"Go to {self.title}.".replace("?.", "?"),
             footer=False, does=f"go('{self.mode}')",
         )  # fmt: skip
 

@@ -18,41 +18,41 @@ from diode_app.session import Session
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table import Column
+from diode_app.widgets.table import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
-def _columns(models: tuple[str, ...]) -> list[Column]:
+def _columns(models: tuple[str, ...]) -> list[TableColumn]:
     of_models = [
         column
         for i, name in enumerate(models, 1)
         for column in (
-            Column(f"{name} us", f"{i}: µs", right=True),
-            Column(f"{name} error", f"{i}: error", right=True),
+            TableColumn(f"{name} us", f"{i}: µs", right=True, rank=2 * i),
+            TableColumn(f"{name} error", f"{i}: error", right=True, rank=2 * i + 1),
         )
     ]
     return [
-        Column("rank", "#", right=True),
-        Column("taken by", "taken", sortable=False),
-        Column("candidate", "candidate"),
-        Column("time_us", "µs", right=True),
-        Column("efficiency", "eff.", right=True),
+        TableColumn("rank", "#", right=True),
+        TableColumn("taken by", "taken", sortable=False),
+        TableColumn("candidate", "candidate"),
+        TableColumn("time_us", "µs", right=True),
+        TableColumn("efficiency", "eff.", right=True, rank=1),
         *of_models,
-        Column("roofline_us", "R: µs", right=True),
-        Column("space", "space"),
-        Column("spread_us", "spread µs", right=True),
-        Column("timings", "timings", right=True),
+        TableColumn("roofline_us", "R: µs", right=True, rank=40),
+        TableColumn("space", "space", rank=41),
+        TableColumn("spread_us", "spread µs", right=True, rank=42),
+        TableColumn("timings", "timings", right=True, rank=43),
     ]
 
 
 _FAILED = (
-    Column("taken by", "taken", sortable=False),
-    Column("candidate", "candidate"),
-    Column("failures", "why", sortable=False),
-    Column("space", "space"),
-    Column("timings", "timings", right=True),
+    TableColumn("taken by", "taken", sortable=False),
+    TableColumn("candidate", "candidate"),
+    TableColumn("failures", "why", sortable=False),
+    TableColumn("space", "space", rank=2),
+    TableColumn("timings", "timings", right=True, rank=1),
 )
 
 

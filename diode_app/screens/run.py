@@ -22,7 +22,7 @@ from diode_app.screens.base import ModelAsked
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
 from diode_app.widgets.badge import badge
-from diode_app.widgets.curve_charts import Drawn, collection_charts, training_charts
+from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.meter import Meter
 from diode_app.widgets.plot import Plot
@@ -139,8 +139,10 @@ class RunScreen(RunActions):
         self.query_one("#run-failed").display = bool(failed)
         self._show_gpus(snapshot.gpus)
         self._show_result(before)
-        if before is None or before.trained != snapshot.trained:
-            self.refresh_bindings()  # some actions are for what came of a training
+        if before is None or (before.trained, before.status.state) != (
+            snapshot.trained, status.state
+        ):  # fmt: skip
+            self.refresh_bindings()  # some actions are for what came of a training, or for its end
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
         width = max((len(name) for name, _ in snapshot.facts), default=0)
@@ -161,9 +163,9 @@ class RunScreen(RunActions):
     def _show_gpus(self, gpus: tuple[Gpu, ...]) -> None:
         group = self.query_one("#run-gpus", VerticalGroup)
         meters = list(group.query(Meter))
-        if len(meters) != len(gpus):
+        if [meter.label for meter in meters] != [gpu.title for gpu in gpus]:
             group.remove_children()
-            meters = [Meter(f"GPU {gpu.number}") for gpu in gpus]
+            meters = [Meter(gpu.title) for gpu in gpus]
             group.mount_all(meters)
         for meter, gpu in zip(meters, gpus, strict=True):
             heat = gpu.temperature_c
@@ -197,10 +199,10 @@ class RunScreen(RunActions):
         if view.status.run.kind == "collect":
             plot.show(*collection_charts(view.curves, self._kind, log_y=self._log_scale))
             return
-        drawn = [Drawn(view.curves, strong=view.baseline is not None)]
+        drawn = [RunCurves(view.curves, strong=view.baseline is not None)]
         if view.baseline is not None:
             pinned, curves = view.baseline
-            drawn.append(Drawn(curves, behind=f", pinned {pinned}"))
+            drawn.append(RunCurves(curves, behind=f", pinned {pinned}"))
         plot.show(*training_charts(drawn, self._kind, log_y=self._log_scale))
 
     # Actions
@@ -211,7 +213,14 @@ class RunScreen(RunActions):
             return view is not None and view.trained is not None
         if action == "pin":
             return view is not None and view.status.run.kind == "train"
-        return True
+        if view is None:
+            return True
+        state = view.status.state
+        if action == "cancel":
+            return not state.ended
+        if action == "resume":
+            return state.ended and state != "done"
+        return state.ended if action == "retry" else True
 
     def action_back(self) -> None:
         self.dismiss()

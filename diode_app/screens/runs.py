@@ -29,11 +29,11 @@ from diode_app.session import Session
 from diode_app.settings import RUN_COLUMNS
 from diode_app.themes import SERIES
 from diode_app.widgets.badge import badge
-from diode_app.widgets.curve_charts import Drawn, collection_charts, training_charts
+from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -46,7 +46,7 @@ _RIGHT = frozenset({"run", "rate", "efficiency", "against"})
 # Where there is no room for all columns, the last of these are left out first.
 _RANKS = {key: rank for rank, key in enumerate(
     ("kind", "efficiency", "progress", "left", "family", "against", "duration", "note", "tags",
-     "model", "data", "changed", "rate", "started", "gpu"),
+     "model", "data", "changed", "rate", "started", "gpu", "host"),
     start=1,
 )}  # fmt: skip
 _PINNED, _MARKED = "★", "●"
@@ -61,9 +61,9 @@ def _sign(value: str) -> Text:
     return Text(value[0], style=f"bold rgb({red},{green},{blue})")
 
 
-def _columns(keys: tuple[str, ...]) -> list[Column]:
+def _columns(keys: tuple[str, ...]) -> list[TableColumn]:
     return [
-        Column(
+        TableColumn(
             key,
             _LABELS.get(key, key),
             sortable=key in SORTS,
@@ -173,7 +173,7 @@ class RunsScreen(SavedFilters, RunList):
             plot.show(*collection_charts(view.curves))
             return
         drawn = [
-            Drawn(
+            RunCurves(
                 curves,
                 before=f"{each} ",
                 behind=" (pinned)" if each == snapshot.pinned else "",

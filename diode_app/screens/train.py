@@ -22,7 +22,7 @@ from diode_app.data.training import (
     RANKINGS,
     USUAL,
     Part,
-    Planned,
+    TrainingPlan,
     fields_of,
     planned,
     spec_of,
@@ -111,8 +111,8 @@ class TrainScreen(DiodeScreen):
                 ChoiceField("all", "Held out", "A fifth of the problems, always the same, judges "
                             "the model. Nothing: the registered one learns from those too, and one "
                             "without them is judged.", (HELD_OUT, NOTHING), HELD_OUT),
-                ChoiceField("default", "Take it", "It is the one that is taken for its GPU from "
-                            "then on; else it waits for a promotion.", ("yes",), several=True),
+                ChoiceField("default", "Default", "Make it the model that torch.compile uses on "
+                            "its GPU; else it waits to be promoted.", ("yes",), several=True),
                 "Settings",
                 Field("search", "Search", "First look for better settings in so many trials, on "
                       "folds of the problems to learn from.", hint="no trials",
@@ -164,14 +164,14 @@ class TrainScreen(DiodeScreen):
         super().reload()
         self._listing.ask(lambda store: last_trainings(store, _LISTED))
 
-    def reader(self) -> Callable[[Store], Planned] | None:
+    def reader(self) -> Callable[[Store], TrainingPlan] | None:
         form = self.form
         if form.mistakes:
             return None
         values = {**USUAL, **form.values}
         return lambda store: planned(store, values)
 
-    def show(self, snapshot: Planned) -> None:
+    def show(self, snapshot: TrainingPlan) -> None:
         form, data = self.form, snapshot.data
         self._models = snapshot.models
         self._known.update(snapshot.known)
@@ -253,6 +253,7 @@ class TrainScreen(DiodeScreen):
             if not await self.confirmed(f"Start this training?\n{counts}", "Start it"):
                 return None
             run = await self.session.source.write(begin)
+            self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."
 

@@ -38,13 +38,18 @@ from diode_app.screens.validate_words import (
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.held_table import HeldTable
-from diode_app.widgets.modals import Pick
+from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
     from diode_engine.validation.report import Case
+
+
+_OF_A_REPORT = (
+    "against", "worst", "groups", "curves", "sure", "figures", "reports", "last", "run",
+)  # fmt: skip
 
 
 class ValidateScreen(DiodeScreen):
@@ -173,6 +178,7 @@ class ValidateScreen(DiodeScreen):
             tabs.display = report is not None
             if report is not None:
                 self._tab(tabs.active)
+            self.refresh_bindings()  # most actions are for a report
         self.put("#report-title", headline(snapshot))
         self.put("#report-says", seen(snapshot))
         if report is None:
@@ -236,6 +242,9 @@ class ValidateScreen(DiodeScreen):
             )  # fmt: skip
 
     # Going about
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.report is not None or action not in _OF_A_REPORT
 
     def _tab(self, tab: str) -> None:
         self.query_one(TabbedContent).active = tab
@@ -319,9 +328,7 @@ class ValidateScreen(DiodeScreen):
 
     def action_against(self) -> None:
         report = self.report
-        if report is None:
-            self.notify("There is no report yet.")
-            return
+        assert report is not None
 
         async def choose() -> None:
             there = await self.session.source.read(reports)
@@ -329,7 +336,7 @@ class ValidateScreen(DiodeScreen):
             choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                         for run, judged in there if run != report.run]  # fmt: skip
             now = f"#{self._against}" if isinstance(self._against, int) else self._against
-            chosen = await self.app.push_screen_wait(Pick("Hold it against", choices, now))
+            chosen = await self.app.push_screen_wait(PickOne("Hold it against", choices, now))
             if chosen is not None:
                 self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)
 

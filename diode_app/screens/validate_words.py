@@ -46,7 +46,7 @@ def headline(view: ReportView) -> Content:
         words += [" takes kernels that reach ", (f"{ours['geomean']:.3f}", "bold $primary"),
                   " of the best"]  # fmt: skip
     if against is not None and (theirs := figures.get(against.name)) is not None:
-        timed = f" (timing {theirs['timed']:.0f})" if theirs["timed"] else ""
+        timed = f" (times {theirs['timed']:.0f} kernels)" if theirs["timed"] else ""
         words.append((f"; {against.name} {theirs['geomean']:.3f}{timed}", "$text-muted"))
     return Content.assemble(*words)
 

@@ -46,7 +46,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Curve:
+class DrawnLine:
     """A line as it is drawn: its points where the axes have them, in logarithms on a logarithmic
     axis, and the number of its colour and of its mark."""
 
@@ -62,7 +62,7 @@ class Frame:
     axes, in logarithms on a logarithmic axis."""
 
     chart: Lines
-    curves: tuple[Curve, ...]
+    curves: tuple[DrawnLine, ...]
     x_ends: tuple[float, float]
     y_ends: tuple[float, float]
 
@@ -84,7 +84,7 @@ class Frame:
         """What the x axis says there."""
         return 10.0**place if self.chart.log_x else place
 
-    def value_at(self, curve: Curve, place: float) -> float | None:
+    def value_at(self, curve: DrawnLine, place: float) -> float | None:
         """A curve's value at its point that is nearest to this place on the x axis; None to the
         left and to the right of it."""
         xs = [x for x, _ in curve.points]
@@ -96,7 +96,7 @@ class Frame:
 
 def laid_out(chart: Lines) -> Frame | None:
     """None where there is nothing to draw."""
-    curves: list[Curve] = []
+    curves: list[DrawnLine] = []
     for number, line in enumerate(chart.lines):
         points = tuple(
             (math.log10(x) if chart.log_x else float(x), math.log10(y) if chart.log_y else float(y))
@@ -109,7 +109,7 @@ def laid_out(chart: Lines) -> Frame | None:
         if points:
             colour = (number if line.colour is None else line.colour) % len(SERIES)
             mark = sum(curve.colour == colour for curve in curves)
-            curves.append(Curve(line, points, colour, mark))
+            curves.append(DrawnLine(line, points, colour, mark))
     if not curves:
         return None
     x_ends = _ends([x for c in curves for x, _ in c.points], chart.x_range, log=chart.log_x)

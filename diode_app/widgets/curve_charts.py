@@ -13,7 +13,7 @@ _WHOSE = {"epoch": "networks", "round": "trees", "trial": "search"}
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RunCurves:
     """A run's curves, as they are named in a chart. `colour` is the number of the run's colour;
     without one each curve has its own. A `strong` run stands out where one curve of it is drawn.
     """
@@ -26,7 +26,7 @@ class Drawn:
 
 
 def training_charts(
-    runs: Sequence[Drawn], kind: str | None, *, member: str | None = None, log_y: bool = False
+    runs: Sequence[RunCurves], kind: str | None, *, member: str | None = None, log_y: bool = False
 ) -> tuple[Lines, ...]:
     """The curves of one kind over each other, those of networks over epochs and those of trees
     over rounds, each on axes of their own."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from diode_app.data.pages import Page, PageQuery, Row, held_page
 from diode_app.session import Session
-from diode_app.widgets.table import Column, PagedTable
+from diode_app.widgets.table import PagedTable, TableColumn
 
 
 class HeldTable(PagedTable):
@@ -16,7 +16,7 @@ class HeldTable(PagedTable):
     def __init__(
         self,
         session: Session,
-        columns: Sequence[Column],
+        columns: Sequence[TableColumn],
         *,
         what: str,
         sort: str | None = None,

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from diode_app.data.curves import kinds
 from diode_app.data.home_charts import HomeCharts
 from diode_app.widgets.charts import Line, Lines
-from diode_app.widgets.curve_charts import Drawn, collection_charts, training_charts
+from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.plot import Plot
 
 
@@ -19,8 +19,9 @@ class HomeChartsPanel(Horizontal):
 
     DEFAULT_CSS = """
     HomeChartsPanel {
-        height: 20;
-        .panel { height: 1fr; width: 1fr; }
+        height: 1fr; min-height: 20;
+        .panel { width: 1fr; }
+        #home-worst { text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
 
@@ -53,7 +54,7 @@ class HomeChartsPanel(Horizontal):
             drawn = collection_charts(charts.curves)
         else:
             kind = next(iter(kinds(charts.curves)), None)
-            drawn = training_charts([Drawn(charts.curves)], kind)
+            drawn = training_charts([RunCurves(charts.curves)], kind)
         live.show(*drawn[:1])
         title = "At work" if charts.live is None else f"At work: run {charts.live}"
         assert live.parent is not None

@@ -17,7 +17,7 @@ class Meter(Static):
 
     def __init__(self, label: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._label = label
+        self.label = label
 
     def show(
         self, fraction: float | None, value: str, says: str = "", *, colour: str = "$primary"
@@ -25,7 +25,7 @@ class Meter(Static):
         """`fraction` of the bar, from 0 to 1, None where it is not known; the value as a text."""
         self.update(
             Content.assemble(
-                f"{self._label:<10} ",
+                f"{self.label:<10} ",
                 (text.bar(fraction, _BAR), colour),
                 f" {value:>6}",
                 f"  {says}",

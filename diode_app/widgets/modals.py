@@ -265,11 +265,11 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
         self.dismiss(None)
 
 
-class Pick(Actions, ModalScreen[str | None]):
+class PickOne(Actions, ModalScreen[str | None]):
     """One of several; None where the person leaves. `choices` are (what it gives, what is
     shown)."""
 
-    DEFAULT_CSS = f"Pick {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
+    DEFAULT_CSS = f"PickOne {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
     ACTIONS = (Action("pick.leave", "escape", "Leave", "Change nothing."),)
 
     def __init__(

@@ -18,7 +18,7 @@ from textual_plotext import PlotextPlot
 from diode_app.actions import Action, Actions
 from diode_app.keys import ASKING
 from diode_app.themes import SERIES
-from diode_app.widgets.charts import Curve, Frame, Line, Lines, as_csv, as_svg, laid_out
+from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, as_svg, laid_out
 from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
@@ -262,7 +262,7 @@ class Plot(Actions, Vertical):
         )  # fmt: skip
 
 
-def _entry(frame: Frame, curve: Curve, at: float | None) -> Content:
+def _entry(frame: Frame, curve: DrawnLine, at: float | None) -> Content:
     _, sign = _marker(curve)
     red, green, blue = SERIES[curve.colour]
     entry = Content.assemble(
@@ -279,7 +279,7 @@ def _number(value: float, whole: bool = False) -> str:
     return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
-def _marker(curve: Curve) -> tuple[str, str]:
+def _marker(curve: DrawnLine) -> tuple[str, str]:
     return _STRONG if curve.line.strong else _MARKS[curve.mark % len(_MARKS)]
 
 

@@ -24,7 +24,7 @@ from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
-from diode_app.widgets.modals import Confirm, ErrorDialog, Pick, Prompt
+from diode_app.widgets.modals import Confirm, ErrorDialog, PickOne, Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_engine.atomic import write_whole
@@ -37,7 +37,7 @@ Read = Callable[["Store", PageQuery], Page]
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """`key` is the cell's name in a row and, where `sortable`, what the reader sorts by. `state`
     cells are a run's state as `text.state` writes it, those with a `sign` are painted by it. Where
     there is no room for all columns, those of the highest `rank` are left out first; one of rank 0
@@ -96,7 +96,7 @@ class PagedTable(Actions, Vertical):
     def __init__(
         self,
         session: Session,
-        columns: Sequence[Column],
+        columns: Sequence[TableColumn],
         read: Read | None,
         *,
         what: str,
@@ -143,7 +143,7 @@ class PagedTable(Actions, Vertical):
         return self._what
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         """All of them, also those that there is no room for."""
         return self._columns
 
@@ -154,7 +154,7 @@ class PagedTable(Actions, Vertical):
     def focus_rows(self) -> None:
         self.grid.focus()
 
-    def set_columns(self, columns: Sequence[Column]) -> None:
+    def set_columns(self, columns: Sequence[TableColumn]) -> None:
         if tuple(columns) != self._columns:
             self._columns = self._shown = tuple(columns)
             self._widest.clear()
@@ -173,6 +173,8 @@ class PagedTable(Actions, Vertical):
             width = max(self._heading(column).cell_len, cells)
             self._widest[column.key] = max(self._widest.get(column.key, 0), width)
         widths = [self._widest[column.key] + 2 * self.grid.cell_padding for column in self._columns]
+        if not self.size.width:
+            return False  # in a tab that is not shown
         before = self._shown
         room = self.size.width - self.grid.styles.scrollbar_size_vertical
         self._shown = fitting(self._columns, widths, room)
@@ -183,6 +185,7 @@ class PagedTable(Actions, Vertical):
         self._make_columns()
         self._fill(self.page)
         self._point_at(at, scroll)
+        self._write_foot()
 
     def _make_columns(self) -> None:
         self._widths = [0] * len(self._shown)
@@ -190,7 +193,7 @@ class PagedTable(Actions, Vertical):
         for column in self._shown:
             self.grid.add_column(self._heading(column), key=column.key)
 
-    def _heading(self, column: Column) -> Text:
+    def _heading(self, column: TableColumn) -> Text:
         mark = ""
         if column.key == self.query_now.sort:
             mark = " ▼" if self.query_now.descending else " ▲"
@@ -239,12 +242,18 @@ class PagedTable(Actions, Vertical):
         if pages != self.pages or query.page != self._shown_page:
             self._shown_page = query.page
             self.refresh_bindings()
+        self._write_foot()
+
+    def _write_foot(self) -> None:
+        query = self._answered
+        if query is None:
+            return  # nothing is read yet
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
         hidden = len(self._columns) - len(self._shown)
-        more = f" · {hidden} more columns where it is wider" if hidden else ""
+        more = f" · {text.counted(hidden, 'more columns')} where it is wider" if hidden else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{text.counted(page.total, self._what)}{matching}{more}"
+            f"{shown}{text.counted(self.page.total, self._what)}{matching}{more}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -304,7 +313,7 @@ class PagedTable(Actions, Vertical):
                 grid._require_update_dimensions = True
                 grid.refresh()
 
-    def _cell(self, column: Column, cells: Mapping[str, str]) -> Text:
+    def _cell(self, column: TableColumn, cells: Mapping[str, str]) -> Text:
         value = cells.get(column.key, "")
         if column.state:
             return table_badge(self.app, value)
@@ -368,7 +377,7 @@ class PagedTable(Actions, Vertical):
 
         async def pick() -> None:
             chosen = await self.app.push_screen_wait(
-                Pick(
+                PickOne(
                     "Sort by which column? Once more by the same turns the order round.",
                     [(column.key, self._heading(column).plain) for column in columns],
                     self.query_now.sort,
@@ -449,7 +458,9 @@ class PagedTable(Actions, Vertical):
         return len(records)
 
 
-def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> tuple[Column, ...]:
+def fitting(
+    columns: Sequence[TableColumn], widths: Sequence[int], room: int
+) -> tuple[TableColumn, ...]:
     """The columns that there is room for, in their order; those of the highest rank go first, of
     several of one rank the last."""
     left = list(zip(columns, widths, strict=True))
@@ -461,7 +472,7 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> tupl
     return tuple(column for column, _ in left)
 
 
-def _key(column: Column) -> Any:
+def _key(column: TableColumn) -> Any:
     from textual.widgets.data_table import ColumnKey
 
     return ColumnKey(column.key)

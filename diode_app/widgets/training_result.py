@@ -70,5 +70,5 @@ def _facts(r: TrainingResult) -> list[Content]:
 def _calibration(r: TrainingResult) -> str:
     says = f"off by {r.calibration_error:.3f}"
     if r.calibration_by_chance is not None:
-        says += f"; one that is right would be by {r.calibration_by_chance:.3f}, by chance"
+        says += f"; chance alone gives {r.calibration_by_chance:.3f}"
     return says

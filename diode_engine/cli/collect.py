@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
+    from diode_engine.collect.executor import Executor
     from diode_engine.collect.plan import Rate
-    from diode_engine.collect.progress import Progress
+    from diode_engine.collect.progress import GpuProgress, Progress
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -89,6 +90,18 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Use this GPU; may be repeated. [default: all]",
 )
 @click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Time on the GPUs of the Ray cluster at this address, host:port or auto, instead of this "
+    "machine's (docs/scale.md).",
+)
+@click.option(
+    "--accelerator",
+    metavar="KIND",
+    help="With --ray: only on GPUs of this kind, a type of accelerator as Ray names it (H200) or a "
+    "custom resource. Needed where the cluster has several.",
+)
+@click.option(
     "--workers", type=click.IntRange(1), help="Worker processes a GPU. [default: one a core]"
 )
 @click.option(
@@ -116,10 +129,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def collect(
     store: Location, problems: int, drawn: Drawn, files: tuple[Path, ...], search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
-    workers: int | None, direct: bool, compiles: int | None,
-    output: str | None, plan_only: bool,
+    ray: str | None, accelerator: str | None, workers: int | None, direct: bool,
+    compiles: int | None, output: str | None, plan_only: bool,
 ) -> None:  # fmt: skip
-    """Time Inductor's candidates on this machine's GPUs, into the store.
+    """Time Inductor's candidates on this machine's GPUs or on a cluster's, into the store.
 
     Ctrl-C keeps what is there, and the same command goes on from there. The counts go to
     stdout as JSON; with --plan those of the plan do.
@@ -137,6 +150,10 @@ def collect(
         raise click.UsageError("--compiles goes with --direct and --budget.")
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
+    if ray is not None and gpus:
+        raise click.UsageError("--gpu names this machine's: with --ray use --accelerator.")
+    if accelerator is not None and ray is None:
+        raise click.UsageError("--accelerator goes with --ray.")
     wanted = drawn.wanted()
     todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
     if drawn.sources or not files:
@@ -149,7 +166,8 @@ def collect(
     if not len(plan):
         raise NothingError("There are no problems in what was given; name a source or a file.")
     if plan_only:
-        summary = plan.summary(_expected_rate(store, len(gpus) or _count_gpus(), direct))
+        here = len(gpus) or (1 if ray is not None else _count_gpus())
+        summary = plan.summary(_expected_rate(store, here, direct))
         diagnostics.note(_table(summary))
         click.echo(json.dumps(summary))
         return
@@ -159,14 +177,22 @@ def collect(
     from diode_engine.paths import binaries_dir
     from diode_engine.store import Store, export_dataset
 
-    used = gpus or devices()
-    executor = LocalExecutor(
-        used, workers_per_gpu=workers, direct=Direct(binaries_dir()) if direct else None
-    )
-    diagnostics.note(_table(plan.summary(_expected_rate(store, len(used), direct))))
+    how = Direct(binaries_dir()) if direct else None
+    executor: Executor
+    if ray is not None:
+        from diode_engine.collect.ray_executor import RayExecutor
+
+        cluster = RayExecutor(ray, kind=accelerator, workers_per_gpu=workers, direct=how)
+        count, where, executor = cluster.count(), f"the Ray cluster at {ray}", cluster
+    else:
+        used = gpus or devices()
+        count, where = len(used), "this machine"
+        executor = LocalExecutor(used, workers_per_gpu=workers, direct=how)
+    diagnostics.note(_table(plan.summary(_expected_rate(store, count, direct))))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
-            f"Timing on {len(used)} GPU(s) into {store}; Ctrl-C stops, the same command goes on."
+            f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops, the same command "
+            "goes on."
         )
         spec = {
             "problems": problems, "source": list(drawn.sources), "file": [str(f) for f in files],
@@ -190,7 +216,8 @@ def collect(
 
 
 def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
-    """Shows progress: a line for all, one for each GPU, and one for failures by reason."""
+    """Shows progress: a line for all, one for each GPU or machine of a cluster, and one for
+    failures by reason."""
     task = display.add_task("problems", total=problems)
     lines: dict[str, TaskID] = {}
 
@@ -206,7 +233,17 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
             description=f"{progress.timings:,} timings, {progress.rate:.1f}/s, "
             f"{_duration(progress.seconds_left)} left",
         )
+        machines: dict[str, list[GpuProgress]] = {}
+        for gpu in progress.gpus.values():
+            if gpu.node:
+                machines.setdefault(gpu.node, []).append(gpu)
+        for machine, there in machines.items():
+            held_back = sorted({r for g in there if g.state is not None for r in g.state.held_back})
+            words = [f"{machine}: {len(there)} GPU(s)", *held_back]
+            line(machine, sum(gpu.timings for gpu in there), " ".join(words))
         for number, gpu in progress.gpus.items():
+            if gpu.node:
+                continue
             words = [f"GPU {number}"]
             if gpu.state is not None:
                 words += [f"{gpu.state.clock_mhz} MHz", f"{gpu.state.temperature_c} °C",

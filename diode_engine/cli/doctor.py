@@ -132,10 +132,13 @@ def _model(hardware: Hardware | None) -> Check:
         return Check("model", State.OFF, "no GPU to choose one for")
     match = registry.best_for(hardware)
     if match is None:
-        why = f"none for {hardware.name}: `diode-engine collect` and `train` make one"
+        why = f"none for {hardware.name}: `diode-engine tune` makes one"
         return Check("model", State.OFF, why)
     differs = "; ".join(registry.differences(match.model.manifest))
-    why = f"{match.model.reference}, likeness {match.likeness:.2f}"
+    known = registry.known_for(hardware)
+    why = f"{match.model.reference}, {known}"
+    if known.basis is registry.Basis.TRANSFER:
+        why += "; `diode-engine tune` makes one of this GPU's"
     return Check("model", State.WORKS, f"{why}; {differs}" if differs else why)
 
 

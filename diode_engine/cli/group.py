@@ -52,6 +52,9 @@ COMMANDS = {
     ),
     "data": Entry("diode_engine.cli.datasets:data", "Import, export, list and count timings."),
     "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
+    "tune": Entry(
+        "diode_engine.cli.tune:tune", "Make a model for this machine's GPU in ten minutes."
+    ),
     "collect-and-train": Entry(
         "diode_engine.cli.collect_and_train:collect_and_train",
         "Collect, train and validate, in one run.",

@@ -228,7 +228,8 @@ _COLUMNS = (
 )  # fmt: skip
 _CANDIDATE_COLUMNS = (
     *_PROBLEM_COLUMNS, "rank", "template", "kwargs", "time_us", "spread_us", "efficiency",
-    "timings", "failures",
+    "timings", "failures", "registers", "spill_stores", "spill_loads", "shared_bytes",
+    "instructions",
 )  # fmt: skip
 
 
@@ -268,6 +269,7 @@ def _candidate(problem: ProblemRow, row: CandidateRow, rank: int) -> dict[str, A
         "efficiency": problem.best_us / row.time_us if known else None,  # type: ignore[operator]
         "timings": row.timings,
         "failures": dict(row.failures),
+        **row.facts,
     }
 
 
@@ -294,7 +296,20 @@ def _ranked(problem: ProblemRow, rows: list[CandidateRow], first: int) -> list[C
         Column("spread µs", [_time(row.spread_us) for row in rows], right=True, spare=1),
         Column("efficiency", [_ratio(c["efficiency"]) for c in shown], right=True),
         Column("timings", [str(row.timings) for row in rows], right=True, spare=2),
+        *_of_kernels(rows),
         Column("failed", [_failures(row.failures) for row in rows]),
+    ]
+
+
+def _of_kernels(rows: list[CandidateRow]) -> list[Column]:
+    """What is known of the kernels; no column where nothing is."""
+    if not any(row.kernel for row in rows):
+        return []
+    known = [row.kernel for row in rows]
+    spills = ["" if k is None else str(k.spill_stores) for k in known]
+    return [
+        Column("registers", [str(k.registers) if k else "" for k in known], right=True, spare=4),
+        Column("spilled", spills, right=True, spare=4),
     ]
 
 

@@ -12,6 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, TUNED, trainable
 
@@ -92,6 +93,12 @@ _RATE = click.FloatRange(0, min_open=True)
 @click.option(
     "--default", is_flag=True, help="Make it the model that is taken for its hardware from now on."
 )
+@click.option(
+    "--features",
+    type=click.Choice([str(version) for version in SETS]),
+    help="The version of the features that it sees; a model that is tuned keeps its own. "
+    f"[default: {VERSION}]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another model.")
 @click.option(
     "--all",
@@ -166,6 +173,8 @@ def train(
         datasets += _files_in(data_dir, names(file_extensions))
     if fine_tune is not None and (options["rounds"] or options["depth"]):
         raise click.UsageError("--fine-tune makes a network: --rounds and --depth are for trees.")
+    if fine_tune is not None and options["features"]:
+        raise click.UsageError("--fine-tune keeps the model's features: leave out --features.")
     if fine_tune is not None and trials is not None:
         raise click.UsageError("--search is for models made from nothing, not for --fine-tune.")
     from diode_engine import registry
@@ -214,6 +223,7 @@ def _settings(
     *,
     tuned: bool,
     deeper: int,
+    features: str | None,
     hidden: int | None,
     layers: int | None,
     batch_size: int | None,
@@ -224,7 +234,7 @@ def _settings(
     """The usual settings with what was asked for."""
     from diode_engine.training.settings import TrainingSettings
 
-    settings = TrainingSettings()
+    settings = TrainingSettings(features=int(features or VERSION))
     family = TUNED if tuned else "network"
     network = settings.of(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}

@@ -48,13 +48,13 @@ class Binaries:
         self.environment = environment
         self.folder = root / content_key("toolchain", toolchain)
 
-    def _path(self, cls: KernelClass) -> Path:
-        return self.folder / cls.key[:2] / f"{cls.key}.msgpack"
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.msgpack"
 
     def get(self, cls: KernelClass) -> Binary | Unbuilt | None:
         """What is known of the class; None where it was never compiled."""
         try:
-            found: Any = msgpack.unpackb(read_bytes(self._path(cls), _LIMITS))
+            found: Any = msgpack.unpackb(read_bytes(self._path(cls.key), _LIMITS))
             if "binary" in found:
                 return Binary.from_dict(found["binary"])
             failure = found["failure"]
@@ -64,19 +64,36 @@ class Binaries:
 
     def missing(self, classes: Iterable[KernelClass]) -> list[KernelClass]:
         """Those never compiled, each once."""
-        return [cls for cls in dict.fromkeys(classes) if not self._path(cls).exists()]
+        return [cls for cls in dict.fromkeys(classes) if not self._path(cls.key).exists()]
 
     def keys(self) -> set[str]:
         """The keys of all classes that were ever compiled."""
         return {path.stem for path in self.folder.glob("??/*.msgpack")}
 
     def put(self, cls: KernelClass, result: Binary | Unbuilt) -> None:
-        fields: dict[str, Any] = {"class": cls.to_dict()}
-        if isinstance(result, Binary):
-            fields["binary"] = result.to_dict()
-        else:
-            failure = None if result.failure is None else str(result.failure)
-            fields |= {"failure": failure, "reason": result.reason}
-        path = self._path(cls)
+        self.put_packed(cls.key, packed(cls, result))
+
+    def put_packed(self, key: str, content: bytes) -> None:
+        """What `packed` gave for the class of this key, here or on another machine."""
+        path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, msgpack.packb(fields), durable=False)
+        write_whole(path, content, durable=False)
+
+    def get_packed(self, key: str) -> bytes | None:
+        """The inverse of `put_packed`; None where the class was never compiled."""
+        try:
+            return read_bytes(self._path(key), _LIMITS)
+        except (OSError, Malformed):
+            return None
+
+
+def packed(cls: KernelClass, result: Binary | Unbuilt) -> bytes:
+    """The content of a class's file."""
+    fields: dict[str, Any] = {"class": cls.to_dict()}
+    if isinstance(result, Binary):
+        fields["binary"] = result.to_dict()
+    else:
+        failure = None if result.failure is None else str(result.failure)
+        fields |= {"failure": failure, "reason": result.reason}
+    content: bytes = msgpack.packb(fields)
+    return content

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from diode_engine.collect import protocol
+from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.timer import failure_of
 from diode_engine.core.hardware import Environment, Hardware
@@ -98,6 +98,7 @@ def serve(connection: Connection) -> None:
 
 
 def main() -> None:
+    children.end_with_parent()
     os.dup2(2, 1)  # whatever a compiler prints is not an answer
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         serve(Connection(int(sys.argv[1])))

@@ -14,13 +14,14 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
-from diode_engine.collect import protocol
+from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.direct_timer import Contender, DirectTimer
 from diode_engine.collect.driver import Driver, DriverError, Loaded
@@ -114,7 +115,7 @@ class Bench:
             with held(self._lock):
                 outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
                 self._shed(MOST_LOADED)
-            results = [(x.timing(), "") if isinstance(x, Contender) else x for x in outcomes]
+            results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
             results = [failed] * len(candidates)
@@ -262,6 +263,13 @@ class Bench:
         return self._scratches[-1].data_ptr()
 
 
+def _timing(contender: Contender) -> Timing:
+    """With what the compiler made of the kernel, if it is no library's."""
+    launch = contender.launch
+    kernel = launch.binary.facts if isinstance(launch, Launch) else None
+    return replace(contender.timing(), kernel=kernel)
+
+
 def _launching(library: _LibraryCall, operands: Operands) -> Launching:
     def call(place: Place, _: int) -> None:
         inputs, out = operands.tensors(place)
@@ -272,6 +280,7 @@ def _launching(library: _LibraryCall, operands: Operands) -> Launching:
 
 def main() -> None:
     root, connection = Path(sys.argv[1]), Connection(int(sys.argv[2]))
+    children.end_with_parent()
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))

@@ -149,7 +149,7 @@ def expected_rate(
     else by CORE_SECONDS and GPU_SECONDS."""
     for spec, progress in reversed(collections):
         timings, seconds = progress.get("timings", 0), progress.get("seconds", 0.0)
-        earlier = len(spec.get("gpus", ()))
+        earlier = len(spec.get("gpus") or progress.get("gpus") or ())  # a cluster's are counted
         if timings >= 1000 and seconds > 0 and earlier:
             return Rate(timings / seconds / earlier * gpus, "the last collection in the store")
     return Rate(

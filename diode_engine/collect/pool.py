@@ -93,8 +93,13 @@ class Pool:
     def run(self, conversations: Conversations) -> Iterator[None]:
         """Holds all conversations to their end; yields after every message and once a second.
         Raises CollectionError if workers cannot be started."""
+        for event in self._supervisor.step(seconds=0.0):  # what has died since the last time
+            if isinstance(event, Lost):
+                self._lost(event)
+            elif isinstance(event, Said):
+                self._heard(event.worker, event.message, conversations)
         for worker, at in self._at.items():
-            if at.host is not None:
+            if at.host is not None and at.talk is None:
                 self._begin(worker, at, conversations)
         while any(at.host is None or at.talk is not None for at in self._at.values()):
             others = [at.pending for at in self._at.values() if at.pending is not None]

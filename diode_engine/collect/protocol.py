@@ -17,7 +17,7 @@ from typing import Any
 
 import msgpack
 
-from diode_engine.core.problem import Candidate, Failure, Timing
+from diode_engine.core.problem import Candidate, Failure, KernelFacts, Timing
 
 Message = dict[str, Any]
 
@@ -78,17 +78,19 @@ def timed(index: int, timing: Timing, reason: str) -> Message:
         "spread_us": timing.spread_us,
         "repeats": timing.repeats,
         "failure": None if timing.failure is None else str(timing.failure),
+        "kernel": timing.kernel,
         "reason": reason,
     }
 
 
 def timing(message: Message) -> Timing:
     """The inverse of `timed`."""
-    failure = message["failure"]
+    failure, kernel = message["failure"], message["kernel"]
     return Timing(
         min_us=message["min_us"],
         median_us=message["median_us"],
         spread_us=message["spread_us"],
         repeats=message["repeats"],
         failure=None if failure is None else Failure(failure),
+        kernel=None if kernel is None else KernelFacts(*kernel),
     )

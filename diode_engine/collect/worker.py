@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from diode_engine.collect import protocol
+from diode_engine.collect import children, protocol
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.inputs import empty_output, other_inputs, random_inputs, reference
 from diode_engine.collect.timer import Timer, failure_of, is_right, mean, spoil
@@ -162,6 +162,7 @@ def quiet() -> None:
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
+    children.end_with_parent()
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))

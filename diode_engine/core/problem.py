@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from diode_engine.core.checks import is_int, member, require, shown
 from diode_engine.core.operand import Bias, DType, Layout, Operand, canonical_bias
@@ -381,12 +381,25 @@ class Candidate:
         return f"{self.template} {rest}".rstrip()
 
 
+class KernelFacts(NamedTuple):
+    """What the compiler made of a kernel: registers a thread; bytes that a thread stores and loads
+    again for want of registers, each instruction counted once; shared memory of a block; machine
+    instructions of the code."""
+
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    shared_bytes: int
+    instructions: int
+
+
 @dataclass(frozen=True)
 class Timing:
     """What timing one candidate on one problem gave, in microseconds.
 
     A timing has a time (`min_us`, `median_us` or both) or a `failure`, never both.
-    `spread_us` is the interquartile range over `repeats` launches.
+    `spread_us` is the interquartile range over `repeats` launches; `kernel` is known of kernels
+    that were compiled for being launched directly.
     """
 
     min_us: float | None = None
@@ -394,6 +407,7 @@ class Timing:
     spread_us: float | None = None
     repeats: int | None = None
     failure: Failure | None = None
+    kernel: KernelFacts | None = None
 
     def __post_init__(self) -> None:
         for name in ("min_us", "median_us"):
@@ -418,6 +432,11 @@ class Timing:
         require(
             self.repeats is None or (is_int(self.repeats) and 0 <= self.repeats <= MAX_DIM),
             f"A timing's repeats is {self.repeats!r}; it must be a whole number from 0 to "
+            f"{MAX_DIM}.",
+        )
+        require(
+            self.kernel is None or all(is_int(n) and 0 <= n <= MAX_DIM for n in self.kernel),
+            f"A timing's kernel is {self.kernel!r}; it must have whole numbers from 0 to "
             f"{MAX_DIM}.",
         )
         if self.failure is not None:

@@ -8,17 +8,22 @@ which they were given; rows of one problem need not be adjacent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import MAX_US, Candidate, Failure, KernelFacts, Problem, Timing
 from diode_engine.errors import RecordError
 
 FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure
+# What every timing has.
+COLUMNS = (
+    "problem", "candidate", "environment", "min_us", "median_us", "spread_us", "repeats", "failure",
+)  # fmt: skip
+_UNKNOWN = (-1,) * len(KernelFacts._fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +46,20 @@ class TimingTable:
     spread_us: npt.NDArray[np.float64]
     repeats: npt.NDArray[np.int32]  # 0 where it is not known
     failure: npt.NDArray[np.uint8]  # 0: none; else an index into FAILURES, plus 1
+    # [n, KernelFacts], all -1 in the rows of which nothing is known; None: it is of no row.
+    kernel: npt.NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.problem)
-        for field in fields(self)[3:]:
-            column = getattr(self, field.name)
-            if column.shape != (n,):
-                raise RecordError(f"The column {field.name} has not one value for each timing.")
+        for name in COLUMNS:
+            if getattr(self, name).shape != (n,):
+                raise RecordError(f"The column {name} has not one value for each timing.")
+        if self.kernel is not None:
+            if self.kernel.shape != (n, len(KernelFacts._fields)):
+                raise RecordError("The column kernel has not all facts of each timing.")
+            known = self.kernel >= 0
+            if np.any(self.kernel < -1) or np.any(known.any(axis=1) != known.all(axis=1)):
+                raise RecordError("The column kernel holds a negative number, or some facts only.")
         for name, entries in (
             ("problem", self.problems),
             ("candidate", self.candidates),
@@ -96,8 +108,11 @@ class TimingTable:
 
     def take(self, rows: npt.NDArray[Any]) -> TimingTable:
         """These rows (indices or a mask), over the same problems and candidates."""
-        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)[3:]}
-        return TimingTable(self.problems, self.candidates, self.environments, **columns)
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        kernel = None if self.kernel is None else self.kernel[rows]
+        return TimingTable(
+            self.problems, self.candidates, self.environments, **columns, kernel=kernel
+        )
 
     def timing(self, row: int) -> Timing:
         """One row as a record."""
@@ -112,7 +127,14 @@ class TimingTable:
             spread_us=known(self.spread_us[row]),
             repeats=int(self.repeats[row]) or None,
             failure=FAILURES[code - 1] if code else None,
+            kernel=self.kernel_facts(row),
         )
+
+    def kernel_facts(self, row: int) -> KernelFacts | None:
+        """What the compiler made of one row's kernel, where it is known."""
+        if self.kernel is None or self.kernel[row, 0] < 0:
+            return None
+        return KernelFacts(*self.kernel[row].tolist())
 
     @classmethod
     def from_records(
@@ -123,8 +145,10 @@ class TimingTable:
         candidates: dict[Candidate, int] = {}
         environments: dict[Environment, int] = {}
         columns: list[tuple[int, int, int, float, float, float, int, int]] = []
+        kernels: list[KernelFacts | None] = []
         nan = float("nan")
         for problem, candidate, environment, t in rows:
+            kernels.append(t.kernel)
             columns.append(
                 (
                     problems.setdefault(problem, len(problems)),
@@ -139,5 +163,11 @@ class TimingTable:
             )
         transposed: Sequence[Sequence[float]] = list(zip(*columns, strict=True)) or [()] * 8
         types = (np.int32,) * 3 + (np.float64,) * 3 + (np.int32, np.uint8)
-        arrays = [np.array(c, dtype=t) for c, t in zip(transposed, types, strict=True)]
-        return cls(tuple(problems), tuple(candidates), tuple(environments), *arrays)
+        arrays = {
+            name: np.array(column, dtype=kind)
+            for name, column, kind in zip(COLUMNS, transposed, types, strict=True)
+        }
+        kernel = None
+        if any(kernels):
+            kernel = np.array([facts or _UNKNOWN for facts in kernels], np.int32)
+        return cls(tuple(problems), tuple(candidates), tuple(environments), **arrays, kernel=kernel)

@@ -143,6 +143,11 @@ class Manifest:
     held_out_by: tuple[str, ...] = OF_BEFORE
 
     @property
+    def feature_set(self) -> features.FeatureSet:
+        """What it sees of a problem and a candidate."""
+        return features.SETS[self.feature_version]
+
+    @property
     def files(self) -> tuple[Mapping[str, Any], ...]:
         """The entries (file, bytes, sha256) of all files beside the manifest."""
         return self.members if self.confidence is None else (*self.members, self.confidence)
@@ -200,11 +205,13 @@ class Manifest:
         read = _Reader(given)
         made_with = read.mapping("features")
         feature_version, names = made_with.get("version"), made_with.get("names")
-        if (feature_version, names) != (features.VERSION, features.NAMES_HASH):
+        known = {each.version: each.names_hash for each in features.SETS.values()}
+        if type(feature_version) is not int or known.get(feature_version) != names:
             raise ModelError(
                 f"The model was made with version {show(feature_version)} of the features "
-                f"({show(names)}), this Diode has version {features.VERSION} "
-                f"({features.NAMES_HASH!r}); train it again, or use the Diode it was made with."
+                f"({show(names)}), this Diode has "
+                f"{', '.join(f'version {version} ({h!r})' for version, h in known.items())}; train "
+                "it again, or use the Diode it was made with."
             )
         try:
             hardware = Hardware.from_dict(read.mapping("hardware"))
@@ -236,6 +243,8 @@ class Manifest:
             notes=read.text("notes"),
             purpose=check_name(read.text("purpose")),
             created=read.text("created"),
+            feature_version=feature_version,
+            feature_names=known[feature_version],
             diode=read.text("diode"),
             members=tuple(_member(member) for member in read.items("members")),
             confidence=None if given.get("confidence") is None else _weight_file(
@@ -439,20 +448,25 @@ def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
     sure = manifest.confidence
     return Artifact(
         manifest,
-        tuple(load_member(e["family"], contents[e["file"]]) for e in manifest.members),
+        tuple(
+            load_member(e["family"], contents[e["file"]], manifest.feature_set)
+            for e in manifest.members
+        ),
         None if sure is None else Confidence.from_bytes(contents[sure["file"]]),
     )
 
 
-def load_member(family: str, data: bytes) -> TimingModel:
-    """The model of this family in these bytes. Raises ModelError where there is no such family
-    or the bytes are not one."""
+def load_member(
+    family: str, data: bytes, feature_set: features.FeatureSet = features.CURRENT
+) -> TimingModel:
+    """The model of this family in these bytes, which sees this feature set. Raises ModelError
+    where there is no such family or the bytes are not one."""
     if family not in FAMILIES:
         raise ModelError(
             f"The model has a member of the family {show(family)}, which this Diode does not "
             "know; update Diode."
         )
-    return FAMILIES[family].model_class().from_bytes(data)
+    return FAMILIES[family].model_class().from_bytes(data, feature_set)
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:

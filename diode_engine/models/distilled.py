@@ -59,6 +59,7 @@ class DistilledNetwork(TimingModel):
     low: Matrix
     step: Matrix
     layers: tuple[Layer, ...]
+    feature_set: features.FeatureSet = features.CURRENT
 
     family: ClassVar[str] = "distilled"
     suffix: ClassVar[str] = ".safetensors"
@@ -87,22 +88,23 @@ class DistilledNetwork(TimingModel):
             sums = first.weight @ self._levels(rows, slice(None))
             sums += first.bias
             answers = self._after_first(sums)
-            answers += rows[features.BASE] * _LN2
+            answers += rows[self.feature_set.base] * _LN2
             out[:, start : start + _BLOCK] = answers
         return out
 
     def space_answers(self, space: features.Space) -> Matrix:
         """[outputs, n] the same bits as `answers` to the same rows."""
         first = self.layers[0]
-        own = slice(None, features.OF_PROBLEM)
+        of_problem = self.feature_set.of_problem
+        own = slice(None, of_problem)
         common = first.weight[:, own] @ self._levels(space.problem[:, None], own)
         common += first.bias
         n = space.rest.shape[1]
         out = np.empty((len(self.layers[-1].weight), n), np.float32)
-        weight = first.weight[:, features.OF_PROBLEM :]
+        weight = first.weight[:, of_problem:]
         for start in range(0, n, _BLOCK):
             rest = space.rest[:, start : start + _BLOCK]
-            sums = weight @ self._levels(rest, slice(features.OF_PROBLEM, None))
+            sums = weight @ self._levels(rest, slice(of_problem, None))
             sums += common
             answers = self._after_first(sums)
             answers += space.base[start : start + _BLOCK] * _LN2
@@ -138,11 +140,11 @@ class DistilledNetwork(TimingModel):
         return save(tensors)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
         """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there, in
         whole numbers where they must be."""
         tensors = Tensors(data, "network")
-        width: int = len(features.NAMES)
+        width: int = len(feature_set.names)
         low, step = (tensors.take(name, width, 1) for name in ("low", "step"))
         layers: list[Layer] = []
         while f"weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
@@ -156,7 +158,7 @@ class DistilledNetwork(TimingModel):
         if not layers or not 1 <= width <= _MAX_OUTPUTS:
             raise ModelError(f"The network's last layer must have 1 to {_MAX_OUTPUTS} outputs.")
         tensors.end()
-        return cls(low, step, tuple(layers))
+        return cls(low, step, tuple(layers), feature_set)
 
 
 def quantized(network: Network, x: Matrix) -> DistilledNetwork:
@@ -199,5 +201,6 @@ def quantized(network: Network, x: Matrix) -> DistilledNetwork:
         )  # fmt: skip
         worth, offset, levels = top / LEVELS, np.zeros(len(top)), LEVELS
     return DistilledNetwork(
-        low.astype(np.float32)[:, None], step.astype(np.float32)[:, None], tuple(layers)
-    )
+        low.astype(np.float32)[:, None], step.astype(np.float32)[:, None], tuple(layers),
+        network.feature_set,
+    )  # fmt: skip

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diode_engine import features
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.models.predictor import Predictor
 
@@ -29,7 +28,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "tile": (
         "log2_block_m", "log2_block_n", "log2_block_k", "log2_tile", "log2_over_m",
         "log2_over_n", "log2_tile_intensity", "efficiency_m", "efficiency_n", "efficiency_k",
-        "even_k",
+        "even_k", "log2_last_step",
     ),
     "waves": (
         "log2_group_m", "log2_tiles_m", "log2_tiles_n", "log2_tiles", "log2_waves",
@@ -37,15 +36,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "pipeline": (
         "stages", "log2_k_iterations", "log2_in_flight", "pipelined", "depth", "log2_loads_a",
-        "log2_loads_b",
+        "log2_loads_b", "single_pass", "two_passes", "log2_in_flight_share",
     ),
     "warps and memory on chip": (
         "log2_warps", "log2_shared", "log2_accumulator", "log2_registers",
         "blocks_per_multiprocessor", "threads_share", "shared_share", "wgmma", "spilled",
+        "erratic",
     ),
     "roofline": (
         "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_issue_us",
         "log2_extra_us", "log2_base_us", "compute_share", "dram_share", "l2_share", "latency_share",
+        "log2_step_cycles", "log2_step_balance",
     ),
 }  # fmt: skip
 
@@ -69,11 +70,11 @@ def explain(
     us = predictor.predict_us(problem, (candidate, baseline))
     if np.isnan(us).any():
         return None
-    pair = features.matrix(
+    pair = predictor.feature_set.matrix(
         (problem,), (candidate, baseline), np.zeros(2, np.intp), np.arange(2), predictor.hardware
     )
     group_of = {name: g for g, names in enumerate(GROUPS.values()) for name in names}
-    column = np.array([group_of.get(name, -1) for name in features.NAMES])
+    column = np.array([group_of.get(name, -1) for name in predictor.feature_set.names])
     # Row s has the candidate's values of the groups whose bits are set in s.
     n = len(GROUPS)
     sets = np.arange(1 << n)

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from diode_engine.models.protocol import TimingModel
 
 ENSEMBLE = "ensemble"  # members of several families; what is trained by default
+NETWORKS = "networks"  # the ensemble's networks alone: what can be made without XGBoost
 TUNED = "distilled"  # the family of a model that is tuned to timings, whatever the model was
 # Networks of other seeds err elsewhere: three of them with the trees chose better on problems
 # that they had not seen than any one of them (docs/models.md).
-_ENSEMBLE_MEMBERS = ("trees", "network", "network", "network")
+_TOGETHER = {ENSEMBLE: ("trees", "network", "network", "network"), NETWORKS: ("network",) * 3}
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ FAMILIES: dict[str, ModelFamily] = {
 
 def members_of(name: str) -> tuple[str, ...] | None:
     """The families of what is fitted, in this order, for a model of this name: of a family the
-    members of its teacher and itself, of ENSEMBLE its members. None where there is no such
-    name."""
-    if name == ENSEMBLE:
-        return _ENSEMBLE_MEMBERS
+    members of its teacher and itself, of ENSEMBLE and NETWORKS theirs. None where there is no
+    such name."""
+    if name in _TOGETHER:
+        return _TOGETHER[name]
     family = FAMILIES.get(name)
     if family is None:
         return None
@@ -82,4 +83,4 @@ def members_of(name: str) -> tuple[str, ...] | None:
 def trainable() -> tuple[str, ...]:
     """The names that `members_of` knows, those that learn from others last."""
     alone = [name for name, family in FAMILIES.items() if not family.teacher]
-    return (*alone, ENSEMBLE, *(name for name in FAMILIES if name not in alone))
+    return (*alone, *_TOGETHER, *(name for name in FAMILIES if name not in alone))

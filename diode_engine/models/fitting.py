@@ -24,9 +24,9 @@ _FACTS = "facts"
 class Examples:
     """n timed rows, those of one problem together.
 
-    `x` is [n, F] (features.matrix), `log_us` [n] natural logarithms of measured microseconds,
-    `problem` [n] any number that rows of one problem share. `heads` [m, n], where a teacher was
-    asked, are the log times by each of its m members, whose mean is `log_us`. Raises
+    `x` is [n, F] (FeatureSet.matrix of `feature_set`), `log_us` [n] natural logarithms of measured
+    microseconds, `problem` [n] any number that rows of one problem share. `heads` [m, n], where a
+    teacher was asked, are the log times by each of its m members, whose mean is `log_us`. Raises
     TrainingError where there is nothing to learn from, or a value is not finite.
     """
 
@@ -34,6 +34,7 @@ class Examples:
     log_us: Matrix
     problem: npt.NDArray[np.integer[Any]]
     heads: Matrix | None = None
+    feature_set: features.FeatureSet = features.CURRENT
 
     def __post_init__(self) -> None:
         n = len(self.log_us)
@@ -47,7 +48,12 @@ class Examples:
             raise TrainingError("The rows of a problem are not together; sort them by problem.")
 
     @classmethod
-    def of(cls, table: TimingTable, hardware: Hardware) -> Examples:
+    def of(
+        cls,
+        table: TimingTable,
+        hardware: Hardware,
+        feature_set: features.FeatureSet = features.CURRENT,
+    ) -> Examples:
         """The table's successful timings that features can be made for, sorted by problem;
         the others are left out."""
         ok = (table.failure == 0) & features.supported(
@@ -56,13 +62,16 @@ class Examples:
         rows = np.flatnonzero(ok)
         rows = rows[np.argsort(table.problem[rows], kind="stable")]
         problem, candidate = table.problem[rows], table.candidate[rows]
-        x = features.matrix(table.problems, table.candidates, problem, candidate, hardware)
-        return cls(x, np.log(table.time_us[rows]).astype(np.float32), problem)
+        x = feature_set.matrix(table.problems, table.candidates, problem, candidate, hardware)
+        log_us = np.log(table.time_us[rows]).astype(np.float32)
+        return cls(x, log_us, problem, feature_set=feature_set)
 
     def take(self, which: npt.NDArray[np.bool_]) -> Examples:
         """These rows only."""
         heads = None if self.heads is None else self.heads[:, which]
-        return Examples(self.x[which], self.log_us[which], self.problem[which], heads)
+        return Examples(
+            self.x[which], self.log_us[which], self.problem[which], heads, self.feature_set
+        )
 
     @property
     def starts(self) -> npt.NDArray[np.intp]:

@@ -37,6 +37,7 @@ class Predictor:
         self.manifest: Manifest = artifact.manifest
         self.hardware: Hardware = artifact.manifest.hardware
         self.identity: str = artifact.manifest.identity
+        self.feature_set: features.FeatureSet = artifact.manifest.feature_set
         self._members = artifact.members
         self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
@@ -90,7 +91,7 @@ class Predictor:
         return out
 
     def log_us(self, x: Matrix) -> Times:
-        """[n] natural logarithms of microseconds for feature rows [n, F] (features.matrix), also
+        """[n] natural logarithms of microseconds for feature rows [n, F] (FeatureSet.matrix), also
         of what the model was not trained on."""
         return mean_answer(answers_of(self._members, x)).astype(np.float64)
 
@@ -106,7 +107,7 @@ class Predictor:
         known = self._known((problem,), candidates, *index)
         if not known.any():
             return predicted, np.empty((len(self._members), 0))
-        space = features.space(problem, candidates, self.hardware)
+        space = self.feature_set.space(problem, candidates, self.hardware)
         known &= _shortlist(space.base, known, candidates, most)
         answers = space_answers_of(self._members, space if known.all() else space.take(known))
         predicted[known] = us = _microseconds(mean_answer(answers))
@@ -123,7 +124,7 @@ class Predictor:
         known = self._known(problems, candidates, problem, candidate)
         out = np.full(len(known), np.nan)
         if known.any():
-            x = features.matrix(
+            x = self.feature_set.matrix(
                 problems, candidates, problem[known], candidate[known], self.hardware
             )
             out[known] = _microseconds(prediction_of(self._members, x))

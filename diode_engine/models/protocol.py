@@ -50,8 +50,9 @@ class TimingModel(Protocol):
         raise NotImplementedError
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of `to_bytes`. Raises ModelError where the bytes are corrupt or hostile."""
+    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
+        """The inverse of `to_bytes`, of a model of rows of this feature set. Raises ModelError
+        where the bytes are corrupt or hostile."""
         raise NotImplementedError
 
 

@@ -29,8 +29,15 @@ class Trees(TimingModel):
     family: ClassVar[str] = "trees"
     suffix: ClassVar[str] = ".ubj"
 
-    def __init__(self, booster: Any, *, residual: bool) -> None:
+    def __init__(
+        self,
+        booster: Any,
+        *,
+        residual: bool,
+        feature_set: features.FeatureSet = features.CURRENT,
+    ) -> None:
         self.booster = booster
+        self.feature_set = feature_set
         self.residual = residual
 
     def predict(self, x: Matrix) -> Matrix:
@@ -39,7 +46,7 @@ class Trees(TimingModel):
             return np.empty(0, np.float32)
         out: Matrix = self.booster.inplace_predict(x, validate_features=False)
         if self.residual:
-            out = out + x[:, features.BASE] * _LN2
+            out = out + x[:, self.feature_set.base] * _LN2
         return out
 
     def to_bytes(self) -> bytes:
@@ -48,10 +55,11 @@ class Trees(TimingModel):
         return bytes(self.booster.save_raw("ubj"))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
         """As TimingModel.from_bytes. XGBoost sees the bytes only after everything that it would
         follow blindly (lengths, children, split features) has been looked at."""
-        residual = _checked(ubjson.loads(data))
+        width = len(feature_set.names)
+        residual = _checked(ubjson.loads(data), width)
         import xgboost
 
         booster = xgboost.Booster()
@@ -60,7 +68,7 @@ class Trees(TimingModel):
         except (xgboost.core.XGBoostError, ValueError) as error:
             line = shortened(str(error).strip().splitlines()[0])
             raise ModelError(f"XGBoost cannot read the trees' file: {line}.") from None
-        return cls(booster, residual=residual)
+        return cls(booster, residual=residual, feature_set=feature_set)
 
 
 def _require(ok: bool, sentence: str) -> None:
@@ -82,15 +90,14 @@ def _at(tree: Any, *path: str) -> Any:
     return tree
 
 
-def _checked(document: Any) -> bool:
+def _checked(document: Any, width: int) -> bool:
     """Whether the model is residual. Raises ModelError where the document is anything but
-    regression trees over our features."""
+    regression trees over so many features."""
     learner = _at(document, "learner")
-    width = str(len(features.NAMES))
     for path, wanted in (
         (("objective", "name"), "reg:squarederror"),
         (("gradient_booster", "name"), "gbtree"),
-        (("learner_model_param", "num_feature"), width),
+        (("learner_model_param", "num_feature"), str(width)),
         (("learner_model_param", "num_class"), "0"),
         (("learner_model_param", "num_target"), "1"),
     ):
@@ -130,7 +137,7 @@ def _checked(document: Any) -> bool:
         and bool(np.all(np.diff(steps) >= 0)),
         "The trees' iterations do not fit.",
     )  # fmt: skip
-    reach = abs(base) + sum(_check_tree(tree, place) for place, tree in enumerate(trees))
+    reach = abs(base) + sum(_check_tree(tree, place, width) for place, tree in enumerate(trees))
     _require(reach < MOST_SUM, "The trees' leaves are so large that they predict no times.")
     return _is(residual, "1")
 
@@ -143,7 +150,7 @@ def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
     return array  # type: ignore[no-any-return]
 
 
-def _check_tree(tree: Any, place: int) -> float:
+def _check_tree(tree: Any, place: int, width: int) -> float:
     """The largest value of its leaves, whatever the sign."""
     nodes = len(_numbers(tree, "left_children"))
     _require(
@@ -151,7 +158,7 @@ def _check_tree(tree: Any, place: int) -> float:
         and _is(_at(tree, "tree_param", "num_nodes"), str(nodes))
         and _is(_at(tree, "tree_param", "num_deleted"), "0")
         and any(_is(_at(tree, "tree_param", "size_leaf_vector"), size) for size in ("0", "1"))
-        and _is(_at(tree, "tree_param", "num_feature"), str(len(features.NAMES))),
+        and _is(_at(tree, "tree_param", "num_feature"), str(width)),
         f"Tree {place} states other sizes than it has.",
     )  # fmt: skip
     column = {}
@@ -186,7 +193,7 @@ def _check_tree(tree: Any, place: int) -> float:
     )  # fmt: skip
     split = column["split_indices"]
     _require(
-        bool(np.all((split >= 0) & (split < len(features.NAMES)))),
+        bool(np.all((split >= 0) & (split < width))),
         f"Tree {place} splits by a feature that does not exist.",
     )
     _require(

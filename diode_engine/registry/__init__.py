@@ -30,6 +30,7 @@ from diode_engine.registry.choice import (
 )
 from diode_engine.registry.comparison import side_by_side
 from diode_engine.registry.facts import Action, Event, Facts, Status
+from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
 from diode_engine.registry.overview import Entry, Overview, overview
 from diode_engine.registry.references import resolve
 from diode_engine.registry.sources import Kind, ModelVersion, Source, list_models, sources
@@ -49,10 +50,12 @@ __all__ = [
     "DEFAULT",
     "LEAST_LIKENESS",
     "Action",
+    "Basis",
     "Entry",
     "Event",
     "Facts",
     "Kind",
+    "KnownFor",
     "Match",
     "ModelVersion",
     "Overview",
@@ -69,6 +72,8 @@ __all__ = [
     "facts_of",
     "history",
     "import_model",
+    "known_for",
+    "known_for_all",
     "last_change",
     "lineage",
     "list_models",

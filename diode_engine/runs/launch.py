@@ -20,14 +20,14 @@ from diode_engine.runs.process import process
 from diode_engine.runs.status import look, look_at_all
 from diode_engine.store import Run, RunState, Store
 
-KINDS = ("collect", "train", "validate")  # the commands that are started as runs
+KINDS = ("collect", "train", "validate", "tune")  # the commands that are started as runs
 
 # Those that make runs, which can be done again. `capture` and `workflow` start what they are told
 # to, and others write or delete what they are told to: not by the word of a store, which people
 # share.
 _AGAIN = {
-    ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("validate",),
-    ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
+    ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("tune",),
+    ("validate",), ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
 }  # fmt: skip
 _OF_DIODE_ENGINE = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # before the command
 

@@ -266,6 +266,19 @@ def _attributes() -> dict[str, _Attribute]:
     }
 
 
+def _spilling() -> Any:
+    """How many of a problem's kernels are known to spill registers."""
+    sweep, kernel = schema.sweeps.alias(), schema.kernels.alias()
+    return (
+        sa.select(sa.func.count(kernel.c.candidate.distinct()))
+        .select_from(sweep.join(kernel, kernel.c.sweep == sweep.c.id))
+        .where(sweep.c.problem == _S.problem, sweep.c.environment == _S.environment)
+        .where(kernel.c.spill_stores > 0)
+        .correlate(schema.summaries)
+        .scalar_subquery()
+    )
+
+
 FLOPS = _flops()
 EFFICIENCY = _S.best_us / _S.aten_us
 
@@ -301,6 +314,8 @@ PROBLEMS = Language(
         "key": _Text("how the problem's key begins", match=_begins(_P.key)),
         "candidates": _whole("how many were tried, as in candidates>100", _S.candidates),
         "failed": _whole("how many candidates failed, as in failed>0", _S.failed),
+        "spills": _whole("how many kernels are known to spill registers, as in spills>0",
+                         _spilling()),
         "timings": _whole("how many timings, as in timings>100", _S.timings),
         "best": _Number("the best time in microseconds, as in best<10", of=_S.best_us),
         "aten": _Number("ATen's time in microseconds, as in aten<10", of=_S.aten_us),

@@ -56,7 +56,25 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
         zip(sums.tolist(), ids.tolist(), strict=True),
     )
     bulk.insert_timings(connection, (sweep, candidate, seq, *times, repeats, failure))
+    if table.kernel is not None:
+        _add_kernels(connection, sweep, candidate, table.kernel[order])
     return len(table)
+
+
+def _add_kernels(
+    connection: sa.Connection, sweep: _Ids, candidate: _Ids, facts: npt.NDArray[np.int32]
+) -> None:
+    """Writes what the compiler made of the kernels of these timings, where it is known; what is
+    there already stays."""
+    known = facts[:, 0] >= 0
+    rows = np.column_stack([sweep[known], candidate[known], facts[known]])
+    names = [column.name for column in schema.kernels.columns]
+    bulk.execute_many(
+        connection,
+        f"INSERT INTO kernels ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        " ON CONFLICT (sweep, candidate) DO NOTHING",
+        rows.tolist(),
+    )
 
 
 def rows_there(

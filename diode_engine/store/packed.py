@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.problem import KernelFacts
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import RecordError
 
@@ -20,6 +21,7 @@ FIELDS = {"rows", "failures", "columns"}
 _NS = 1000  # in a microsecond
 _TIMES = ("min_us", "median_us", "spread_us")
 _COLUMNS = ("problem", "candidate", "environment", *_TIMES, "repeats", "failure")
+_KERNEL = KernelFacts._fields
 _SIZES = (1, 2, 4, 8)  # bytes of a number
 
 Numbers = npt.NDArray[np.int64]
@@ -35,35 +37,45 @@ def pack(table: TimingTable) -> dict[str, Any]:
         **{name: getattr(table, name).astype(np.int64) for name in _COLUMNS if name not in _TIMES},
         **ns,
     }
+    if table.kernel is not None:
+        columns |= dict(zip(_KERNEL, table.kernel.T.astype(np.int64) + 1, strict=True))
     columns["candidate"] = np.diff(columns["candidate"], prepend=0) % max(1, len(table.candidates))
     return {
         "rows": len(table),
         "failures": [str(reason) for reason in FAILURES],
-        "columns": {name: _planes(columns[name]) for name in _COLUMNS},
+        "columns": {
+            name: _planes(columns[name]) for name in (*_COLUMNS, *_KERNEL) if name in columns
+        },
     }
 
 
-def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, npt.NDArray[Any]]:
+def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
     """The columns of a TimingTable of so many candidates, from what has FIELDS. Raises
     RecordError where they are malformed; what is out of range in a sound column the table
     itself refuses."""
     rows, names, packed = given["rows"], given["failures"], given["columns"]
     if type(rows) is not int or rows < 0:
         raise RecordError(f"Its number of rows is {rows!r}; it must be a whole number from 0 up.")
-    if not isinstance(packed, dict) or set(packed) != set(_COLUMNS):
+    if not isinstance(packed, dict) or set(packed) - set(_KERNEL) != set(_COLUMNS):
         raise RecordError(f"Its columns must be {', '.join(_COLUMNS)}.")
-    column = {name: _numbers(name, packed[name], rows) for name in _COLUMNS}
+    with_kernel = not set(packed).isdisjoint(_KERNEL)
+    if with_kernel and not set(_KERNEL) <= set(packed):
+        raise RecordError(f"Its columns must have all of {', '.join(_KERNEL)}, or none.")
+    column = {name: _numbers(name, packed[name], rows) for name in packed}
     column["candidate"] = np.cumsum(column["candidate"]) % max(1, candidates)
     least = column["min_us"]
     both = (least > 0) & (column["median_us"] > 0)
     column["median_us"] = np.where(both, column["median_us"] + least - 1, column["median_us"])
-    for name in ("problem", "environment", "repeats"):
+    for name in ("problem", "environment", "repeats", *(_KERNEL if with_kernel else ())):
         if rows and column[name].max() > np.iinfo(np.int32).max:
             raise RecordError(f"The column {name} holds a number of more than 31 bits.")
     return {
         **{n: column[n].astype(np.int32) for n in _COLUMNS if n not in (*_TIMES, "failure")},
         **{name: _microseconds(column[name]) for name in _TIMES},
         "failure": _failures(names)[np.minimum(column["failure"], len(names) + 1)],
+        "kernel": np.stack([column[name] - 1 for name in _KERNEL], axis=1).astype(np.int32)
+        if with_kernel
+        else None,
     }
 
 

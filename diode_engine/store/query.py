@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem
+from diode_engine.core.problem import Bias, Candidate, DType, KernelFacts, Layout, Problem
 from diode_engine.errors import QueryError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
@@ -120,13 +120,20 @@ class ProblemRow:
 @dataclass(frozen=True)
 class CandidateRow:
     """What was measured of one candidate on one problem in one environment. `time_us` is the
-    median of its timings' times, None where all failed; `spread_us` that of their spreads."""
+    median of its timings' times, None where all failed; `spread_us` that of their spreads;
+    `kernel` is known of kernels that were launched directly, and the newest run's."""
 
     candidate: Candidate
     time_us: float | None
     spread_us: float | None
     timings: int  # failures included
     failures: Mapping[str, int]
+    kernel: KernelFacts | None = None
+
+    @property
+    def facts(self) -> Mapping[str, int | None]:
+        """Those of the kernel by their names, None where they are not known."""
+        return dict.fromkeys(KernelFacts._fields) if self.kernel is None else self.kernel._asdict()
 
 
 @dataclass(frozen=True)
@@ -268,6 +275,14 @@ def candidates(
             connection, store.location, schema.candidates, set(ids[page].tolist()), candidate_of
         )
         names = {number: reason for reason, number in failure_reasons(connection).items()}
+        k = schema.kernels.c
+        kernels = (
+            sa.select(k.candidate, *(k[name] for name in KernelFacts._fields))
+            .join_from(schema.sweeps, schema.kernels)
+            .where(s.problem == problem, s.environment == environment)
+            .order_by(k.sweep)
+        )
+        facts = {number: KernelFacts(*rest) for number, *rest in connection.execute(kernels)}
         return [
             CandidateRow(
                 candidate=found[i],
@@ -275,6 +290,7 @@ def candidates(
                 spread_us=_known(spread_us[place]),
                 timings=int(count[place]),
                 failures={names[code]: n for code, n in failures.get(i, Counter()).most_common()},
+                kernel=facts.get(i),
             )
             for place, i in zip(page.tolist(), ids[page].tolist(), strict=True)
         ]

@@ -9,9 +9,9 @@ that a sweep holds the same candidate. A reason of failure is a row of `failures
 transaction: a page of problems or the counts of a store must not take a walk through millions
 of timings. So is a sweep's `checksum` (see `checksums`), which `soundness` looks at.
 
-On PostgreSQL the references of `timings` are not constraints: each row would be looked up by
-triggers of its own, which makes a bulk insert six times slower. `ingest` writes what a row refers
-to before it, nothing is ever deleted, and `soundness` looks for what is missing.
+On PostgreSQL the references of `timings` and `kernels` are not constraints: each row would be
+looked up by triggers of its own, which makes a bulk insert six times slower. `ingest` writes what a
+row refers to before it, nothing is ever deleted, and `soundness` looks for what is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
 
-HEAD = "0005"  # the newest revision in migrations/versions
+HEAD = "0006"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
 CHANNEL = "diode"  # of the notifications that end a write to a server
 
@@ -178,7 +178,26 @@ timings = sa.Table(
     sqlite_with_rowid=False,
 )
 
-for _constraint in timings.foreign_key_constraints:
+# What the compiler made of the kernel of a timing, where that is known (KernelFacts). Equal rows of
+# a sweep have one kernel.
+kernels = sa.Table(
+    "kernels",
+    metadata,
+    _reference("sweep", "sweeps"),
+    _reference("candidate", "candidates"),
+    _integer("registers"),
+    _integer("spill_stores"),
+    _integer("spill_loads"),
+    _integer("shared_bytes"),
+    _integer("instructions"),
+    sa.PrimaryKeyConstraint("sweep", "candidate"),
+    sa.Index("kernels_that_spill", "sweep", sqlite_where=sa.text("spill_stores > 0"),
+             postgresql_where=sa.text("spill_stores > 0")),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)  # fmt: skip
+
+for _constraint in timings.foreign_key_constraints | kernels.foreign_key_constraints:
     _constraint.ddl_if(dialect="sqlite")
 
 # One problem in one environment. A candidate's time is the median of its timings' times there,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Candidate, Failure, KernelFacts, Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
@@ -151,12 +151,14 @@ class Store(RunTable):
         hardware: str | None = None,
         run: int | None = None,
         ok_only: bool = False,
+        kernels: bool = False,
     ) -> TimingTable:
         """The timings, by problem and then by candidate, over the problems, candidates and
         environments that occur; all in the order in which the store met them first.
 
         `query` keeps those of the problems that a filter query (see `filter`) finds, `hardware`
-        those of the GPU of this name, `run` those of one run, `ok_only` leaves out failures.
+        those of the GPU of this name, `run` those of one run, `ok_only` leaves out failures;
+        with `kernels` the table has what the compiler made of the kernels, where that is known.
         Raises QueryError where the query has a mistake.
         """
         wanted = sa.select(schema.sweeps.c.id, schema.sweeps.c.problem, schema.sweeps.c.environment)
@@ -199,6 +201,7 @@ class Store(RunTable):
                 by = np.argsort(order, kind="stable")
                 data, candidate = data[by], candidate[by]
                 problem, environment = problem[by], environment[by]
+            facts = _kernels(connection, data["sweep_candidate"]) if kernels else None
             problems, problem = self._met(connection, schema.problems, problem, problem_of)
             candidates, candidate = self._met(
                 connection, schema.candidates, candidate, candidate_of
@@ -218,6 +221,7 @@ class Store(RunTable):
                 spread_us=np.ascontiguousarray(data["spread_us"]),
                 repeats=(data["repeats_failure"] >> 32).astype(np.int32),
                 failure=self._failure_codes(connection)[data["repeats_failure"] & _LOW],
+                kernel=facts,
             )
 
     def contributors(self, environments: Iterable[Environment], query: str = "") -> list[Run]:
@@ -311,3 +315,24 @@ class Store(RunTable):
 
 def _count(connection: sa.Connection, table: sa.Table) -> int:
     return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)
+
+
+def _kernels(
+    connection: sa.Connection, timing: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32] | None:
+    """[n, KernelFacts] of timings, each given as its sweep above its candidate; -1 where nothing
+    is known, None where that is so of all."""
+    k = schema.kernels.c
+    columns = [(name, np.int64) for name in KernelFacts._fields]
+    rows = sa.select(bulk.packed(k.sweep, k.candidate), *(k[name] for name, _ in columns))
+    found = bulk.rows(
+        connection, rows.order_by(k.sweep, k.candidate), [("timing", np.int64), *columns]
+    )
+    place = np.searchsorted(found["timing"], timing)
+    known = np.append(found["timing"], -1)[place] == timing
+    if not known.any():
+        return None
+    facts = np.full((len(timing), len(columns)), -1, np.int32)
+    for i, (name, _) in enumerate(columns):
+        facts[known, i] = found[name][place[known]]
+    return facts

@@ -21,8 +21,15 @@ import numpy.typing as npt
 
 from diode_engine.atomic import write_whole
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
-from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, content_key
-from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.problem import (
+    MAX_US,
+    Candidate,
+    Failure,
+    KernelFacts,
+    Problem,
+    content_key,
+)
+from diode_engine.core.table import COLUMNS, FAILURES, TimingTable
 from diode_engine.documents import check_json_counts, check_ratio
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.store import parsing, torch_diode
@@ -48,8 +55,9 @@ SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst", PACKED)
 
 _FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}
 _TIMES = ("min_us", "median_us")
+_KERNEL = KernelFacts._fields
 _COLUMNS = ("candidate", "min_us", "median_us", "spread_us", "repeats", "failure")
-_GROUP_FIELDS = {"problem", "environment", *_COLUMNS}
+_GROUP_FIELDS = {"problem", "environment", *_COLUMNS, *_KERNEL}
 _NUMBER = {int, float, type(None)}
 _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 _FAILURE_CODES: dict[Any, int] = {None: 0} | {
@@ -81,8 +89,10 @@ def dataset_key(table: TimingTable) -> str:
         rank = np.zeros(len(records), dtype="<i8")
         rank[list(keys)] = [place[key] for key in keys.values()]
         columns.append(rank[index])
-    for field in fields(table)[6:]:
-        column = getattr(table, field.name)
+    measured = [getattr(table, name) for name in COLUMNS[3:]]
+    if table.kernel is not None:
+        measured += list(table.kernel.T)
+    for column in measured:
         if column.dtype == np.float64:  # as bits, of which NaN has several forms
             columns.append(np.where(np.isnan(column), np.nan, column).astype("<f8").view("<i8"))
         else:
@@ -210,7 +220,7 @@ def export_dataset(
 ) -> int:
     """Writes what Store.read selects, and returns the number of timings."""
     _suffix(Path(path))
-    table = store.read(hardware=hardware, run=run, ok_only=ok_only)
+    table = store.read(hardware=hardware, run=run, ok_only=ok_only, kernels=True)
     write_dataset(table, path)
     return len(table)
 
@@ -254,6 +264,9 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
         "repeats": [x or None for x in table.repeats.tolist()],
         "failure": [reasons[code] for code in table.failure.tolist()],
     }
+    if table.kernel is not None:
+        for name, facts in zip(_KERNEL, table.kernel.T.tolist(), strict=True):
+            columns[name] = [None if x < 0 else x for x in facts]
     groups = []
     for start, end in pairwise(cuts):
         group: dict[str, Any] = {"problem": problem[start], "environment": environment[start]}
@@ -279,7 +292,8 @@ def _check_readable(
         groups = document["timings"]
         records = len(table.problems) + 2 * len(table.candidates) + 2 * len(table.environments)
         containers = sum(map(len, groups)) + records
-        parsing.limits().check_counts(containers, containers + len(table) * len(_COLUMNS))
+        columns = len(_COLUMNS) + (0 if table.kernel is None else len(_KERNEL))
+        parsing.limits().check_counts(containers, containers + len(table) * columns)
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -386,6 +400,7 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
         spread_us=rows.numbers("spread_us", positive=False),
         repeats=rows.whole("repeats", 2**31 - 1, none=0),
         failure=failure,
+        kernel=rows.kernel(),
     )
     return table, rows
 
@@ -394,12 +409,17 @@ class _Rows:
     """The groups' columns, one after the other, and the way back from a row to its place."""
 
     def __init__(self, groups: Any, problems: int, environments: int) -> None:
-        self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+        with_kernel = any(
+            isinstance(group, dict) and not group.keys().isdisjoint(_KERNEL)
+            for group in items(groups, "timings")
+        )
+        names = (*_COLUMNS, *_KERNEL) if with_kernel else _COLUMNS
+        self.columns: dict[str, list[Any]] = {name: [] for name in names}
         self.problem: list[int] = []
         self.environment: list[int] = []
         self.lengths: list[int] = []
         rows = 0
-        for i, group in enumerate(items(groups, "timings")):
+        for i, group in enumerate(groups):
             place = f"timings[{i}]"
             mapping(group, place, _GROUP_FIELDS, {"problem", "candidate"})
             if "environment" not in group and environments != 1:
@@ -493,6 +513,18 @@ class _Rows:
         ):
             self._refuse_first(name, good, must)
         return np.array(column, dtype=np.int32)
+
+    def kernel(self) -> npt.NDArray[np.int32] | None:
+        """What the compiler made of the kernels: all facts of a row, or none."""
+        if not self.columns.keys() >= set(_KERNEL):
+            return None
+        facts = np.stack([self.whole(name, 2**31 - 1, none=-1) for name in _KERNEL], axis=1)
+        known = facts >= 0
+        if np.any(partly := known.any(axis=1) != known.all(axis=1)):
+            raise Malformed(
+                f"{self.place(partly)} has some of {', '.join(_KERNEL)}; it must have all or none."
+            )
+        return facts if known.any() else None
 
     def failures(self) -> npt.NDArray[np.uint8]:
         column = self.columns["failure"]

@@ -48,17 +48,21 @@ class Checkpoints:
         self._used: set[Path] = set()
 
     def fitted(
-        self, what: Any, family: str, make: Callable[[Checkpoint], TimingModel]
+        self,
+        what: Any,
+        family: str,
+        make: Callable[[Checkpoint], TimingModel],
+        feature_set: features.FeatureSet = features.CURRENT,
     ) -> TimingModel:
-        """The model that `make` makes, or made before it was cut short; `what`, as JSON, says
-        all that it is made from."""
-        text = json.dumps([what, family, features.VERSION, features.NAMES_HASH])
+        """The model of this feature set that `make` makes, or made before it was cut short;
+        `what`, as JSON, says all that it is made from."""
+        text = json.dumps([what, family, feature_set.version, feature_set.names_hash])
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
         self._used |= {progress, done}
         if done.exists():
             try:
-                return load_member(family, read_bytes(done, _LIMITS))
+                return load_member(family, read_bytes(done, _LIMITS), feature_set)
             except (ModelError, Malformed, OSError) as error:
                 log.warning("The finished fit %s is not used: %s", done, error)
         try:

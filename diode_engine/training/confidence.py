@@ -6,9 +6,10 @@ fold without having seen it, and what came of their choices is what the confiden
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
-from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
@@ -16,6 +17,7 @@ from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confiden
 from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
+from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import folds
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, fit
@@ -34,9 +36,10 @@ def learn_confidence(
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
+    make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
 ) -> Confidence | None:
     """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
-    are too few to say."""
+    are too few to say. `make` makes the models of the folds, None: as `fit` does."""
     if len(np.unique(table.problem)) < LEAST_CASES:
         return None
     fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
@@ -47,13 +50,17 @@ def learn_confidence(
             report(f"{member}, {name}", progress)
 
         try:
-            members = fit(
-                part.learned,
-                family,
-                seed=seed,
-                settings=fewer,
-                report=told,
-                checkpoints=checkpoints,
+            members = (
+                make(part.learned)
+                if make is not None
+                else fit(
+                    part.learned,
+                    family,
+                    seed=seed,
+                    settings=fewer,
+                    report=told,
+                    checkpoints=checkpoints,
+                )
             )
         except TrainingError:  # by chance too few problems fell into the other folds
             return None
@@ -61,9 +68,9 @@ def learn_confidence(
             continue
         seen = places_of(part.learned)
         hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-        judged = Examples.of(part.judged, hardware)
+        judged = Examples.of(part.judged, hardware, fewer.feature_set)
         log_us = answers_of(members, judged.x).astype(np.float64)
-        library = judged.x[:, features.NAMES.index("aten")] > 0
+        library = judged.x[:, judged.feature_set.names.index("aten")] > 0
         for start, count in zip(judged.starts, judged.counts, strict=True):
             rows = slice(start, start + count)
             problem = part.judged.problems[int(judged.problem[start])]

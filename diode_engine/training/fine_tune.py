@@ -1,4 +1,5 @@
-"""Fine-tuning: a model that is better on a user's problems and says the same elsewhere."""
+"""Fine-tuning: a model that is better on a user's problems and says the same elsewhere, or that
+chooses for another GPU than its own."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.correction import corrected_to
 from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
 from diode_engine.training.lessons import (
     drawn_problems,
@@ -38,33 +40,42 @@ def fine_tune(
 ) -> tuple[TimingModel, ...]:
     """A model of the family TUNED that has learned these timings, rows as `fit` takes them, and
     what the base model says on drawn problems of all that it covers, but for those like the timed
-    ones.
+    ones. Of another GPU's base what is learned is that with a correction (see `correction`), on
+    all that is drawn.
 
-    Raises TrainingError where the base is another GPU's, there are too few problems, or the
-    timings are of problems like all that could be drawn.
+    Raises TrainingError where the base is of another kind of GPU, there are too few problems, or
+    the timings are of problems like all that could be drawn.
     """
     fitted, watched = fitted_and_watched(table, seed=seed)
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
     check_base(base, hardware)
     settings = settings or TrainingSettings()
-    teacher: Sequence[TimingModel] = base.members
+    sees = base.manifest.feature_set
+    elsewhere = base.manifest.hardware.slug != hardware.slug
 
     def told(progress: FitProgress) -> None:
         report(f"{TUNED}-0", progress)
 
     def make(checkpoint: Checkpoint | None) -> TimingModel:
+        teacher: Sequence[TimingModel] = base.members
         coverage, torch = base.manifest.coverage, environment.torch
         timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
-        drawn = far_from(drawn_problems(coverage, settings.lessons, seed=seed), timed)
+        drawn = drawn_problems(coverage, settings.lessons, seed=seed)
+        if elsewhere:
+            teacher = corrected_to(table, base, seed=seed)
+        else:
+            drawn = far_from(drawn, timed)
         if len(drawn) < LEAST_DRAWN:
             raise TrainingError(
                 "The timings are of problems of every kind, so there is nothing that a tuned model "
                 "should keep; train one from nothing."
             )
-        taught = lessons(teacher, coverage, hardware, drawn, torch=torch, seed=seed)
+        taught = lessons(
+            teacher, coverage, hardware, drawn, torch=torch, seed=seed, feature_set=sees
+        )
         learned, checks = (
-            with_timings(side, teacher, Examples.of(rows, hardware))
+            with_timings(side, teacher, Examples.of(rows, hardware, sees))
             for side, rows in zip(part(taught), (fitted, watched), strict=True)
         )
         of_tuned = replace(settings.of(TUNED), seed=seed)
@@ -73,15 +84,17 @@ def fine_tune(
     if checkpoints is None:
         return (make(None),)
     what = [dataset_key(table), base.manifest.identity, seed, settings.to_dict()]
-    return (checkpoints.fitted(what, TUNED, make),)
+    return (checkpoints.fitted(what, TUNED, make, sees),)
 
 
 def check_base(base: Artifact, hardware: Hardware) -> None:
-    """Raises TrainingError where the base model was made for another GPU."""
-    if base.manifest.hardware.slug != hardware.slug:
+    """Raises TrainingError where the base model was made for another kind of GPU: kernels of
+    another generation are others."""
+    made_for = base.manifest.hardware
+    if made_for.slug != hardware.slug and not made_for.likeness(hardware):
         raise TrainingError(
-            f"The model to tune was made for {base.manifest.hardware.name}, the timings are of "
-            f"{hardware.name}; name a model of that GPU, or train one."
+            f"The model to tune was made for {made_for.name}, the timings are of {hardware.name}, "
+            "which is of another generation; name a model of that GPU, or train one."
         )
 
 

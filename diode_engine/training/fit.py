@@ -130,7 +130,8 @@ def fit(
     fitted, watched = (thinned(part, settings.rows, seed=seed) for part in (fitted, watched))
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
-    train, held_out = Examples.of(fitted, hardware), Examples.of(watched, hardware)
+    sees = settings.feature_set
+    train, held_out = Examples.of(fitted, hardware, sees), Examples.of(watched, hardware, sees)
     data = dataset_key(table) if checkpoints is not None else ""
 
     def taught(teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
@@ -140,7 +141,15 @@ def fit(
         drawn = drawn_problems(coverage, settings.lessons - len(timed), seed=seed)
         asked = [*timed, *drawn][: settings.lessons]
         learned, checks = part(
-            lessons(teacher, coverage, hardware, asked, torch=environment.torch, seed=seed)
+            lessons(
+                teacher,
+                coverage,
+                hardware,
+                asked,
+                torch=environment.torch,
+                seed=seed,
+                feature_set=sees,
+            )
         )
         return with_timings(learned, teacher, train), checks
 
@@ -166,7 +175,7 @@ def fit(
         if checkpoints is None:
             model = make(None)
         else:
-            model = checkpoints.fitted([data, seed, place, settings.to_dict()], member, make)
+            model = checkpoints.fitted([data, seed, place, settings.to_dict()], member, make, sees)
         members = (model,) if teacher else (*members, model)
     return members
 

@@ -61,6 +61,7 @@ def lessons(
     *,
     torch: str = "",
     seed: int = 0,
+    feature_set: features.FeatureSet = features.CURRENT,
 ) -> Examples:
     """What the teacher says of the candidates that this version of torch has for these problems,
     as far as it covers them: of its best and of others."""
@@ -83,26 +84,31 @@ def lessons(
             places = np.union1d(np.array(libraries, np.intp), drawn)
         if not len(places):
             continue
-        rows = _rows(problem, [space[i] for i in places], hardware)
+        rows = _rows(problem, [space[i] for i in places], hardware, feature_set)
         answers = answers_of(teacher, rows)
         best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
         others = rng.choice(len(rows), min(len(rows), _OTHERS), replace=False)
-        externs = np.flatnonzero(rows[:, features.NAMES.index("aten")] > 0)
+        externs = np.flatnonzero(rows[:, feature_set.names.index("aten")] > 0)
         kept = np.unique(np.concatenate([best, others, externs]))
         x.append(rows[kept])
         heads.append(answers[:, kept])
-    return _lessons(x, heads)
+    return _lessons(x, heads, feature_set)
 
 
-def _rows(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Matrix:
+def _rows(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    hardware: Hardware,
+    feature_set: features.FeatureSet,
+) -> Matrix:
     n = len(candidates)
-    return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
+    return feature_set.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
 
 
-def _lessons(x: list[Matrix], heads: list[Matrix]) -> Examples:
+def _lessons(x: list[Matrix], heads: list[Matrix], feature_set: features.FeatureSet) -> Examples:
     together = np.concatenate(heads, axis=1)
     problem = np.repeat(np.arange(len(x)), [len(rows) for rows in x])
-    return Examples(np.concatenate(x), mean_answer(together), problem, together)
+    return Examples(np.concatenate(x), mean_answer(together), problem, together, feature_set)
 
 
 def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Examples) -> Examples:
@@ -120,6 +126,7 @@ def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Exampl
         np.concatenate([taught.log_us, *[timed.log_us] * times]),
         np.concatenate([taught.problem, *(first + problems * i + place for i in range(times))]),
         np.concatenate([taught.heads, np.tile(heads, times)], axis=1),
+        taught.feature_set,
     )
 
 

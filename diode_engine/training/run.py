@@ -86,14 +86,16 @@ def train_from_store(
     *,
     report: MemberProgressCallback = lambda member, progress: None,
     told: Callable[[Trial], None] = lambda trial: None,
+    keep: Callable[[TimingTable], TimingTable] = lambda table: table,
 ) -> Trained:
     """`train` as a run of kind train in the store, which shows how far it is, holds its curves
     (`<member>/log_rmse`, `/efficiency`, `/objective`, `/train_objective` by epoch or round, and
     `search/efficiency` by trial) and what came of it. One that was cut short goes on from its
     checkpoints, in a folder beside the store, when the same is asked again. `told` hears of each
-    trial of a search."""
+    trial of a search; `keep` says which of the timings are learned and judged by."""
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
+    table = keep(table)
     with Job(store, "train", r.spec()) as job:
         run = _Run(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from diode_engine import features
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting_method import FitSettings
 
@@ -14,11 +15,13 @@ from diode_engine.models.fitting_method import FitSettings
 class TrainingSettings:
     """`families` has the settings of families that are not fitted as usual, by name; the seeds in
     there are set by the training's. A model with a teacher learns its answers on `lessons`
-    problems; of each problem `rows` timings are learned at most."""
+    problems; of each problem `rows` timings are learned at most. `features` is the version of the
+    feature set that is learned by; a model that is tuned keeps its own."""
 
     families: Mapping[str, FitSettings] = field(default_factory=dict)
     lessons: int = 10000
     rows: int = 240
+    features: int = features.VERSION
 
     def of(self, family: str) -> Any:
         """How this family is fitted (fitting_method.FitSettings)."""
@@ -38,4 +41,9 @@ class TrainingSettings:
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: all families, also those that are fitted as usual."""
         of_families = {name: asdict(self.of(name)) for name in FAMILIES}
-        return {**of_families, "lessons": self.lessons, "rows": self.rows}
+        return {**of_families, "lessons": self.lessons, "rows": self.rows,
+                "features": self.features}  # fmt: skip
+
+    @property
+    def feature_set(self) -> features.FeatureSet:
+        return features.SETS[self.features]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from diode_engine.models.protocol import TimingModel
 from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
+from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import covered, fine_tune
 from diode_engine.training.fit import MemberProgressCallback, fit
 from diode_engine.training.settings import TrainingSettings
@@ -66,12 +68,16 @@ def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
 
 def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
     """With how sure the model is, learned from the rows to learn from; a tuned model has its
-    base's."""
+    base's, unless that is another GPU's."""
     base = method.base
-    if base is None:
+    make = None
+    if base is not None and base.manifest.hardware.slug != split.hardware.slug:
+        make = partial(corrected_to, base=base, seed=method.seed)
+        method = replace(method, settings=_by_base(method))
+    if base is None or make is not None:
         confidence = learn_confidence(
             split.learned, method.family, seed=method.seed, settings=method.settings,
-            report=method.report, checkpoints=method.checkpoints,
+            report=method.report, checkpoints=method.checkpoints, make=make,
         )  # fmt: skip
     elif base.confidence is None:
         confidence = None
@@ -131,6 +137,13 @@ def registered(model: Artifact, *, default: bool) -> registry.ModelVersion:
         return registry.register(made, default=default)
 
 
+def _by_base(method: TrainingMethod) -> TrainingSettings:
+    """The settings with the feature set of the model that is tuned, if one is."""
+    if method.base is None:
+        return method.settings
+    return replace(method.settings, features=method.base.manifest.feature_version)
+
+
 def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
     environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
     coverage, base = Coverage.of(rows), method.base
@@ -149,6 +162,8 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
             files=method.origin.files,
             base="" if base is None else base.manifest.identity,
         ),
+        feature_version=_by_base(method).features,
+        feature_names=_by_base(method).feature_set.names_hash,
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
     )

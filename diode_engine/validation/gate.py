@@ -2,7 +2,8 @@
 
 It must load, have been made with the installed torch and Triton, choose no worse than the model
 that is taken now (or ATen, where there is none) on problems that neither has seen, and mean what
-it says of how sure it is. A person may overrule all of these but the first, and say why.
+it says of how sure it is. Where none is the hardware's default, what is taken now may be another
+GPU's. A person may overrule all of these but the first, and say why.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ def _no_worse(
 
 def _of(model: ModelVersion, rows: TimingTable) -> _Figures | None:
     predictor = Predictor.load(model.folder)
-    if model.manifest.everything:
+    hardware = rows.environments[int(rows.environment[0])].hardware
+    if model.manifest.everything and model.slug == hardware.slug:
         return _told(model.manifest)
     return _measured(evaluate(rows, predictor.predict_table(rows), name=model.reference))
 
@@ -224,7 +226,7 @@ def promote(
     now = present_default(model)
     if now == model:
         raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
-    verdict = judge(model, table, now)
+    verdict = judge(model, table, now or _of_another_gpu(model))
     check()
     _must_still_be(model, now)
     refused = any(c.name in _JUDGED and not c.passed for c in verdict.checks)
@@ -271,6 +273,15 @@ def _must_still_be(model: ModelVersion, default: ModelVersion | None) -> None:
             f"The default of {model.slug} has changed while {model.reference} was judged: promote "
             "it again."
         )
+
+
+def _of_another_gpu(model: ModelVersion) -> ModelVersion | None:
+    """The model of another GPU that serves this one's hardware where there is none of its own;
+    None where there is one, or none serves it."""
+    manifest = model.manifest
+    others = [m.model for m in registry.matches(manifest.hardware, manifest.purpose)
+              if m.model != model]  # fmt: skip
+    return others[0] if others and others[0].slug != model.slug else None
 
 
 def present_default(model: ModelVersion) -> ModelVersion | None:

@@ -383,7 +383,7 @@ async def test_columns_are_chosen_and_kept(make_app, filled, tmp_path):
 
 @pilots
 async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path, path):
-    file, other = tmp_path / "out.msgpack.zst", tmp_path / "other.db"
+    file, other = tmp_path / "out.packed.zst", tmp_path / "other.db"
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await _data(pilot)

@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from diode_app.app import create_app
 from tests.app.registered import register_model
-from tests.app.test_pictures import SIZES, fill, fixed, pictures
+from tests.app.test_pictures import SIZES, fill, fixed, picture_of, pictures
 from tests.app.waiting import settled, started
 
 __all__ = ["fixed", "pictures"]  # fixtures
@@ -30,7 +30,7 @@ async def test_pages(pictures: SnapshotAssertion, size):
         async def look(name: str, *keys: str) -> None:
             await pilot.press(*keys)
             await settled(pilot)
-            if app.export_screenshot(simplify=True) != pictures(name=name):
+            if picture_of(app, size) != pictures(name=name):
                 changed.append(name)
 
         await look("problem", "D", "down", "enter")

@@ -21,7 +21,7 @@ from diode_engine.store import Store
 from diode_engine.validation import choosers
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.test_pictures import SIZES, fixed, pictures
+from tests.app.test_pictures import SIZES, fixed, picture_of, pictures
 from tests.app.waiting import settled, started
 from tests.training.conftest import make_timings
 
@@ -84,9 +84,10 @@ async def test_pages(pictures: SnapshotAssertion, size):
             for key in keys:
                 await pilot.press(key)
                 await settled(pilot)
-            if app.export_screenshot(simplify=True) != pictures(name=name):
+            if picture_of(app, size) != pictures(name=name):
                 changed.append(name)
 
+        await look("home")
         await look("figures", "V")
         await look("curves", "v")
         await look("groups", "b")

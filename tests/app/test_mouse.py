@@ -9,7 +9,7 @@ from diode_app.widgets.modals import (
     Confirm,
     ErrorDialog,
     Notice,
-    Pick,
+    PickOne,
     Prompt,
     Twins,
     Working,
@@ -34,8 +34,8 @@ NAMES = [("a", "one"), ("b", "two")]
         (lambda: Twins(NAMES), "y copies", "one"),
         (lambda: Choose("Some", ["a", "b"], ["b"]), "Use these", ("b",)),
         (lambda: Choose("Some", ["a", "b"], ["b"]), "Escape leaves", None),
-        (lambda: Pick("One", NAMES), "Escape leaves", None),
-        (lambda: Pick("One", NAMES), "two", "b"),
+        (lambda: PickOne("One", NAMES), "Escape leaves", None),
+        (lambda: PickOne("One", NAMES), "two", "b"),
     ],
 )
 async def test_a_dialog(make_app, store, dialog, words, result):

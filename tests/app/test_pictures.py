@@ -1,22 +1,25 @@
-"""Pictures of every screen, at both sizes, with and without data. What a person should see is
-judged by a person: after a change, look at the new ones (`--snapshot-update`, then the diff)."""
+"""Pictures of every screen, in three sizes, with and without data: in colours (SVG), the largest as
+text. What a person should see is judged by a person: after a change, look at the new ones
+(`--snapshot-update`, then the diff)."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from pytest_textual_snapshot import SVGImageExtension
 from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.content import Content
 
 from diode_app import text
-from diode_app.app import create_app
+from diode_app.app import DiodeApp, create_app
 from diode_app.data import collection
-from diode_app.data.overview import ModelInUse
+from diode_app.data.overview import ModelInUse, overview
 from diode_app.screens import about, home
 from diode_app.screens import help as help_screen
 from diode_app.screens.places import PLACES
@@ -30,7 +33,8 @@ from tests.app.waiting import settled, started
 from tests.training.conftest import make_timings
 
 pytestmark = pytest.mark.asyncio
-SIZES = ((80, 24), (160, 50))
+SIZES = ((80, 24), (120, 40), (200, 50))
+AS_TEXT = (200, 50)  # a tenth as large
 MODEL = ModelInUse(
     reference="gemm@1", shipped=True, trained_on="NVIDIA H200", likeness=1.0, efficiency=0.972,
     problems=217, data_problems=1084, data_timings=90235, created="2026-11-21",
@@ -38,9 +42,23 @@ MODEL = ModelInUse(
 )  # fmt: skip
 
 
+class _TextExtension(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    _file_extension = "txt"
+
+
 @pytest.fixture
-def pictures(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SVGImageExtension)
+def pictures(snapshot: SnapshotAssertion, size: tuple[int, int]) -> SnapshotAssertion:
+    return snapshot.use_extension(_TextExtension if size == AS_TEXT else SVGImageExtension)
+
+
+def picture_of(app: DiodeApp, size: tuple[int, int]) -> str:
+    """What is on the screen, for `pictures`."""
+    if size != AS_TEXT:
+        return app.export_screenshot(simplify=True)
+    strips = app.screen._compositor.render_strips()
+    lines = ("".join(segment.text for segment in strip).rstrip() for strip in strips)
+    return "\n".join([*lines, ""])
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +77,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rate = Rate(30.0, "the last collection in the store")
     monkeypatch.setattr(collection, "_rate", lambda *_, **__: rate)
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
+    monkeypatch.setattr(home, "overview", lambda store: replace(overview(store), schema="0004"))
     monkeypatch.setattr(paths, "shipped_dir", lambda: Path("diode"))
     monkeypatch.setattr(about, "_version", lambda _: "1.2.3")
     monkeypatch.setattr(about, "__version__", "0.1.0")
@@ -111,7 +130,7 @@ async def test_screens(pictures: SnapshotAssertion, size, state):
     changed = []
 
     def look(name: str) -> None:
-        if app.export_screenshot(simplify=True) != pictures(name=name):
+        if picture_of(app, size) != pictures(name=name):
             changed.append(name)
 
     async with app.run_test(size=size) as pilot:
@@ -144,7 +163,7 @@ async def test_no_store(pictures: SnapshotAssertion, size):
     )  # fmt: skip
     async with app.run_test(size=size) as pilot:
         await started(pilot)
-        assert app.export_screenshot(simplify=True) == pictures(name="home")
+        assert picture_of(app, size) == pictures(name="home")
         await pilot.press("O")
         await settled(pilot)
-        assert app.export_screenshot(simplify=True) == pictures(name="tour")
+        assert picture_of(app, size) == pictures(name="tour")

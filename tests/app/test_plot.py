@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from diode_app.data.curves import kinds, samples
 from diode_app.widgets.charts import Line, Lines, as_csv, as_svg, laid_out
-from diode_app.widgets.curve_charts import Drawn, collection_charts, training_charts
+from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.ticks import linear, logarithmic
 from tests.app.waiting import settled, text_of
@@ -193,7 +193,7 @@ CURVES = {
 
 def test_epochs_and_rounds_are_apart_and_a_run_has_one_colour():
     charts = training_charts(
-        [Drawn(CURVES, before="3 ", colour=4), Drawn(CURVES, before="7 ", colour=1)], "loss"
+        [RunCurves(CURVES, before="3 ", colour=4), RunCurves(CURVES, before="7 ", colour=1)], "loss"
     )
     assert [(c.x_label, c.whole_x) for c in charts] == [("epoch", True), ("round", True)]
     assert [[line.name for line in c.lines] for c in charts] == [
@@ -202,7 +202,7 @@ def test_epochs_and_rounds_are_apart_and_a_run_has_one_colour():
     ]
     frame = laid_out(charts[1])
     assert [(c.colour, c.mark) for c in frame.curves] == [(4, 0), (4, 1), (1, 0), (1, 1)]
-    assert training_charts([Drawn(CURVES)], "loss", member="trees-0")[0].x_label == "round"
+    assert training_charts([RunCurves(CURVES)], "loss", member="trees-0")[0].x_label == "round"
 
 
 # As an NVIDIA H200 told them in a collection: seconds, MHz, °C, W, %, GB, timings/s, throttled.

@@ -27,7 +27,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
-from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, Pick, Prompt
+from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
 from diode_engine import paths
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
@@ -164,7 +164,7 @@ async def _answered(pilot: Any, folder: Path) -> list[str]:
                     *(str(folder / f"new{end}") for end in (".json", ".csv", ".diode.zip")),
                 )  # fmt: skip
                 answer = next(value for value in offered if screen._check(value) is None)
-            case Pick():
+            case PickOne():
                 answer = screen._choices[0][0]
             case Choose():
                 answer = screen._names[:1]

@@ -67,10 +67,10 @@ async def test_a_run_is_watched_cancelled_and_done_again(
         assert "■ cancelled" in text_of(app)
         assert f"Run {run.id} has stopped." in toasts(app)
 
-        await pilot.press("c")
+        await pilot.press("c")  # which is not offered of a run that has ended
         await settled(pilot)
         assert not app.screen.is_modal
-        assert f"Run {run.id} has ended already (cancelled)." in toasts(app)
+        assert "c Cancel" not in text_of(app)
 
         await pilot.press("r")
         await say_yes(pilot)
@@ -110,6 +110,25 @@ async def test_a_training_as_it_was(make_app, store, tmp_path):
         await pilot.press("i")
         await settled(pilot)
         assert "family trees" in text_of(app)
+
+
+async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):
+    gpu = {"name": "NVIDIA H200", "timings": 700, "temperature_c": 41, "held_back": []}
+    gpus = {
+        "0": {**gpu, "node": "anna"}, "1": {**gpu, "node": "anna", "temperature_c": 63},
+        "2": {**gpu, "node": "bert", "held_back": ["hw_slowdown"]},
+    }  # fmt: skip
+    run = store.start_run("collect", {}, process=current())
+    store.update_run(run, progress={"timings": 2100, "gpus": gpus})
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_run(pilot, run)
+        shown = text_of(app)
+    assert "anna, 2 GPUs" in shown
+    assert "1,400 timings" in shown
+    assert "63 °C" in shown
+    assert "bert, 1 GPU" in shown
+    assert "held back: hw_slowdown" in shown
 
 
 async def test_curves_of_one_kind_share_an_axis(make_app, store):
@@ -157,3 +176,18 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
         await settled(pilot)
         assert "an error" in text_of(app)
         assert "two steps" not in text_of(app)
+
+
+async def test_the_footer_offers_what_can_be_done_with_the_run(make_app, store):
+    run = store.start_run("train", {}, process=current())
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await pilot.press("R", "enter")
+        await settled(pilot)
+        assert "c Cancel" in text_of(app)
+        assert "Retry" not in text_of(app)
+        store.finish_run(run, "failed", "No data.")
+        await looked(pilot)
+        assert "r Resume t Retry" in text_of(app)
+        assert "c Cancel" not in text_of(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from textual.widgets import Input
@@ -11,11 +12,13 @@ from diode_app.data.pages import PageQuery
 from diode_app.data.runs import RunLister
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
+from diode_app.settings import Settings
 from diode_app.themes import SERIES
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import Column, PagedTable, fitting
+from diode_app.widgets.table import PagedTable, TableColumn, fitting
 from diode_engine.runs.process import current
+from diode_engine.store import RunState
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import settled, started, text_of, toasts
 
@@ -192,9 +195,25 @@ async def test_columns_that_have_no_room_are_left_out_and_come_back(make_app, st
 
 
 async def test_the_columns_of_the_highest_rank_go_first():
-    columns = [Column("a", "a"), Column("b", "b", rank=1), Column("c", "c", rank=2),
-               Column("d", "d", rank=2)]  # fmt: skip
+    columns = [TableColumn("a", "a"), TableColumn("b", "b", rank=1), TableColumn("c", "c", rank=2),
+               TableColumn("d", "d", rank=2)]  # fmt: skip
     keys = lambda room: [c.key for c in fitting(columns, [10] * 4, room)]  # noqa: E731
     assert [keys(room) for room in (40, 39, 29, 19, 5)] == [
         ["a", "b", "c", "d"], ["a", "b", "c"], ["a", "b"], ["a"], ["a"],
     ]  # fmt: skip
+
+
+async def test_runs_of_several_machines_say_where_they_work(make_app, store, path):
+    for host in ("gpu-a.example", "gpu-b.example"):
+        process = replace(current(), host=host, machine=host)
+        store.finish_run(store.start_run("train", {}, process=process), RunState.DONE)
+    app = make_app()
+    app.session.settings = Settings(run_columns=("run", "kind", "host"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert "2 train gpu-b.example 1 train gpu-a.example" in text_of(app)
+        await pilot.press("slash", *"host:gpu-a", "enter")
+        await settled(pilot)
+        assert "gpu-b.example" not in text_of(app)

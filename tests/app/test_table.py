@@ -12,11 +12,14 @@ from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import Pick
-from diode_app.widgets.table import Column
-from tests.app.waiting import settled
+from diode_app.widgets.modals import PickOne
+from diode_app.widgets.table import PagedTable, TableColumn
+from tests.app.judged import judge
+from tests.app.registered import register_model
+from tests.app.waiting import settled, started, text_of
+from tests.training.conftest import make_timings
 
-COLUMNS = [Column(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
+COLUMNS = [TableColumn(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
 
 
 class TableApp(App[None]):
@@ -60,7 +63,7 @@ async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
 @pytest.mark.asyncio
 @pytest.mark.parametrize("width", range(40, 60, 3))
 async def test_a_cell_is_whole_or_not_there(tmp_path, width):
-    columns = [Column(f"k{i}", f"k{i}", right=True) for i in range(12)]
+    columns = [TableColumn(f"k{i}", f"k{i}", right=True) for i in range(12)]
     app = TableApp(tmp_path, columns=columns)
     async with app.run_test(size=(width, 12)) as pilot:
         await settled(pilot)
@@ -78,7 +81,7 @@ async def test_the_column_to_sort_by_is_picked(tmp_path):
         await settled(pilot)
         await pilot.press("s")
         await settled(pilot)
-        assert isinstance(app.screen, Pick)
+        assert isinstance(app.screen, PickOne)
         await pilot.press("down", "enter")
         await settled(pilot)
         assert app.table.query_now.sort == "eff"
@@ -109,3 +112,28 @@ async def test_the_footer_says_how_to_go_through_the_pages(tmp_path):
         await pilot.press("right_square_bracket")
         await settled(pilot)
         assert "] Next page" not in keys()
+
+
+@pytest.mark.asyncio
+async def test_columns_narrow_away_in_every_table_of_a_small_terminal(make_app, store, tmp_path):
+    model = register_model(tmp_path, "plain", sure=True, default=True)
+    register_model(tmp_path, "stages", stage=0.1)
+    store.import_table(make_timings(80), key="x", spec={"file": "gemm"})
+    judge(store, model)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for keys in ("M", "V", "b", "w", "r", "D", "RH", "W"):
+            for key in keys:
+                await pilot.press(key)
+                await settled(pilot)
+            for table in app.screen.query(PagedTable):
+                if table.region:
+                    assert table.grid.max_scroll_x == 0, (keys, table.what)
+                    left_out = len(table.columns) - len(table.grid.columns)
+                    if left_out:
+                        words = f"{left_out} more column{'s' if left_out > 1 else ''} where"
+                        assert words in text_of(app), (keys, table.what)
+        await pilot.press("D", "enter")
+        await settled(pilot)
+        assert app.screen.query_one("#problem-candidates", PagedTable).grid.max_scroll_x == 0

@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from diode_app.app import create_app
 from diode_engine.runs.process import current
 from diode_engine.store import Store
-from tests.app.test_pictures import SIZES, fixed, pictures
+from tests.app.test_pictures import SIZES, fixed, picture_of, pictures
 from tests.app.waiting import settled, started
 from tests.training.conftest import make_timings
 
@@ -95,9 +95,10 @@ async def test_pages(pictures: SnapshotAssertion, size):
         async def look(name: str, *keys: str) -> None:
             await pilot.press(*keys)
             await settled(pilot)
-            if app.export_screenshot(simplify=True) != pictures(name=name):
+            if picture_of(app, size) != pictures(name=name):
                 changed.append(name)
 
+        await look("home")
         await look("sources", "C", "p", "tab", "tab")
         await look("mistakes", "escape", "down", *"dreams", "down", "down", *"no")
         await look("train", "escape", "T")

@@ -10,7 +10,7 @@ from diode_app.data.reports import report_of
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.validate_new import NewValidationScreen
-from diode_app.widgets.modals import Pick
+from diode_app.widgets.modals import PickOne
 from diode_engine import paths
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current
@@ -101,7 +101,7 @@ async def test_a_model_is_held_against_anothers_report(make_app, timed, model, t
         assert "stages@1 takes" in text_of(app)  # the last one
         await pilot.press("a")
         await settled(pilot)
-        assert isinstance(app.screen, Pick)
+        assert isinstance(app.screen, PickOne)
         options = app.screen.query_one(OptionList)
         options.highlighted = options.option_count - 1
         await pilot.press("enter")
@@ -202,3 +202,20 @@ async def test_a_read_only_dashboard_starts_none(make_app, timed, model):
         await settled(pilot)
         assert "--read-only" in text_of(app)
         assert not isinstance(app.screen, NewValidationScreen)
+
+
+async def test_without_a_report_no_key_leads_into_a_table_that_is_not_shown(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await started(pilot)
+        await pilot.press("V")
+        await settled(pilot)
+        for key in "awbvhfrli":
+            await pilot.press(key)
+            await settled(pilot)
+        assert "n New : Commands" in text_of(app)
+        await pilot.press("slash", "x")
+        await settled(pilot)
+        assert not any(box.display and box.region for box in app.screen.query("FilterBox"))
+        assert getattr(app.focused, "id", None) != "report-cases"
+        assert "There is nothing to judge a model on yet" in text_of(app)

@@ -1,20 +1,49 @@
-"""The whole job by keys, on an empty disk: import, train, validate, register, ask."""
+"""The whole job as a new user does it, on an empty disk and without a GPU, on measured rows of the
+shipped timings: import, train, watch, validate, compare, promote, roll back, ask. Once by keys
+alone on a small terminal, once by the mouse alone on a larger one."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from diode_app.data.overview import shipped_timings
+from diode_app.screens.compare import CompareScreen
+from diode_app.screens.model import ModelScreen
 from diode_app.screens.run import RunScreen
 from diode_engine import paths
 from diode_engine.registry import default_for
-from diode_engine.store import RunState, Store, write_dataset
-from tests.app.waiting import imported, looked, settled, started, text_of
+from diode_engine.store import RunState, Store, read_dataset, write_dataset
+from tests.app.registered import register_model
+from tests.app.waiting import click_on, looked, settled, started, text_of
 from tests.runs.conftest import wait_for_end
-from tests.training.conftest import make_timings
+
+pytestmark = pytest.mark.asyncio
+PROBLEMS = 150
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    """An empty one, but for a model that is no good; the timings that come with Diode are fewer."""
+    rows = read_dataset(shipped_timings()[0])
+    file = tmp_path / "timings.msgpack"
+    write_dataset(rows.take(np.flatnonzero(rows.problem < PROBLEMS)), file)
+    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    register_model(tmp_path, "poor", stage=0.3, default=True)
+
+
+def taken() -> str:
+    model = default_for("nvidia-h200")
+    assert model is not None
+    return model.reference
 
 
 async def finished(pilot, path, kind: str) -> int:
     """The number of the last run, which is of this kind and has done its work."""
+    await settled(pilot)
     with Store.open(path) as store:
         run = store.runs()[-1]
         assert run.kind == kind
@@ -25,61 +54,99 @@ async def finished(pilot, path, kind: str) -> int:
     return run.id
 
 
-@pytest.mark.asyncio
-async def test_import_train_validate_register_ask(make_app, path, tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    file = tmp_path / "timings.msgpack"
-    write_dataset(make_timings(60), file)
-    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
+async def press(pilot, *keys: str) -> None:
+    """Each when what the one before it did is done."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+
+
+async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
     app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
         assert "There is no store yet" in text_of(app)
-        await pilot.press("i")
-        await settled(pilot)
-        await pilot.press("y")
-        await imported(pilot)
-        assert "problems 60" in text_of(app)
+        await press(pilot, "i", "y")
+        await finished(pilot, path, "import")
+        await press(pilot, "escape")
+        assert f"problems {PROBLEMS}" in text_of(app)
 
-        await pilot.press("T")
-        await settled(pilot)
-        changed = {"family": "trees", "rounds": "4", "name": "mine", "default": "yes"}
-        for name, value in changed.items():
-            app.screen.form.field(name).value = value
-            await settled(pilot)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "T", "down", "down", "down", "right")  # trees
+        await press(pilot, "down", "down", *"mine", "down", "down", "down", "down", "down", *"60")
+        assert "(•) trees" in text_of(app)
+        await press(pilot, "ctrl+g", "y")
         assert isinstance(app.screen, RunScreen)
-        await finished(pilot, path, "train")
+        run = await finished(pilot, path, "train")
         assert "mine@1 reaches 0." in text_of(app)
+        await press(pilot, "v")
+        assert "efficiency" in text_of(app)  # of its curves
+        await press(pilot, "escape", "R")
+        assert app.screen.run == run
 
-        await pilot.press("w")
-        await settled(pilot)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
-        await pilot.press("y")
-        await settled(pilot)
-        run = await finished(pilot, path, "validate")
-        await pilot.press("escape", "V")
-        await settled(pilot)
+        await press(pilot, "enter", "w", "g", "y")
+        judged = await finished(pilot, path, "validate")
+        await press(pilot, "escape", "V")
         assert "mine@1 takes kernels that reach 0." in text_of(app)
-        assert f"run {run}" in text_of(app)
+        assert f"run {judged}" in text_of(app)
 
-        await pilot.press("M")
-        await settled(pilot)
-        model = default_for("nvidia-h200")
-        assert model is not None
-        assert model.reference == "mine@1"
-        assert "mine@1" in text_of(app)
+        await press(pilot, "M", "slash", *"mine", "enter", "c", "enter")
+        assert isinstance(app.screen, CompareScreen)
+        assert "poor@1" in text_of(app)
+        await press(pilot, "escape")
 
-        await pilot.press("W")
-        await settled(pilot)
-        app.screen.query_one("#problem-op").value = "mm"
-        await settled(pilot)
-        await pilot.press("m", *"512")
-        await settled(pilot)
+        assert taken() == "poor@1"
+        await press(pilot, "p")
+        assert "made with other software than is installed" in text_of(app)
+        await press(pilot, "y", *" but faster", "enter")
+        assert taken() == "mine@1"
+        await press(pilot, "b", "y")
+        assert taken() == "poor@1"
+        await press(pilot, "U")
+        assert taken() == "mine@1"
+
+        await press(pilot, "W", "m", *"512")
         assert "mine@1 takes" in text_of(app)
+
+
+async def test_by_the_mouse_alone(make_app, path, disk):
+    app = make_app()
+
+    async def click(*words: str) -> None:
+        for each in words:
+            await click_on(pilot, each)
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await click("Import the shipped timings", "Import (y)")
+        await finished(pilot, path, "import")
+        await click("esc Back")
+        assert f"problems {PROBLEMS}" in text_of(app)
+
+        await click(" Train ", "( ) trees", "Start (g)", "Start it")
+        assert isinstance(app.screen, RunScreen)
+        run = await finished(pilot, path, "train")
+        assert "trees@1 reaches 0." in text_of(app)
+        await click("v Curves", "esc Back", " Runs ")
+        assert app.screen.run == run
+
+        await click("100 %", "100 %", "w Validate", "Start (g)", "Start it")
+        judged = await finished(pilot, path, "validate")
+        await click("esc Back", " Validate ")
+        assert "trees@1 takes kernels that reach 0." in text_of(app)
+        assert f"run {judged}" in text_of(app)
+
+        await click(" Models ", "trees@1", "c Compare", "poor@1 for")
+        assert isinstance(app.screen, CompareScreen)
+        await click("esc Back")
+
+        await click("p Promote")
+        assert "made with other software than is installed" in text_of(app)
+        await click("Take it all the same", "Enter takes it")
+        assert taken() == "trees@1"
+        await click("b Roll back", "Roll back (y)")
+        assert taken() == "poor@1"
+
+        await click("trees@1", "trees@1")
+        assert isinstance(app.screen, ModelScreen)
+        await click("esc Back", " Data ", " mm ", "w Ask")
+        assert "poor@1 takes" in text_of(app)

@@ -101,7 +101,7 @@ async def click_on(pilot: Pilot[None], words: str) -> None:
     of it."""
     await settled(pilot)
     for y, strip in enumerate(pilot.app.screen._compositor.render_strips()):
-        line = "".join(segment.text for segment in strip)
+        line = "".join(segment.text for segment in strip).replace("\xa0", " ")
         if (at := line.find(words)) >= 0:
             x = cell_len(line[:at]) + cell_len(words) // 2
             assert await pilot.click(offset=(x, y))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diode_engine.core import hardware as hardware_module
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.inductor.hook import matmul
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
@@ -71,6 +71,12 @@ def test_the_model_for_the_gpu_that_is_here(
     assert found["GPU"] == ("works", "NVIDIA H200")
     assert found["model"][0] == "works"
     assert "tripled@1" in found["model"][1]
+    assert "from 48 timings of this GPU" in found["model"][1]
+    h100 = KNOWN["NVIDIA H100 80GB HBM3"]
+    monkeypatch.setattr(matmul, "_hardware", h100.to_dict)
+    why = checks(run("doctor", "--store", store, "--json"))["model"][1]
+    assert "by transfer from NVIDIA H200 (likeness 0.57); not measured" in why
+    assert "`diode-engine tune` makes one of this GPU's" in why
 
 
 def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ WITHOUT_STORE = {
     "models verify", "predict", "workflow",
 }  # fmt: skip
 WITHOUT_JSON = {"capture", "completion", "demo", "serve"}
-DRAWING = {"collect", "collect-shapeset", "create-validation", "train", "collect-and-train"}
+DRAWING = {"collect", "collect-shapeset", "create-validation", "train", "collect-and-train", "tune"}
 
 each = pytest.mark.parametrize("words", list(EVERY))
 

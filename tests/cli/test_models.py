@@ -41,6 +41,12 @@ def test_register_list_and_show(run: Run, model: Path) -> None:
     text = run("models", "list").out
     for expected in ("mine@1", "default", "NVIDIA H200", "network", "0.875", "yours", "draft"):
         assert expected in text
+    known = {line[:21].strip(): line for line in text.splitlines()}
+    assert "from 48 timings of this GPU, 0.875 on held-out problems" in known["NVIDIA H200"]
+    h100 = next(line for line in text.splitlines() if line.startswith("NVIDIA H100 80GB HBM3"))
+    assert "by transfer from NVIDIA H200 (likeness 0.57); not measured" in h100
+    a100 = next(line for line in text.splitlines() if line.startswith("NVIDIA A100-SXM4-80GB"))
+    assert a100.endswith("no model")
     shown = run("models", "show", "mine@2").out
     for expected in ("48 timings of 12 problems", "Made by hand.", "2.13.0", "sha256", "a run"):
         assert expected in shown

@@ -1,28 +1,40 @@
 """A worker without a GPU: speaks the real protocol, and does to some candidates what GPUs do.
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers, and what happens
-to which of them ("crash", "hang", "nonsense" said, "sticky" for an error after which the device
-is lost to the process, or the name of a failure); all others take `time_us`. The processes after
-the first `lives` find no GPU.
+to which of them ("crash", "hang", "nonsense" said, or one of NONSENSE, "sticky" for an error after
+which the device is lost to the process, "stop" and a file's name: the first one writes its pid
+there and hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`, or,
+where that is null, a time by a rule that can be learned. The processes after the first `lives`
+find no GPU.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
 """
 
+import contextlib
 import json
+import math
 import os
 import signal
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from diode_engine.collect import protocol
+from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_class
 
+NONSENSE = {
+    "out of turn": {"timing": 10**6},
+    "unknown": {"weather": "fine"},
+    "below nothing": {"timing": None, "min_us": -1.0},
+    "done early": {"done": True},
+}
+
 
 def main() -> None:
+    children.end_with_parent()
     *direct, number = sys.argv[1:]
     connection = Connection(int(number))
     script = json.loads(os.environ["DIODE_SCRIPT"])
@@ -77,16 +89,47 @@ def answer(connection: Connection, request: dict, script: dict, binaries: Binari
         if fate == "nonsense":
             connection.send_bytes(b"\xc1")
             signal.pause()
+        if fate in NONSENSE:
+            timing = protocol.timed(index, Timing(min_us=1.0), "")
+            said = {name: v for name, v in NONSENSE[fate].items() if v is not None}
+            odd = said if fate in ("unknown", "done early") else timing | said
+            connection.send_bytes(protocol.pack(odd))
+            signal.pause()
+        if fate and fate.startswith("kill parent "):
+            with Path(fate.removeprefix("kill parent ")).open("a") as file:
+                file.write(f"{os.getppid()}\n")
+            os.kill(os.getppid(), signal.SIGKILL)
+            signal.pause()
+        if fate and fate.startswith("stop "):
+            fate = stop(Path(fate.removeprefix("stop ")))
         sticky = fate == "sticky"
         if sticky:
             fate = "illegal_access"
-        timing = Timing(min_us=script["time_us"], median_us=script["time_us"], repeats=7)
+        us = script["time_us"] or by_rule(Problem.from_dict(request["problem"]), candidates[index])
+        timing = Timing(min_us=us, median_us=us * script.get("uneven", 1.0), repeats=7)
         if fate is not None:
             timing = Timing(failure=Failure(fate))
         connection.send_bytes(protocol.pack(protocol.timed(index, timing, fate or "")))
         if sticky:
             os._exit(1)
     connection.send_bytes(protocol.pack({"done": True}))
+
+
+def stop(file: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        with file.with_name(f"{file.name}.first").open("x"):
+            pass
+        whole = file.with_name(f"{file.name}.{os.getpid()}")
+        whole.write_text(str(os.getpid()))
+        whole.rename(file)
+        signal.pause()
+
+
+def by_rule(problem: Problem, candidate: Candidate) -> float:
+    """Microseconds: worse the further BLOCK_M is from M."""
+    block = int(str(candidate.config.get("BLOCK_M", 48)))
+    off = abs(math.log2(block) - min(max(math.log2(problem.M), 4), 7))
+    return 1 + problem.flops / 3e8 * (1 + off)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import re
+import subprocess
 import weakref
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +28,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.binary import Binary, kernel_facts, resource_usage
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_class
 from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
@@ -133,6 +136,38 @@ def test_tf32_is_used_where_inductor_uses_it():
         _, _, shared = compiled(problem, candidate)
         _, _, own = compiled(problem, candidate, fixed=ALL_FIXED)
         assert ("tf32" in shared.asm["ptx"]) == ("tf32" in own.asm["ptx"])
+
+
+@pytest.mark.parametrize("registers", [255, 64])
+def test_facts_are_those_that_the_compiler_tells(tmp_path, registers):
+    """Of a kernel as it is, and of one that has to spill since it may have few registers."""
+    _, binary, kernel = compiled(*PAIRS["odd rows"])
+    ptx, replaced = re.subn(r"(\n\.(req|max)ntid)", rf"\n.maxnreg {registers}\1", kernel.asm["ptx"])
+    assert replaced == 1
+    (tmp_path / "kernel.ptx").write_text(ptx)
+    ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    command = [ptxas, "-v", "--gpu-name=sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    stores, loads = map(
+        int, re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr).groups()
+    )
+    used = int(re.search(r"Used (\d+) registers", done.stderr)[1])
+
+    cubin = (tmp_path / "kernel.cubin").read_bytes()
+    facts = kernel_facts(cubin, resource_usage(cubin)[0], 4096)
+    assert (facts.registers, facts.spill_stores, facts.spill_loads) == (used, stores, loads)
+    assert (stores > 0) == (registers < 255)
+    assert facts.instructions > 100
+    assert binary.facts.registers == binary.registers
+    assert binary.facts.shared_bytes == binary.shared_bytes
+
+
+def test_a_cubin_of_another_form_has_no_facts():
+    _, binary, _ = compiled(*PAIRS["odd rows"])
+    blackwell = bytearray(binary.cubin)
+    blackwell[0x30:0x34] = (100).to_bytes(4, "little")
+    assert replace(binary, cubin=bytes(blackwell)).facts is None
+    assert replace(binary, cubin=b"no ELF file").facts is None
 
 
 def test_what_cannot_be_built_says_why():

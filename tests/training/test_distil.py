@@ -19,11 +19,12 @@ from diode_engine.models.artifact import Artifact, Coverage, kernel, load_artifa
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
-from diode_engine.models.members import answers_of
+from diode_engine.models.members import answers_of, prediction_of
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import split
-from diode_engine.training.fit import fit, learnable
+from diode_engine.training.correction import corrected
+from diode_engine.training.fit import fit, fitted_and_watched, learnable
 from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
@@ -145,11 +146,43 @@ def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
     assert geomean(tuned, rest) > geomean(base, rest) - 0.05
 
 
-def test_another_gpus_model_is_not_tuned(timings: TimingTable) -> None:
+def test_a_model_of_another_generation_is_not_tuned(timings: TimingTable) -> None:
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
-    other = replace(base, manifest=replace(base.manifest, hardware=replace(H200, name="A100")))
+    a100 = replace(H200, name="A100", arch="8.0")
+    other = replace(base, manifest=replace(base.manifest, hardware=a100))
     with pytest.raises(TrainingError, match="made for A100, the timings are of NVIDIA H200"):
         train(timings, base=other, settings=SMALL)
+
+
+def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(
+    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    usual = [
+        Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
+        for _ in range(SMALL.lessons)
+    ]
+    monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: usual)
+    base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
+    like = replace(H200, name="Like it", memory_gb_s=3352)
+    there = replace(timings, environments=(replace(timings.environments[0], hardware=like),))
+    rows = np.array([problem.M for problem in timings.problems])
+    theirs = np.flatnonzero(rows >= 512)  # where large tiles turn out to be slow there
+    world = learnable(shifted(there, theirs, 4.0))
+    few = world.take(world.problem % 4 != 0)
+    tuned = train(few, base=base, settings=SMALL).model
+    assert tuned.manifest.hardware == like
+    assert tuned.manifest.data.base == base.manifest.identity
+    fitted, watched, unseen = (
+        Examples.of(part, like)
+        for part in (*fitted_and_watched(few, seed=0), world.take(world.problem % 4 == 0))
+    )
+    members = corrected(base.members, fitted, watched)
+    assert len(answers_of(members, unseen.x)) == len(answers_of(base.members, unseen.x))
+    before, after = (
+        efficiency(unseen, prediction_of(each, unseen.x)) for each in (base.members, members)
+    )
+    assert after > before + 0.1
 
 
 def trials_of(learned: TimingTable, count: int, path: Path, **more: Any) -> tuple[Any, list[Trial]]:

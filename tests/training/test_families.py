@@ -107,7 +107,7 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
 def test_it_is_a_member_of_an_ensemble_and_a_teacher(
     timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(families, "_ENSEMBLE_MEMBERS", (NAME, NAME))
+    monkeypatch.setitem(families._TOGETHER, "ensemble", (NAME, NAME))
     settings = TrainingSettings(lessons=90).but(
         "distilled", hidden=(8,), epochs=2, problems=8, rows=8
     )
@@ -128,7 +128,7 @@ def test_its_way_of_being_made_is_cross_validated(timings: TimingTable) -> None:
 
 
 def test_it_can_be_trained_by_its_name_and_is_refused_where_its_file_is_wrong() -> None:
-    assert families.trainable() == ("trees", "network", NAME, "ensemble", "distilled")
+    assert families.trainable() == ("trees", "network", NAME, "ensemble", "networks", "distilled")
     assert families.members_of(NAME) == (NAME,)
     with pytest.raises(ModelError, match="not two finite numbers"):
         load_member(NAME, b"none")

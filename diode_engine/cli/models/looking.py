@@ -57,6 +57,10 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
         header = ["model", "hardware", "family", "status", "aliases", "taken", "timings",
                   "efficiency", "created", "from"]  # fmt: skip
         click.echo(aligned(header, rows, left=6))
+    if hardware is None and not as_json:
+        known = registry.known_for_all()
+        of = [[k.hardware.name, k.match.model.reference if k.match else "", str(k)] for k in known]
+        click.echo("\n" + aligned(["for the GPU", "model", "known"], of, left=3))
     if here is not None:
         diagnostics.note(f"On this machine's GPU {here.reference} is taken.")
     for e in entries:

@@ -6,8 +6,12 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from diode_engine.core.problem import KernelFacts
 from diode_engine.errors import IntegrationError
 
 # What Triton appends to every kernel's arguments.
@@ -33,6 +37,15 @@ class Binary:
     scratch_bytes: int
     scratch_align: int
     arguments: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def facts(self) -> KernelFacts | None:
+        """What the compiler made of it; None where the cubin is of another form than those that
+        Diode knows: its timing is worth as much without."""
+        try:
+            return kernel_facts(self.cubin, self.registers, self.shared_bytes)
+        except (IntegrationError, struct.error, IndexError, ValueError):
+            return None
 
     def to_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -98,6 +111,40 @@ def resource_usage(cubin: bytes) -> tuple[int, int]:
     if _REGISTERS not in found:
         raise IntegrationError("A compiled kernel does not say how many registers it needs.")
     return found[_REGISTERS], found.get(_STACK, 0)
+
+
+# Machine code of GPUs from Volta on: an instruction has 16 bytes, of which the lowest 12 bits say
+# what it does, and of loads and stores the bits 9 to 11 of the upper half how wide: 4 is 4 bytes,
+# each more twice as many, fewer under 4. As `cuobjdump -sass` shows them.
+_INSTRUCTION = 16
+_OPERATION = 0xFFF
+_LOAD_LOCAL, _STORE_LOCAL = 0x983, 0x387
+_WIDTH_BYTES = np.array([1, 1, 2, 2, 4, 8, 16, 4])
+_KNOWN_ARCHITECTURES = range(70, 100)
+_SHIFTS = {7: 0, 8: 8}  # of the architecture in the ELF header's flags, by its ABI's version
+
+
+def kernel_facts(cubin: bytes, registers: int, shared_bytes: int) -> KernelFacts | None:
+    """Counts a cubin's instructions, and the bytes that a thread's local memory is accessed by;
+    None where the code is for a GPU whose instructions are not known."""
+    sections = list(_sections(cubin))
+    code = b"".join(content for name, content in sections if name.startswith(".text"))
+    (flags,) = struct.unpack_from("<I", cubin, 0x30)
+    shift = _SHIFTS.get(cubin[8])
+    if shift is None or (flags >> shift & 0xFF) not in _KNOWN_ARCHITECTURES:
+        return None
+    if len(code) % _INSTRUCTION:
+        return None
+    words = np.frombuffer(code, "<u8").reshape(-1, 2)
+    operation = words[:, 0] & _OPERATION
+    width = _WIDTH_BYTES[(words[:, 1] >> 9) & 7]
+    return KernelFacts(
+        registers=registers,
+        spill_stores=int(width[operation == _STORE_LOCAL].sum()),
+        spill_loads=int(width[operation == _LOAD_LOCAL].sum()),
+        shared_bytes=shared_bytes,
+        instructions=len(words),
+    )
 
 
 def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,82 @@
+"""Answers as a worker of a collection does, from timings that were measured before: a replay.
+
+    python benchmarks/replay_worker.py FILE SCALE FD
+
+FILE is what `write` made of a dataset. A batch takes as long as one of its size took at the rate
+that was measured on an H200, times SCALE; nothing runs on a GPU. The environment says
+that it is a replay, in the GPU's name and the driver's version, so that what is replayed is never
+taken for what was measured.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from diode_engine.collect import children, protocol
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
+
+ENVIRONMENT = Environment(replace(H200, name=f"{H200.name} (replay)"), "replay", "replay", "replay")
+# One H200 with six workers took 1,359 timings a second (docs/benchmarks.md, collect_rate.py).
+SECONDS_EACH = 1 / 1359
+
+
+def write(table: TimingTable, problems: Iterable[int], file: Path) -> list[Problem]:
+    """Puts the timings of these problems of a table into a file for workers; the problems."""
+    found: dict[str, Any] = {}
+    wanted = list(problems)
+    for number in wanted:
+        rows = [int(i) for i in (table.problem == number).nonzero()[0]]
+        once = {int(table.candidate[i]): i for i in rows}
+        found[table.problems[number].key] = {
+            "offered": protocol.pack_candidates(table.candidates[c] for c in once),
+            "timings": {
+                table.candidates[c].key: protocol.timed(0, table.timing(i), "")
+                for c, i in once.items()
+            },
+        }
+    file.write_bytes(msgpack.packb(found))
+    return [table.problems[number] for number in wanted]
+
+
+def main() -> None:
+    file, scale, number = sys.argv[1:]
+    connection = Connection(int(number))
+    children.end_with_parent()
+    known = msgpack.unpackb(Path(file).read_bytes())
+    delay = SECONDS_EACH * float(scale)
+    gpu = f"replay-{os.environ.get('CUDA_VISIBLE_DEVICES')}"
+    connection.send_bytes(protocol.pack({"environment": ENVIRONMENT.to_dict(), "gpu": gpu}))
+    while True:
+        try:
+            request = protocol.unpack(connection.recv_bytes())
+        except EOFError:
+            return
+        problem = known.get(Problem.from_dict(request["problem"]).key)
+        if problem is None:
+            connection.send_bytes(protocol.pack({"refused": "nothing is known to be replayed"}))
+            continue
+        if "candidates" not in request:
+            answer = {"offered": problem["offered"], "default": protocol.pack_candidates([])}
+            connection.send_bytes(protocol.pack(answer))
+            continue
+        candidates = [Candidate.from_dict(fields) for fields in request["candidates"]]
+        time.sleep(delay * len(candidates))
+        for index, candidate in enumerate(candidates):
+            said = problem["timings"][candidate.key]
+            connection.send_bytes(protocol.pack({**said, "timing": index}))
+        connection.send_bytes(protocol.pack({"done": True}))
+
+
+if __name__ == "__main__" and len(sys.argv) > 1:  # `make bench` runs all scripts here
+    main()

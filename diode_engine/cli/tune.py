@@ -1,0 +1,146 @@
+"""diode-engine tune: a model for this machine's GPU in minutes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.location import Location
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+
+    from diode_engine.core.problem import Problem
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@store_option
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="About how long it takes: seven tenths for timing, the rest for training and judging.",
+)
+@click.option(
+    "--from",
+    "base",
+    metavar="MODEL|none",
+    help="Start from this model, or from none. [default: the one that is taken for the GPU now]",
+)
+@click.option(
+    "--shapes",
+    type=_FILE,
+    multiple=True,
+    help="Tune to the problems of this shapeset (see capture) or dataset; may be repeated.",
+)
+@click.option("--name", help="Register it as the next version of this name.  [default: gemm]")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
+)
+@click.option(
+    "--gpu",
+    "--gpus",
+    "gpus",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Use this GPU; may be repeated, of one kind. [default: the first]",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the page to this file. [default: tune-RUN.md in a folder beside the store]",
+)
+@as_json_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def tune(
+    store: Location, minutes: float, base: str | None, shapes: tuple[Path, ...], name: str | None,
+    seed: int, gpus: tuple[int, ...], output: Path | None, as_json: bool, command: tuple[str, ...],
+) -> int:  # fmt: skip
+    """Make a model for this machine's GPU: time what would teach the most, train, judge it on
+    problems held out from the start, and take it where it is no worse than what was taken before.
+
+    \b
+    diode-engine tune --minutes 10
+    diode-engine tune --shapes shapes.json
+    diode-engine tune -- python train.py --steps 1
+
+    With --shapes, or a program that is run first as `capture` does, the products of that program
+    are timed first and closely. Ctrl-C keeps what was timed, and the same command goes on from
+    there. What came of it goes to stdout, as a page.
+    """
+    from functools import partial
+
+    import torch
+
+    from diode_engine.collect.local import Direct, LocalExecutor, devices
+    from diode_engine.core.hardware import detect
+    from diode_engine.paths import beside, binaries_dir
+    from diode_engine.problems.sources import problems_in
+    from diode_engine.store import Store
+    from diode_engine.tuning.run import TuneRequest
+    from diode_engine.tuning.run import tune as run
+
+    if output is not None and not output.absolute().parent.is_dir():
+        raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")
+    own = tuple(dict.fromkeys(p for file in shapes for p in problems_in(file, seed)))
+    used = gpus or devices()[:1]
+    asked: Mapping[str, Any] = {
+        "shapes": [str(file) for file in shapes] or None,
+        "command": shlex.join(command) or None,
+    }
+    request = TuneRequest(minutes, base, own, name, seed, used, asked)
+    with Store.open(store) as opened, diagnostics.progress() as display:
+        tuned = run(
+            opened, request, detect(used[0]), str(torch.__version__),
+            executor=partial(LocalExecutor, used, direct=Direct(binaries_dir())),
+            capture=partial(_captured, command) if command else None,
+            note=diagnostics.note, report=_reporter(display),
+        )  # fmt: skip
+    page = tuned.document["page"]
+    if output is None:
+        output = beside(store, "-pages") / f"tune-{tuned.run}.md"
+        output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(page, encoding="utf-8")
+    diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
+    click.echo(json.dumps(tuned.to_dict()) if as_json else page, nl=as_json)
+    return ExitCode.OK
+
+
+def _captured(command: Sequence[str]) -> Sequence[Problem]:
+    """The products that the program compiles. Raises CollectionError where there are none."""
+    from diode_engine.collect.capture import run
+    from diode_engine.errors import CollectionError
+
+    captured = run(command)
+    if captured.interrupted:
+        raise KeyboardInterrupt
+    if not captured.problems:
+        raise CollectionError(f"{captured.why_nothing} There is nothing of it to tune to.")
+    if captured.exit_code:
+        diagnostics.warn(f"The program ended with exit code {captured.exit_code}.")
+    return captured.problems
+
+
+def _reporter(display: Display) -> Callable[[Mapping[str, Any]], None]:
+    task = display.add_task("tune", total=1000)
+
+    def report(progress: Mapping[str, Any]) -> None:
+        display.update(
+            task, completed=round(1000 * progress["fraction"]),
+            description=f"{progress['doing']}: {progress['timings']:,} timings",
+        )  # fmt: skip
+
+    return report

@@ -1,0 +1,725 @@
+"""The executor of a Ray cluster: a process for each of its GPUs of one kind, and compilers on its
+cores.
+
+A process of a GPU (`ray_hosts.GpuHost`) holds it whole and supervises its workers there, so what
+kernels do to workers is dealt with on their machine. This end holds the conversations. What was
+asked of a process that is lost, with its machine or alone, is asked again of another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from diode_engine.collect.executor import (
+    READY,
+    Answer,
+    Batch,
+    Conversation,
+    Conversations,
+    Host,
+    Offer,
+    Offered,
+    Pending,
+    Refused,
+    Request,
+    Timed,
+)
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.local import Direct, workers_of
+from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER
+from diode_engine.collect.ray_hosts import CompileHost, GpuHost, Hello, Missing, Setup
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import Timing
+from diode_engine.errors import CollectionError
+from diode_engine.inductor.lowering.kernel_class import KernelClass
+from diode_engine.version import __version__
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 1.0  # after which the caller has its turn at the latest
+LOOK_SECONDS = 5.0  # between two looks at the cluster, and two questions how a GPU is
+PATIENCE_SECONDS = 60.0  # for the answer to such a question
+CLOSE_SECONDS = 15.0  # for processes to end their workers
+# Of processes, on one request or one job of compilers, before it is given up.
+MOST_LOSSES = 3
+MOST_FAILED_STARTS = 3  # of GPUs' processes, with none that starts between them
+MOST_JOB_CLASSES = 8  # classes of one family share what they are rendered from
+_KIND = "accelerator_type:"  # how Ray's resource of a GPU's kind begins
+_SHARE = 0.001  # of a resource that only says where
+
+
+@dataclass(eq=False)
+class _Gpu:
+    """A GPU's process. It has a host and slots from its hello on. Where the GPU cannot be used it
+    is set aside, and keeps the GPU from being tried again."""
+
+    actor: Any
+    aside: bool = False
+    host: Host | None = None
+    machine: str = ""
+    slots: list[_Slot] = field(default_factory=list)
+    asked_since: float | None = None  # how it is
+    binaries: set[str] = field(default_factory=set)  # keys that its machine has
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A worker of a GPU's, and what it is at."""
+
+    gpu: _Gpu
+    place: int
+    at: _At | None = None
+
+
+@dataclass(eq=False)
+class _At:
+    """A conversation, what it wants to know, how many processes were lost over that, and whether
+    binaries that it needs were."""
+
+    conversation: Conversation
+    request: Request
+    losses: int = 0
+    compile_again: bool = False
+
+
+class RayExecutor:
+    """The GPUs of one kind in the cluster at `address` (as Ray takes it: host:port, or auto).
+
+    `kind` is a type of accelerator as Ray names it (H200), or a custom resource that the machines
+    have; it can be left out where the cluster's GPUs are of one type. With `direct` kernels are
+    launched directly (see Direct); the folder of binaries is one on each machine, which may be
+    shared. `command` starts a worker (without `direct`), `deadline` is a worker's, in seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        kind: str | None = None,
+        workers_per_gpu: int | None = None,
+        direct: Direct | None = None,
+        command: Sequence[str] = WORKER,
+        deadline: float = DEADLINE_SECONDS,
+    ) -> None:
+        self.gpus: tuple[int, ...] = ()
+        self._address = address
+        self._kind = kind
+        self._per_gpu = workers_per_gpu
+        self._direct = direct
+        self._setup = Setup(
+            tuple(command) if direct is None else direct.worker,
+            () if direct is None else direct.compiler,
+            sys.executable,
+            deadline,
+            None if direct is None else direct.binaries.absolute(),
+        )
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._gpus: list[_Gpu] = []
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._machines: dict[str, str] = {}  # by Ray's name of a node, ours
+        self._environment: Environment | None = None
+        self._failed_starts = 0
+        self._looked = 0.0
+        self._waiting_since: float | None = None
+        self._states: dict[int, GpuState] = {}
+        self._orphans: list[_At] = []
+        self._exhausted = False
+        self._compilers: dict[Environment, RayCompilers] = {}
+        self._owns_connection = False
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return {
+            "ray": self._address,
+            "accelerator": self._kind,
+            "workers_per_gpu": self._per_gpu,
+            **({} if self._direct is None else {"direct": True}),
+        }
+
+    def __enter__(self) -> RayExecutor:
+        self._connect()
+        try:
+            nodes = self._nodes()
+            cores, gpus = min(_cores(n) // _gpus(n) for n in nodes), sum(map(_gpus, nodes))
+            if self._per_gpu is None:
+                self._per_gpu = workers_of(cores + 1, 1, direct=self._direct is not None)
+            # Launched directly, one of a GPU's workers times and perhaps another gets ready; a
+            # core is left to compilers.
+            most = self._per_gpu if self._direct is None else min(2, cores - 1)
+            self._cores = max(0, min(cores, most))
+            log.info("%d GPUs on %d machines, %d workers each", gpus, len(nodes), self._per_gpu)
+        except BaseException:
+            self._disconnect()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        actors = [gpu.actor for gpu in self._gpus if gpu.host is not None]
+        actors += [actor for each in self._compilers.values() for actor in each.ready]
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            closed = [actor.close.remote() for actor in actors]
+            if closed:
+                self._ray.wait(closed, num_returns=len(closed), timeout=CLOSE_SECONDS)
+        waiting = [actor for each in self._compilers.values() for actor in each.hosts]
+        for actor in [*waiting, *(gpu.actor for gpu in self._gpus)]:
+            self.end(actor)
+        self._gpus.clear()
+        self._compilers.clear()
+        self._disconnect()
+
+    def count(self) -> int:
+        """How many GPUs there are now. Connects to the cluster, and stays so until the executor
+        was left."""
+        self._connect()
+        return sum(map(_gpus, self._nodes()))
+
+    def _connect(self) -> None:
+        ray = self._ray = _ray()
+        if ray.is_initialized():
+            return
+        # Ray replaces the handler of SIGTERM, by which a run is cancelled.
+        main = threading.current_thread() is threading.main_thread()
+        handler = signal.getsignal(signal.SIGTERM) if main else None
+        try:
+            ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, RuntimeError, ValueError, AssertionError) as error:
+            why = str(error).strip().splitlines() or [type(error).__name__]
+            raise CollectionError(
+                f"There is no Ray cluster to be reached at {self._address}: {why[0]}"
+            ) from error
+        finally:
+            if main:
+                signal.signal(signal.SIGTERM, handler)
+        self._owns_connection = True
+
+    def _disconnect(self) -> None:
+        if self._owns_connection:
+            self._ray.shutdown()
+            self._owns_connection = False
+
+    # The cluster
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """The machines that have GPUs of the kind. Raises CollectionError where there is none, or
+        the kind has to be named."""
+        with_gpus = [n for n in self._ray.nodes() if n["Alive"] and _gpus(n)]
+        kinds = sorted({kind for node in with_gpus for kind in _kinds(node)})
+        if self._kind is None and len(kinds) > 1:
+            raise CollectionError(
+                f"The cluster has GPUs of several kinds ({', '.join(kinds)}): say with "
+                "--accelerator which are to be used."
+            )
+        found = with_gpus
+        if self._kind is not None:
+            found = [n for n in with_gpus if self._resource(n) is not None]
+        if not found:
+            has = f"its GPUs are {', '.join(kinds) or 'of no named kind'}" if with_gpus else "none"
+            wanted = "GPU" if self._kind is None else f"GPU of the kind {self._kind}"
+            raise CollectionError(f"The Ray cluster at {self._address} has no {wanted}: {has}.")
+        return found
+
+    def _resource(self, node: Mapping[str, Any]) -> str | None:
+        """The resource that stands for the kind on this machine."""
+        names = (f"{_KIND}{self._kind}", self._kind)
+        return next((n for n in names if n is not None and n in node["Resources"]), None)
+
+    def _look_after(self) -> None:
+        """Has a process for each GPU there is, and asks how the GPUs are."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        for gpu in [gpu for gpu in self._gpus if gpu.slots]:
+            if gpu.asked_since is None:
+                gpu.asked_since = now
+                self.later(gpu.actor.state.remote(), partial(self._told, gpu))
+            elif now - gpu.asked_since > PATIENCE_SECONDS:
+                self._lose(gpu, f"it has not answered for {PATIENCE_SECONDS:.0f} s")
+        if self._exhausted and not self._orphans:
+            return
+        try:
+            nodes = self._nodes()
+        except CollectionError:
+            if not any(gpu.slots for gpu in self._gpus):
+                raise
+            return
+        if self._waiting_since is None or any(gpu.slots for gpu in self._gpus):
+            self._waiting_since = now
+        elif now - self._waiting_since > PATIENCE_SECONDS:
+            log.warning("No GPU of the cluster is free yet, or none has cores beside it; waiting.")
+            self._waiting_since = now
+        for _ in range(sum(map(_gpus, nodes)) - len(self._gpus)):
+            self._start(self._resource(nodes[0]))
+        for compilers in self._compilers.values():
+            compilers.grow()
+
+    def _start(self, resource: str | None) -> None:
+        assert self._per_gpu is not None
+        actor = (
+            self._ray.remote(GpuHost)
+            .options(
+                num_gpus=1,
+                num_cpus=self._cores,
+                resources={} if resource is None else {resource: _SHARE},
+                max_concurrency=self._per_gpu + 2,
+                max_restarts=0,
+            )
+            .remote(self._setup, self._per_gpu)
+        )
+        gpu = _Gpu(actor)
+        self._gpus.append(gpu)
+        self.later(actor.hello.remote(), partial(self._greeted, gpu))
+
+    def later(self, reference: Any, then: Callable[[Future[Any]], None]) -> None:
+        """Has `then` called in this thread when there is an answer."""
+        reference.future().add_done_callback(lambda future: self._events.put(partial(then, future)))
+
+    def end(self, actor: Any) -> None:
+        """Ends a process at once."""
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+            self._ray.kill(actor, no_restart=True)
+
+    def is_own_error(self, error: BaseException) -> bool:
+        """Whether it was raised by what was called, which goes on living."""
+        return isinstance(error, self._ray.exceptions.RayTaskError)
+
+    # What comes in, each in this thread
+
+    def _greeted(self, gpu: _Gpu, future: Future[Any]) -> None:
+        if gpu not in self._gpus:
+            return
+        error = future.exception()
+        if error is not None and self.is_own_error(error):
+            self._set_aside(gpu, _words(error))
+        elif error is not None:
+            self._failed_starts += 1
+            self._lose(gpu, _words(error))
+            if self._failed_starts >= MOST_FAILED_STARTS:
+                raise CollectionError(
+                    f"Processes for the cluster's GPUs cannot be started: {_words(error)}"
+                )
+        else:
+            hello: Hello = future.result()
+            self._failed_starts = 0
+            gpu.machine = self._machine(hello)
+            if hello.version != __version__:
+                self._set_aside(gpu, f"it has Diode {hello.version}, and this is {__version__}")
+                return
+            host = hello.host
+            if self._environment is None:
+                self._environment = host.environment
+            if host.environment != self._environment:
+                self._set_aside(gpu, _differs(host.environment, self._environment))
+                return
+            number = self._numbers.setdefault((gpu.machine, host.name), len(self._numbers))
+            gpu.host = replace(host, gpu=number, node=gpu.machine)
+            assert self._per_gpu is not None
+            gpu.slots = [_Slot(gpu, place) for place in range(self._per_gpu)]
+            for slot in gpu.slots:
+                self._begin(slot)
+
+    def _machine(self, hello: Hello) -> str:
+        """The machine's name; with a part of Ray's, where several have the same."""
+        if hello.node not in self._machines:
+            taken = hello.machine in self._machines.values()
+            name = f"{hello.machine}-{hello.node[:6]}" if taken else hello.machine
+            self._machines[hello.node] = name
+        return self._machines[hello.node]
+
+    def _set_aside(self, gpu: _Gpu, why: str) -> None:
+        """The GPU is not used, and its process keeps it, so that it is not tried again."""
+        log.warning("A GPU%s is left out: %s", _on(gpu), why)
+        gpu.aside = True
+        self._give_up(gpu)
+        if all(each.aside for each in self._gpus):
+            raise CollectionError(f"None of the cluster's GPUs can be used; of the last one: {why}")
+
+    def _lose(self, gpu: _Gpu, why: str) -> None:
+        log.warning("A GPU%s is lost; what it was asked is asked again: %s", _on(gpu), why)
+        self._gpus.remove(gpu)
+        self.end(gpu.actor)
+        self._give_up(gpu)
+
+    def _give_up(self, gpu: _Gpu) -> None:
+        slots, gpu.slots, gpu.host = gpu.slots, [], None
+        for slot in slots:
+            if slot.at is not None:
+                slot.at.losses += 1
+                self._orphans.append(slot.at)
+                slot.at = None
+        for each in self._gpus:
+            for slot in each.slots:
+                if slot.at is None and self._orphans:
+                    self._begin(slot)
+
+    def _told(self, gpu: _Gpu, future: Future[Any]) -> None:
+        gpu.asked_since = None
+        if gpu.host is None:
+            return
+        error = future.exception()
+        if error is not None:
+            self._lose(gpu, _words(error))
+        elif (state := future.result()) is not None:
+            self._states[gpu.host.gpu] = state
+
+    def _answered(self, slot: _Slot, at: _At, future: Future[Any]) -> None:
+        if slot.at is not at:
+            return  # it was given up meanwhile
+        gpu, request = slot.gpu, at.request
+        assert gpu.host is not None
+        error = future.exception()
+        if error is not None:
+            if self.is_own_error(error):
+                self._set_aside(gpu, _words(error))
+            else:
+                self._lose(gpu, _words(error))
+            return
+        answer = future.result()
+        if isinstance(answer, Missing):
+            at.losses += 1
+            at.compile_again = True
+            gpu.binaries.difference_update(answer.keys)
+            self._issue(slot)
+        elif not _answers(request, answer):
+            self._lose(gpu, "what it answered makes no sense")
+        else:
+            if isinstance(answer, Timed):
+                gpu.binaries.update(cls.key for cls in getattr(request, "classes", ()))
+                answer = replace(answer, gpu=gpu.host.gpu)
+            self._pass_on(slot, answer)
+
+    # The conversations
+
+    def run(self, conversations: Conversations) -> Iterator[None]:
+        self._conversations = conversations
+        self._exhausted = False
+        while not self._exhausted or self._orphans or self._busy():
+            self._look_after()
+            with contextlib.suppress(queue.Empty):
+                self._events.get(timeout=STEP_SECONDS)()
+            yield
+
+    def _busy(self) -> bool:
+        return any(slot.at is not None for gpu in self._gpus for slot in gpu.slots)
+
+    def _begin(self, slot: _Slot) -> None:
+        """Gives the worker something to do, if there is something left."""
+        assert slot.gpu.host is not None
+        while slot.at is None:
+            if self._orphans:
+                slot.at = self._orphans.pop()
+                self._issue(slot)
+                continue
+            conversation = self._conversations(slot.gpu.host)
+            if conversation is None:
+                self._exhausted = True
+                return
+            request = next(conversation, None)
+            if request is not None:
+                slot.at = _At(conversation, request)
+                self._issue(slot)
+
+    def _pass_on(self, slot: _Slot, answer: Answer) -> None:
+        """Gives the conversation its answer, and asks the worker what is asked next."""
+        at = slot.at
+        assert at is not None
+        try:
+            at.request, at.losses = at.conversation.send(answer), 0
+        except StopIteration:
+            slot.at = None
+            self._begin(slot)
+        else:
+            self._issue(slot)
+
+    def _issue(self, slot: _Slot) -> None:
+        at, gpu = slot.at, slot.gpu
+        assert at is not None
+        request = at.request
+        if at.losses >= MOST_LOSSES:
+            self._pass_on(slot, Refused(f"{at.losses} processes were lost over it"))
+        elif isinstance(request, Offer | Batch):
+            references: Mapping[str, Any] = {}
+            if isinstance(request, Batch) and request.classes:
+                compilers = self._compilers[gpu.host.environment]  # type: ignore[union-attr]
+                wanted = [cls for cls in request.classes if cls.key not in gpu.binaries]
+                if at.compile_again:
+                    at.compile_again = False
+                    again = compilers.again(wanted)
+                    self._wait(slot, again, partial(self._issue_again, slot, at, again))
+                    return
+                references = compilers.references(wanted)
+            self.later(
+                gpu.actor.ask.remote(slot.place, request, references),
+                partial(self._answered, slot, at),
+            )
+        else:
+            self._wait(slot, request, partial(self._waited, slot, at))
+
+    def _issue_again(self, slot: _Slot, at: _At, order: RayOrder) -> None:
+        order.result()
+        if slot.at is at:
+            self._issue(slot)
+
+    def _waited(self, slot: _Slot, at: _At) -> None:
+        if slot.at is at:
+            self._pass_on(slot, READY)
+
+    def _wait(self, slot: _Slot, order: Pending, then: Callable[[], None]) -> None:
+        assert isinstance(order, RayOrder)
+        order.when_done(lambda: self._events.put(then))
+
+    # What a collection asks besides
+
+    def compilers(self, environment: Environment) -> RayCompilers | None:
+        if self._direct is None:
+            return None
+        if environment not in self._compilers:
+            self._compilers[environment] = RayCompilers(self, self._setup, environment)
+        return self._compilers[environment]
+
+    def compile_host(self, setup: Setup, environment: Environment) -> Any:
+        """A new process that compiles, on a core of any machine."""
+        made = self._ray.remote(CompileHost).options(num_cpus=1, num_gpus=0, max_restarts=0)
+        return made.remote(setup, environment)
+
+    def compile_cores(self) -> int:
+        """How many processes are to compile: one for each core that the GPUs' workers leave."""
+        assert self._direct is not None
+        if self._direct.compilers is not None:
+            return self._direct.compilers
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        return max(1, sum(map(_cores, nodes)) - self._cores * sum(map(_gpus, nodes)))
+
+    def put(self, contents: Mapping[str, bytes]) -> Any:
+        """A reference to it in the object store."""
+        return self._ray.put(contents)
+
+    def states(self) -> Mapping[int, GpuState]:
+        states, self._states = self._states, {}
+        return states
+
+
+class RayOrder:
+    """Classes being compiled for someone."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.left = set(keys)
+        self._error: CollectionError | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.left) and self._error is None
+
+    def done(self, keys: Iterable[str]) -> None:
+        self.left.difference_update(keys)
+        self._tell()
+
+    def fail(self, error: CollectionError) -> None:
+        self._error = error
+        self._tell()
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Calls it when nothing is pending any more, which may be now."""
+        self._waiting.append(then)
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self.pending:
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                then()
+
+    def result(self) -> None:
+        """Raises CollectionError where the compilers cannot be started. Does not wait."""
+        if self._error is not None:
+            raise self._error
+
+
+@dataclass(eq=False)
+class _Job:
+    classes: list[KernelClass]
+    losses: int = 0
+
+
+class RayCompilers:
+    """Compilers on a cluster's cores, for one environment. What they compile stays in Ray's object
+    store, from where the machine of a GPU takes it; only its keys come here."""
+
+    def __init__(self, executor: RayExecutor, setup: Setup, environment: Environment) -> None:
+        self._executor = executor
+        self._setup = setup
+        self._environment = environment
+        self._references: dict[str, Any] = {}  # by key
+        self._underway: set[str] = set()
+        self._orders: list[RayOrder] = []
+        self._jobs: deque[_Job] = deque()
+        self.hosts: list[Any] = []
+        self.ready: list[Any] = []  # those of them that Ray has found a core for
+        self._idle: list[Any] = []
+        self._failed_starts = 0
+        self._broken = 0  # that cannot start compilers: kept, so that they are not tried again
+        self.grow()
+
+    def grow(self) -> None:
+        """Has as many processes as there are cores for them."""
+        for _ in range(self._executor.compile_cores() - len(self.hosts)):
+            host = self._executor.compile_host(self._setup, self._environment)
+            self.hosts.append(host)
+            # A job is only given to one that has a core; Ray may be waiting for one.
+            self._executor.later(host.ready.remote(), partial(self._started, host))
+
+    def _started(self, host: Any, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            self.ready.append(host)
+            self._idle.append(host)
+            self._hand_out()
+        elif host in self.hosts:
+            self.hosts.remove(host)
+            self._failed_starts += 1
+            if self._failed_starts >= MOST_FAILED_STARTS:
+                raise CollectionError(f"Processes that compile cannot be started: {_words(error)}")
+
+    def has(self, key: str | None) -> bool:
+        return key is None or key in self._references or key in self._underway
+
+    def order(self, classes: Sequence[KernelClass]) -> RayOrder:
+        todo = {cls.key: cls for cls in classes if cls.key not in self._references}
+        order = RayOrder(todo)
+        self._orders.append(order)
+        families: dict[str, list[KernelClass]] = {}
+        size = min(MOST_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
+        for key, cls in todo.items():
+            if key not in self._underway:
+                self._underway.add(key)
+                families.setdefault(cls.family, []).append(cls)
+        for members in families.values():
+            for at in range(0, len(members), size):
+                self._jobs.append(_Job(members[at : at + size]))
+        self._hand_out()
+        return order
+
+    def again(self, classes: Sequence[KernelClass]) -> RayOrder:
+        """As `order`, for what the object store has lost."""
+        for cls in classes:
+            self._references.pop(cls.key, None)
+        return self.order(classes)
+
+    def references(self, classes: Sequence[KernelClass]) -> Mapping[str, Any]:
+        """Where the binaries of these are, by key, as far as there are any."""
+        keys = (cls.key for cls in classes)
+        return {key: self._references[key] for key in keys if key in self._references}
+
+    def _hand_out(self) -> None:
+        while self._idle and self._jobs:
+            host, job = self._idle.pop(), self._jobs.popleft()
+            keys, contents = host.compile.options(num_returns=2).remote(job.classes)
+            self._executor.later(keys, partial(self._compiled, host, job, contents))
+
+    def _compiled(self, host: Any, job: _Job, contents: Any, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            self._failed_starts = 0
+            self._idle.append(host)
+            self._done(future.result(), contents)
+        else:
+            job.losses += 1
+            log.warning("A compiler is lost: %s", _words(error))
+            if self._executor.is_own_error(error):
+                self._broken += 1
+                if self._broken == len(self.hosts):
+                    self._fail(CollectionError(_words(error)))
+                    return
+            else:
+                self.hosts.remove(host)
+                self.ready.remove(host)
+            if job.losses >= MOST_LOSSES:
+                ended = CollectionError(f"{job.losses} compilers were lost: {_words(error)}")
+                self._fail(ended)
+                return
+            self._jobs.appendleft(job)
+        self._hand_out()
+
+    def _done(self, keys: Iterable[str], contents: Any) -> None:
+        keys = set(keys)
+        self._underway -= keys
+        self._references.update(dict.fromkeys(keys, contents))
+        for order in self._orders:
+            order.done(keys)
+        self._orders = [order for order in self._orders if order.pending]
+
+    def _fail(self, error: CollectionError) -> None:
+        for order in self._orders:
+            order.fail(error)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise CollectionError(
+            f"Collecting on a cluster needs Ray, which is not installed ({error}): install "
+            "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
+        ) from error
+    return ray
+
+
+def _gpus(node: Mapping[str, Any]) -> int:
+    return int(node["Resources"].get("GPU", 0))
+
+
+def _cores(node: Mapping[str, Any]) -> int:
+    return int(node["Resources"].get("CPU", 0))
+
+
+def _kinds(node: Mapping[str, Any]) -> list[str]:
+    return [name.removeprefix(_KIND) for name in node["Resources"] if name.startswith(_KIND)]
+
+
+def _answers(request: Request, answer: object) -> bool:
+    """Whether it can be the answer to the request."""
+    if isinstance(request, Offer):
+        return isinstance(answer, Offered | Refused)
+    if not isinstance(request, Batch) or not isinstance(answer, Timed):
+        return False
+    places = [place for place, _ in answer.timings]
+    return (
+        len(set(places)) == len(places)
+        and set(places) <= set(range(len(request.candidates)))
+        and all(isinstance(timing, Timing) for _, timing in answer.timings)
+    )
+
+
+def _words(error: BaseException) -> str:
+    """What an error of Ray's says, in a line."""
+    cause = getattr(error, "cause", None)
+    lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _on(gpu: _Gpu) -> str:
+    return f" on {gpu.machine}" if gpu.machine else ""
+
+
+def _differs(one: Environment, other: Environment) -> str:
+    said = [
+        f"{name} {getattr(one, name)} instead of {getattr(other, name)}"
+        for name in ("driver", "torch", "triton")
+        if getattr(one, name) != getattr(other, name)
+    ]
+    if one.hardware != other.hardware:
+        said.append(f"{one.hardware.name} that differs from the {other.hardware.name}")
+    return f"it has {', '.join(said)}"

@@ -1,0 +1,84 @@
+"""A model of one GPU for another one of its generation: what it says, and a correction.
+
+What changes between two such GPUs is smooth: bandwidth, the reach of L2 and clocks scale the times
+of many kernels alike. So few timings suffice to learn the difference between what the model says
+and what is measured, where a model from nothing would have to learn everything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from diode_engine.core.table import TimingTable
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.families import FAMILIES
+from diode_engine.models.fitting import Examples
+from diode_engine.models.members import answers_of
+from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
+from diode_engine.training.fit import fitted_and_watched
+
+# Shallow trees, few of them, with many rows in a leaf: deeper ones spoil the order of kernels, which
+# H200's model has nearly right for the H100 (docs/hardware.md).
+_TREES = {"rounds": 150, "max_depth": 3, "learning_rate": 0.1, "patience": 20}
+_LEAVES = 50  # a leaf has as many rows, or as few as make so many leaves possible
+# Without XGBoost, a small network.
+_NETWORK = {"hidden": (64, 32), "epochs": 20}
+# A difference has no best candidate of a problem: rows weigh alike, and none is ranked.
+_ALIKE = {"residual": False, "focus": 0.0, "rank": 0.0}
+
+
+@dataclass(frozen=True)
+class Corrected(TimingModel):
+    """Members, all of whose answers a difference of log time is added to. It teaches, and is not
+    written to a file."""
+
+    family: ClassVar[str] = "corrected"
+    suffix: ClassVar[str] = ""
+
+    members: tuple[TimingModel, ...]
+    difference: TimingModel
+
+    def predict(self, x: Matrix) -> Matrix:
+        return mean_answer(self.answers(x))
+
+    def answers(self, x: Matrix) -> Matrix:
+        corrected: Matrix = answers_of(self.members, x) + self.difference.predict(x)
+        return corrected
+
+
+def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
+    """The base's members with a correction that is fitted to these rows, which are as `fit` takes
+    them. Raises TrainingError where there are too few problems."""
+    learned, watched = fitted_and_watched(rows, seed=seed)
+    hardware = rows.environments[int(rows.environment[0])].hardware
+    sees = base.manifest.feature_set
+    examples = (Examples.of(part, hardware, sees) for part in (learned, watched))
+    return corrected(base.members, *examples, seed=seed)
+
+
+def corrected(
+    members: Sequence[TimingModel], learned: Examples, watched: Examples, *, seed: int = 0
+) -> tuple[TimingModel, ...]:
+    """The members with a correction that is fitted to the first rows; early stopping watches the
+    others. Trees, or a network where there is no XGBoost."""
+    family = "trees" if importlib.util.find_spec("xgboost") else "network"
+    method = FAMILIES[family].fitting_method()
+    of_trees = {**_TREES, "min_child_weight": min(_LEAVES, len(learned.log_us) / _LEAVES)}
+    how = of_trees if family == "trees" else _NETWORK
+    settings = replace(
+        method.settings,  # type: ignore[type-var]  # a dataclass, whatever the family
+        **_ALIKE, **how, seed=seed,
+    )  # fmt: skip
+
+    def left(rows: Examples) -> Examples:
+        """What the members' mean leaves of the log times."""
+        difference = rows.log_us - mean_answer(answers_of(members, rows.x))
+        return replace(rows, log_us=difference.astype(np.float32))
+
+    difference = method.fit(left(learned), left(watched), settings, lambda progress: None, None)
+    return (Corrected(tuple(members), difference),)

@@ -1,0 +1,118 @@
+"""What a tuning came to, as a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SMALL = 0.002  # less is within what another seed changes
+
+
+def rendered(found: Mapping[str, Any]) -> str:
+    """The page of a tuning's result (see tuning.run)."""
+    model = found["model"]
+    source = (
+        "from no model" if found["from"] is None
+        else f"from {found['from']} of {found['from_hardware']}"
+    )  # fmt: skip
+    taken = (
+        "It passed the gate and is taken from now on." if found["promoted"]
+        else f"It is not taken: {found['why_not']}"
+    )  # fmt: skip
+    parts = [
+        f"# {model['model']} for {found['hardware']}",
+        f"Tuned {source} in {_duration(found['seconds'])} ({found['minutes']:g} minutes were asked "
+        f"for; torch {found['torch']}). {taken}",
+        f"It has learned from {model['timings']:,} timings of {model['problems']:,} problems; "
+        f"{model['held_out_problems']:,} others were held out from the start, and what follows "
+        "is on these. Efficiency is the time of the best kernel that was timed over that of the "
+        "kernel that was chosen.",
+        _table(
+            ("chooser", "geomean", "10th percentile", "worst", "best of its first 5"),
+            [
+                (row["chooser"], *map(_figure, (row["efficiency"], row["p10"], row["worst"],
+                                                row["first_5"])))
+                for row in found["choosers"]
+            ],
+        ),
+        *_own(found),
+        "## What more minutes would bring",
+        *_curve(found["curve"]),
+        "## What was done",
+        _table(
+            ("stage", "seconds"),
+            [(stage["stage"], f"{stage['seconds']:.0f}") for stage in found["stages"]],
+        ),
+        *_disturbances(found),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _own(found: Mapping[str, Any]) -> list[str]:
+    if not found["own"]:
+        return []
+    return [
+        f"The program's own {found['own']} products were timed first. The model that is registered "
+        "has learned from all timings, the held-out ones too: its row is of one made the same way "
+        "without them."
+    ]
+
+
+def _curve(points: Sequence[Mapping[str, float]]) -> list[str]:
+    if len(points) < 2:
+        return ["The problems are too few to tell what more would bring: give it more minutes."]
+    rows = [
+        (f"{point['share']:.0%}", f"{point['problems']:,.0f}", f"{point['timings']:,.0f}",
+         _figure(point["efficiency"]))
+        for point in points
+    ]  # fmt: skip
+    gain = points[-1]["efficiency"] - points[-2]["efficiency"]
+    said = (
+        f"The last doubling brought {gain:+.3f}, so twice the minutes will bring at most about "
+        "as much."
+        if gain > _SMALL
+        else f"The last doubling brought {gain:+.3f}, no more than chance would: more minutes will "
+        "hardly help."
+    )
+    return [
+        "Quick models of shares of the problems (not the one that is registered), on the held-out "
+        "ones:",
+        _table(("share", "problems", "timings", "geomean"), rows),
+        said,
+    ]
+
+
+def _disturbances(found: Mapping[str, Any]) -> list[str]:
+    said = list(found["disturbances"])
+    if found["throttled"]:
+        said.append(
+            f"{found['throttled']:,} timings were taken while the GPU was throttled; they are kept "
+            "in a run of their own, and were left out."
+        )
+    if found["left_out"]:
+        said.append(
+            f"{found['left_out']:,} timings of this GPU in the store were left out: it was "
+            "throttled, or their launches differed by more than they do on a GPU of one's own."
+        )
+    if found["out_of_memory"]:
+        said.append(
+            f"{found['out_of_memory']:,} kernels found too little memory; what they were of was "
+            "not timed."
+        )
+    if found["workers_lost"]:
+        said.append(f"{found['workers_lost']:,} worker processes were lost and replaced.")
+    return ["## What disturbed it", "\n".join(f"- {sentence}" for sentence in said)] if said else []
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

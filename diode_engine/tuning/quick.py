@@ -1,0 +1,99 @@
+"""Models of seconds: what guides the timing, and what the learning curve is of."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+
+from diode_engine import features
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
+from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
+from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import fold
+from diode_engine.training.correction import corrected_to
+from diode_engine.training.fine_tune import covered
+from diode_engine.training.fit import fit
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.training_split import TrainingSplit, count_problems
+from diode_engine.validation import evaluate
+
+_PARTS = 8  # of the problems, of which a share of the learning curve takes some
+SHARES = (0.25, 0.5, 1.0)
+_LESSONS = (400, 4000)  # problems that a network learns of its teacher's, at least and at most
+_QUICK = (
+    TrainingSettings()
+    .but("trees", rounds=250, learning_rate=0.15, max_depth=8)
+    .but("network", epochs=20)
+)
+
+
+def family(base: Artifact | None) -> str:
+    """What is made in the end: a small network where something can teach it."""
+    return TUNED if base is not None or has_xgboost() else NETWORKS
+
+
+def has_xgboost() -> bool:
+    return importlib.util.find_spec("xgboost") is not None
+
+
+def settings(minutes: float) -> TrainingSettings:
+    """Of a training that leaves most of the minutes to the timing, on a GPU and a few cores."""
+    least, most = _LESSONS
+    rounds = int(np.clip(60 * minutes, 100, 600))
+    lessons = int(np.clip(250 * minutes, least, most))
+    return TrainingSettings(lessons=lessons).but("trees", rounds=rounds, max_depth=8)
+
+
+def quick_model(
+    rows: TimingTable, base: Artifact | None, *, check: Callable[[], None], seed: int = 0
+) -> Predictor:
+    """Of the rows to learn from: a model from nothing in a quarter of the steps, or the base with
+    a correction. `check` is called now and then, and may raise. Raises TrainingError where there
+    are too few problems."""
+    check()
+    environment = rows.environments[int(rows.environment[0])]
+    hardware, coverage = environment.hardware, Coverage.of(rows)
+    if base is None:
+        members = fit(
+            rows, ENSEMBLE if has_xgboost() else NETWORKS, seed=seed,
+            settings=_QUICK, report=lambda *_: check(),
+        )  # fmt: skip
+    else:
+        members = corrected_to(rows, base, seed=seed)
+        coverage = covered(base.manifest.coverage, coverage)
+    sees = features.CURRENT if base is None else base.manifest.feature_set
+    manifest = Manifest(
+        name="quick", family="quick", hardware=hardware, coverage=coverage,
+        data=Data(problems=count_problems(rows), timings=len(rows)),
+        feature_version=sees.version, feature_names=sees.names_hash,
+    )  # fmt: skip
+    return Predictor(Artifact(manifest, members))
+
+
+def learning_curve(
+    split: TrainingSplit, base: Artifact | None, *, check: Callable[[], None], seed: int = 0
+) -> list[dict[str, float]]:
+    """What quick models of shares of the problems reach on the held-out ones: for each of SHARES
+    `share`, `problems`, `timings` and `efficiency`, those that have too few problems left out."""
+    parts = np.array([fold(p, _PARTS, seed=seed) for p in split.learned.problems], np.intp)
+    points = []
+    for share in SHARES:
+        rows = split.learned.take((parts < share * _PARTS)[split.learned.problem])
+        try:
+            model = quick_model(rows, base, check=check, seed=seed)
+            report = evaluate(split.judged, model)
+        except TrainingError:
+            continue
+        points.append(
+            {
+                "share": share,
+                "problems": count_problems(rows),
+                "timings": len(rows),
+                "efficiency": report.rows[0].top[1].geomean,
+            }
+        )
+    return points

@@ -1,0 +1,58 @@
+"""Timings that something else on the GPU, or its heat, had no part in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.core.table import TimingTable
+from diode_engine.store import Store
+
+# Launches of a kernel alone on a GPU differ little: of the shipped timings with so many launches
+# one in a thousand has a median that is 1.16 times the least time.
+DISTURBED = 1.3
+_LEAST_REPEATS = 6
+# What a GPU that nobody uses shows of itself: no work, and the memory of a driver.
+_IDLE_PERCENT = 10
+_IDLE_BYTES = 4 << 30
+
+
+def disturbed(table: TimingTable) -> npt.NDArray[np.bool_]:
+    """[n] whether the launches of a timing differ by more than they do on a GPU of one's own."""
+    with np.errstate(invalid="ignore"):
+        ratio = table.median_us / table.min_us
+    uneven: npt.NDArray[np.bool_] = (ratio > DISTURBED) & (table.repeats >= _LEAST_REPEATS)
+    return uneven
+
+
+def throttled(store: Store, table: TimingTable) -> npt.NDArray[np.bool_]:
+    """[n] whether a timing was taken while a collection saw its GPU throttled (such timings are in
+    runs of their own)."""
+    runs = [run.id for run in store.runs() if "throttled_of" in run.spec]
+    taken = {row for run in runs for row in _rows(store.read(run=run))}
+    if not taken:
+        return np.zeros(len(table), np.bool_)
+    return np.array([row in taken for row in _rows(table)], np.bool_)
+
+
+def _rows(table: TimingTable) -> Iterable[tuple[str, str, float, float]]:
+    for i in range(len(table)):
+        yield (
+            table.problems[table.problem[i]].key, table.candidates[table.candidate[i]].key,
+            float(np.nan_to_num(table.min_us[i])), float(np.nan_to_num(table.median_us[i])),
+        )  # fmt: skip
+
+
+def in_use(state: GpuState | None) -> str | None:
+    """How it shows that somebody else uses a GPU on which nothing of ours runs; None where it does
+    not, or nothing is known."""
+    if state is None:
+        return None
+    if (state.utilisation or 0) >= _IDLE_PERCENT:
+        return f"it was {state.utilisation} % busy"
+    if (state.memory_bytes or 0) >= _IDLE_BYTES:
+        return f"{(state.memory_bytes or 0) / 1e9:.1f} GB of its memory were in use"
+    return None

@@ -1,0 +1,34 @@
+"""What the compiler made of timed kernels."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from diode_engine.store.types import INTEGER
+
+revision = "0006"
+down_revision = "0005"
+
+_FACTS = "registers", "spill_stores", "spill_loads", "shared_bytes", "instructions"
+
+
+def upgrade() -> None:
+    on_sqlite = op.get_bind().dialect.name == "sqlite"
+
+    def of_timing(name: str, to: str) -> sa.Column[int]:
+        # as in `timings`: the references of bulk inserts are no constraints on PostgreSQL
+        keys = [sa.ForeignKey(f"{to}.id")] if on_sqlite else []
+        return sa.Column(name, INTEGER, *keys, nullable=False)
+
+    op.create_table(
+        "kernels",
+        of_timing("sweep", "sweeps"),
+        of_timing("candidate", "candidates"),
+        *(sa.Column(name, INTEGER, nullable=False) for name in _FACTS),
+        sa.PrimaryKeyConstraint("sweep", "candidate"),
+        sqlite_strict=True,
+        sqlite_with_rowid=False,
+    )
+    spill = sa.text("spill_stores > 0")
+    op.create_index(
+        "kernels_that_spill", "kernels", ["sweep"], sqlite_where=spill, postgresql_where=spill
+    )

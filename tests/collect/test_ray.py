@@ -1,0 +1,207 @@
+"""What only a Ray cluster does: machines are lost, binaries go between them, GPUs are of several
+kinds. Skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import replay_worker
+from diode_engine.collect import ray_executor
+from diode_engine.collect.local import LocalExecutor
+from diode_engine.collect.run import BATCH
+from diode_engine.errors import CollectionError
+from diode_engine.store import Store
+from diode_engine.store.transfer import read_dataset
+from tests.collect.ray_cluster import KIND
+from tests.collect.test_executors import (
+    ALL,
+    MIDDLE,
+    OFFERED,
+    PROBLEMS,
+    ROOT,
+    Watched,
+    direct_setups,
+    failures,
+    keys,
+    run,
+    worker,
+)
+
+DATASET = ROOT / "datasets/nvidia-h200/gemm-direct-2026-11-22.packed.zst"
+
+
+@pytest.fixture
+def made(two_machines):
+    usual = {"workers_per_gpu": 1, "kind": KIND}
+    return lambda **more: ray_executor.RayExecutor(two_machines.address, **usual | more)
+
+
+@pytest.fixture
+def replay(tmp_path):
+    """(problems, command) of a replay of measured timings, which take no time."""
+    table = read_dataset(DATASET)
+    file = tmp_path / "replay.msgpack"
+    problems = replay_worker.write(table, range(4), file)
+    script = str(ROOT / "benchmarks/replay_worker.py")
+    return problems, ("env", f"PYTHONPATH={ROOT}", sys.executable, script, str(file), "0")
+
+
+def test_a_replay_says_so_wherever_it_is_shown(tmp_path, replay):
+    problems, command = replay
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, LocalExecutor([0], workers_per_gpu=1, command=command), problems)
+        assert progress.gpus[0].name == "NVIDIA H200 (replay)"
+        table = store.read()
+    assert {e.hardware.name for e in table.environments} == {"NVIDIA H200 (replay)"}
+    measured = read_dataset(DATASET)
+    known = {pair(measured, i): measured.timing(i) for i in range(len(measured))}
+    assert len(table) > 100
+    for i in range(len(table)):
+        assert table.timing(i) == known[pair(table, i)]
+
+
+def pair(table, i):
+    return table.problems[table.problem[i]].key, table.candidates[table.candidate[i]].key
+
+
+def test_a_machine_that_is_lost_in_a_replay_changes_no_key(tmp_path, two_machines, replay, made):
+    problems, command = replay
+    with Store.open(tmp_path / "here.db") as store:
+        run(store, LocalExecutor([0], workers_per_gpu=1, command=command), problems)
+        here = keys(store)
+    assert set(here.values()) == {1}
+    removed = []
+    with Store.open(tmp_path / "s.db") as store:
+
+        def lose():
+            if not removed and len(store.read()) > len(problems) * BATCH:
+                removed.append(two_machines.machines.pop())
+                two_machines.remove(removed[0])
+
+        try:
+            executor = Watched(made(command=(*command[:-1], "20")), lose)
+            run(store, executor, problems)
+        finally:
+            two_machines.machines += [two_machines.add() for _ in removed]
+        assert removed
+        assert keys(store) == here
+        assert not failures(store) - known_failures(problems)
+
+
+def known_failures(problems):
+    table = read_dataset(DATASET)
+    return {
+        (table.candidates[table.candidate[i]], table.timing(i).failure)
+        for i in range(len(table)) if table.timing(i).failure is not None
+    }  # fmt: skip
+
+
+def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, two_machines, made):
+    """The machine whose worker hangs loses its power before the deadline."""
+    stopped = tmp_path / "stopped"
+    removed = []
+
+    def lose():
+        if not removed and stopped.exists():
+            doomed = two_machines.machine_of(int(stopped.read_text()))
+            two_machines.machines.remove(doomed)
+            two_machines.remove(doomed)
+            removed.append(doomed)
+
+    with Store.open(tmp_path / "s.db") as store:
+        try:
+            progress = run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), lose))
+        finally:
+            two_machines.machines += [two_machines.add() for _ in removed]
+        assert removed
+        assert keys(store) == ALL
+        assert not failures(store)
+        assert progress.workers_lost == 0
+
+
+def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
+    """The GPU's own process, not a worker of it."""
+    monkeypatch.setattr(ray_executor, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(ray_executor, "PATIENCE_SECONDS", 3.0)
+    stopped = tmp_path / "stopped"
+    frozen = []
+
+    def freeze():
+        if not frozen and stopped.exists():
+            frozen.append(parent(int(stopped.read_text())))
+            os.kill(frozen[0], signal.SIGSTOP)
+
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), freeze))
+        assert frozen
+        assert keys(store) == ALL
+        assert not failures(store)
+
+
+def test_a_request_that_ends_every_process_is_given_up(tmp_path, made):
+    """As a kernel would that takes the machine with it."""
+    killed = tmp_path / "killed"
+    fates = {OFFERED[-1]: f"kill parent {killed}"}
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
+        assert progress.problems_done == 1
+        assert len(keys(store)) == BATCH
+    assert len(killed.read_text().splitlines()) == ray_executor.MOST_LOSSES
+
+
+def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkeypatch):
+    import ray
+
+    lost = []
+    references = ray_executor.RayCompilers.references
+
+    def forgetful(compilers, classes):
+        found = references(compilers, classes)
+        if classes and not lost:
+            lost.append(len(classes))
+            shutil.rmtree(tmp_path / "binaries")  # and the folder
+            return dict.fromkeys(found, ray.put({}))
+        return found
+
+    monkeypatch.setattr(ray_executor.RayCompilers, "references", forgetful)
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, made(direct=direct_setups(tmp_path)()))
+        assert lost
+        assert keys(store) == ALL
+        assert not failures(store)
+
+
+def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
+    other = two_machines.add("H100")
+    try:
+        with Store.open(tmp_path / "s.db") as store:
+            with pytest.raises(CollectionError, match=r"several kinds \(H100, H200\)"):
+                run(store, made(command=worker(), kind=None))
+            with pytest.raises(CollectionError, match="no GPU of the kind L4"):
+                run(store, made(command=worker(), kind="L4"))
+            progress = run(store, made(command=worker(), kind="H100"), PROBLEMS[:2])
+            assert len(progress.gpus) == 1
+            run(store, made(command=worker(), kind=KIND))
+            assert keys(store) == ALL
+    finally:
+        two_machines.remove(other)
+
+
+def test_progress_has_each_gpu_s_machine(tmp_path, made):
+    with Store.open(tmp_path / "s.db") as store:
+        progress = run(store, made(command=worker()))
+        assert len({gpu.node for gpu in progress.gpus.values()}) == 2
+        shown = store.runs()[-1].progress["gpus"]
+        assert {gpu["node"] for gpu in shown.values()} == {
+            gpu.node for gpu in progress.gpus.values()
+        }
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -1,0 +1,143 @@
+"""What the compiler made of timed kernels: stored, exported, asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import zstandard
+
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import DatasetError
+from diode_engine.store import (
+    Store,
+    copying,
+    export_dataset,
+    import_dataset,
+    query,
+    read_dataset,
+    write_dataset,
+)
+from diode_engine.store.transfer import SUFFIXES, dataset_key
+
+Make = Callable[..., TimingTable]
+
+
+@pytest.fixture
+def table(make_table: Make) -> TimingTable:
+    """Three problems, five candidates; of every second row the kernel is known, and every fourth
+    of the second problem's kernels spills."""
+    made = make_table(3, 5)
+    rows = np.arange(len(made))
+    kernel = np.full((len(made), 5), -1, np.int32)
+    kernel[rows % 2 == 0] = (168, 0, 0, 65536, 2000)
+    kernel[(made.problem == 1) & (rows % 4 == 0)] = (255, 64, 96, 65536, 3000)
+    return replace(made, kernel=kernel)
+
+
+def test_facts_come_out_as_they_went_in(place: Any, table: TimingTable, as_rows) -> None:
+    with Store.open(place) as store:
+        run = store.start_run("collect", {})
+        store.add(run, table)
+        store.add(run, table.take(table.problem == 0))  # a repeat: the kernels stay
+        found = store.read(kernels=True)
+        assert store.read().kernel is None
+    expected = [*as_rows(table), *as_rows(table.take(table.problem == 0))]
+    assert sorted(as_rows(found), key=str) == sorted(expected, key=str)
+
+
+def test_a_store_without_facts_reads_as_before(place: Any, make_table: Make) -> None:
+    with Store.open(place) as store:
+        store.add(store.start_run("collect", {}), make_table(2, 3))
+        assert store.read(kernels=True).kernel is None
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_carries_them(
+    suffix: str, table: TimingTable, tmp_path: Path, as_rows: Callable[..., Any]
+) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        store.add(store.start_run("collect", {}), table)
+        export_dataset(store, tmp_path / f"a{suffix}")
+    read = read_dataset(tmp_path / f"a{suffix}")
+    assert np.array_equal(read.kernel, table.kernel)
+    with Store.open(tmp_path / "b.db") as store:
+        import_dataset(store, tmp_path / f"a{suffix}")
+        assert np.array_equal(store.read(kernels=True).kernel, table.kernel)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".packed.zst"])
+def test_a_file_without_facts_has_no_column_for_them(
+    suffix: str, make_table: Make, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_dataset(make_table(2, 3), path)
+    data = path.read_bytes()
+    data = zstandard.ZstdDecompressor().decompress(data) if suffix.endswith("zst") else data
+    assert b'registers"' not in data.replace(b"registers_multiprocessor", b"")
+    assert b"spill_stores" not in data
+    assert read_dataset(path).kernel is None
+
+
+def test_the_key_of_timings_without_facts_is_as_it_was(make_table: Make, table) -> None:
+    plain = make_table(3, 5)
+    assert dataset_key(plain) == dataset_key(replace(table, kernel=None))
+    assert dataset_key(plain) != dataset_key(table)
+
+
+def test_a_row_with_some_of_the_facts_is_refused(table: TimingTable, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_dataset(table, path)
+    document = json.loads(path.read_text())
+    document["timings"][1]["spill_loads"][1] = None
+    path.write_text(json.dumps(document))
+    with pytest.raises(DatasetError, match=r"Row 1 of timings\[1\] has some of registers, "):
+        read_dataset(path)
+
+
+def test_a_packed_file_with_some_of_the_columns_is_refused(
+    table: TimingTable, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.packed.zst"
+    write_dataset(table, path)
+    document = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(path.read_bytes()))
+    del document["timings"]["columns"]["instructions"]
+    path.write_bytes(zstandard.ZstdCompressor().compress(msgpack.packb(document)))
+    with pytest.raises(DatasetError, match=r"must have all of registers, .*, or none"):
+        read_dataset(path)
+
+
+def test_problems_are_found_by_what_spills(place: Any, table: TimingTable) -> None:
+    with Store.open(place) as store:
+        for _ in range(2):  # kernels count once, however many runs timed them
+            store.add(store.start_run("collect", {}), table)
+        spilling = {row.problem: row for row in query.problems(store, "spills>0")}
+        assert list(spilling) == [table.problems[1]]
+        assert query.count_problems(store, "spills=1") == 1
+        assert query.count_problems(store, "spills:0") == 2
+        assert set(store.read("spills>0").problems) == set(spilling)
+        row = spilling[table.problems[1]]
+        found = query.candidates(store, row.number, row.environment_number)
+    by = {table.candidates.index(c.candidate): c for c in found}
+    assert by[3].kernel is not None
+    assert by[3].facts["spill_stores"] == 64
+    assert by[0].facts["registers"] is None
+
+
+@pytest.mark.parametrize("first", ["file", "server"])
+def test_they_are_copied(first: str, database: str, table: TimingTable, tmp_path: Path) -> None:
+    from diode_engine.location import location_of
+
+    file, server = tmp_path / "here.db", location_of(database)
+    source, target = (file, server) if first == "file" else (server, file)
+    with Store.open(source) as store:
+        store.add(store.start_run("collect", {}), table)
+    copying.copy(source, target)
+    with Store.open(target) as store:
+        assert np.array_equal(store.read(kernels=True).kernel, table.kernel)
