@@ -310,7 +310,7 @@ class Runner:
         family = replace(job.family, fixed=None)
         if job.family.fixed is None:
             state.kernels |= {c: k for c, k in found.items() if isinstance(k, Kernel)}
-        if base is None:
+        if base is None or state.default is None:
             return
         for problem in self._problems:
             if problem.family != family or time.monotonic() > self._deadline:

@@ -64,7 +64,8 @@ class Prepared:
     def wait(self, candidate: Candidate) -> None:
         """Until it is compiled. Raises what the compiler raises."""
         future = self._futures.get(candidate)
-        if hasattr(future, "result"):  # it is the kernel itself where that was compiled before
+        # It is the kernel itself where that was compiled before.
+        if future is not None and hasattr(future, "result"):
             future.result()
 
 

@@ -79,7 +79,7 @@ def mean(timings: Sequence[Timing]) -> Timing:
         min_us=statistics.fmean([t.min_us for t in timings if t.min_us is not None]),
         median_us=statistics.fmean([t.median_us for t in timings if t.median_us is not None]),
         spread_us=max([t.spread_us for t in timings if t.spread_us is not None], default=None),
-        repeats=min(t.repeats for t in timings),
+        repeats=min(t.repeats or 0 for t in timings),
     )
 
 

@@ -22,6 +22,7 @@ from torch._inductor import config
 from torch._inductor.kernel import mm_grouped
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.select_algorithm import ExternKernelCaller
+from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chooser import Chooser
@@ -62,7 +63,7 @@ class _Product:
     def _kept(self, configs: Sequence[Any]) -> list[Any]:
         params = [grouped.params_of(each) for each in configs]
         offers = [grouped.Offer(grouped.TRITON, each) for each in params]
-        if mm_grouped.use_aten_gemm_kernels():
+        if use_aten_gemm_kernels():
             offers.insert(0, grouped.Offer(grouped.LIBRARY, grouped.Params({})))
         self._predictions = self.chooser.kept_of(self._op_name, self._inputs, offers)
         preprocessing.add(final_choice)

@@ -75,7 +75,7 @@ def offers(operands: Sequence[Any]) -> list[Offer]:
     """What Inductor offers for torch._grouped_mm of these TensorBoxes, the library's call first.
     Call it inside `kernels.graph_for`, under options by which it offers anything."""
     found: list[Offer] = []
-    cut = mm_grouped.early_config_prune
+    cut: Any = mm_grouped.early_config_prune
     triton: list[tuple[Any, Mapping[str, Any]]] = []
 
     def note_configs(g: Any, m: Any, itemsize: int, configs: Any, named: Any) -> list[Any]:
