@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from diode_engine.core.table import TimingTable
+from diode_engine.errors import ModelError
+from diode_engine.features import CURRENT, FeatureSet
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
@@ -49,6 +51,13 @@ class Corrected(TimingModel):
     def answers(self, x: Matrix) -> Matrix:
         corrected: Matrix = answers_of(self.members, x) + self.difference.predict(x)
         return corrected
+
+    def to_bytes(self) -> bytes:
+        raise ModelError("A corrected model teaches another one; it has no file of its own.")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, feature_set: FeatureSet = CURRENT) -> Self:
+        raise ModelError("A corrected model teaches another one; there is no file of one.")
 
 
 def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
