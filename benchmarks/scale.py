@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import sys
@@ -90,6 +91,9 @@ def main() -> None:
     parser.add_argument("--local", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if not options.local and importlib.util.find_spec("ray") is None:
+        print("Ray is not installed: pip install 'diode-engine[ray]', or give --local.")
+        return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     collecting.BATCH = BATCH
     collecting.HEARTBEAT_SECONDS = 0.5
@@ -127,10 +131,8 @@ def main() -> None:
 def over_ray(
     count: int, command: tuple[str, ...], problems: list[Problem], seconds: float
 ) -> dict[str, float]:
-    try:
-        import ray
-    except ImportError:
-        sys.exit("Ray is not installed: pip install 'diode-engine[ray]', or give --local.")
+    import ray
+
     from diode_engine.collect.ray_executor import RayExecutor
 
     cluster = cluster_of(count)

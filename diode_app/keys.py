@@ -32,7 +32,8 @@ ASKING = "acting"  # the group of workers that come to ask a person something
 # Textual's, which looks for the commands that the palette's Enter chooses of.
 _GATHERING = "--textual-command-palette-gather-commands"
 _PASS_SECONDS = 0.5  # at most, for the messages of a key
-_ASK_SECONDS = 3.0  # at most, from a key to the dialog that it opens, or the rows that it asks for
+_ASK_SECONDS = 10.0  # at most, from a key to the dialog that it opens, on a machine that is busy
+_ROWS_SECONDS = 3.0  # at most, from a key to the rows that it asks for
 _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
 
@@ -50,8 +51,9 @@ class Keys:
 
     - a screen that is being made,
     - the messages of the key before it, and so the focus,
-    - a dialog which that key opens, and a table's rows which it asks for; three seconds at most, as
-      what takes longer is not waited for by a person either.
+    - a dialog which that key opens, ten seconds at most: without it the next keys would reach the
+      screen, where letters do something;
+    - a table's rows which it asks for, three seconds at most: a person does not wait longer either.
     """
 
     def __init__(self, app: App[None], deliver: Callable[[Typed], Awaitable[None]]) -> None:
@@ -82,7 +84,7 @@ class Keys:
             while self._waiting:
                 while not self._screen_is_made():
                     await asyncio.sleep(_LOOK_SECONDS)
-                await self._until(lambda: not self._rows_are_old(), _ASK_SECONDS)
+                await self._until(lambda: not self._rows_are_old(), _ROWS_SECONDS)
                 if isinstance(event := self._waiting[0], events.Key) and event.key == "enter":
                     await self._until(lambda: not self._works(_GATHERING), _ASK_SECONDS)
                 before = self._now()

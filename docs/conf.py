@@ -27,6 +27,7 @@ NAV = {
         "docs/workflow",
         "docs/runs",
         "docs/shared-store",
+        "docs/scale",
         "docs/queries",
     ),
     "Add": (

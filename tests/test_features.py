@@ -197,7 +197,7 @@ def test_what_is_supported(candidate: Candidate, known: bool) -> None:
 
 def test_types_without_features_are_not_supported() -> None:
     zero = np.zeros(1, np.intp)
-    problem = Problem.make("mm", 8, 8, 8, "int8")
+    problem = Problem.make("mm", 8, 8, 8, "float64")
     assert not features.supported((problem,), CANDIDATES, zero, zero).any()
 
 

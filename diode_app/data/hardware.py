@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
 
 _PROGRAM = """
-import importlib.metadata, json, os, sys
-os.nice(5)  # torch's import must not hold up the keys of a machine with few cores
+import importlib.metadata, json, sys
 from diode_engine.core.hardware import detect
 count = 0
 import torch

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -86,7 +87,7 @@ class SettingsScreen(DiodeScreen):
         if not event.right:
             return
         now, name = self.session.settings, str(event.field.name)
-        value: object = event.value
+        value: Any = event.value
         if name == "rows":
             value = int(event.value)
         elif name in COLUMNS:

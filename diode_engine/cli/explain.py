@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TYPES = {
     "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32",
+    "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8",
 }  # fmt: skip
 LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 METHOD = (
@@ -47,14 +48,20 @@ _SURE = 0.9
     type=click.Choice(tuple(TYPES)),
     default="bf16",
     show_default=True,
-    help="Of the operands and the result; tf32 is float32 that may be computed in TF32.",
+    help="Of the operands, and where they have 16 bits or more of the result; tf32 is float32 that "
+    "may be computed in TF32.",
 )
 @click.option(
     "--layouts",
     type=click.Choice(LAYOUTS),
-    default="row/row",
-    show_default=True,
-    help="Of the operands; a Linear layer's are row/col.",
+    help="Of the operands; a Linear layer's are row/col. [default: row/row, or what the op asks]",
+)
+@click.option(
+    "--with",
+    "attributes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="What only problems of this op have, as scaling=row; may be repeated.",
 )
 @click.option(
     "--bias",
@@ -81,8 +88,9 @@ _SURE = 0.9
 @click.option("--top", type=_SIZE, default=5, show_default=True, help="How many to list.")
 @as_json_option
 def explain(
-    op: str, m: int, n: int, k: int, batch: int, dtype: str, layouts: str, bias: str | None,
-    reference: str | None, hardware: str | None, torch: str, top: int, as_json: bool,
+    op: str, m: int, n: int, k: int, batch: int, dtype: str, layouts: str | None,
+    attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
+    torch: str, top: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Why a model takes the kernel that it takes for OP of sizes M, N and K.
 
@@ -94,13 +102,26 @@ def explain(
     from diode_engine.core.problem import Problem
 
     model, device = model_and_hardware(reference, hardware)
-    a, b = layouts.split("/")
+    a, b = layouts.split("/") if layouts else (None, None)
     problem = Problem.make(
         op, m, n, k, TYPES[dtype], B=batch, a_layout=a, b_layout=b, bias=bias,
-        allow_tf32=dtype == "tf32",
+        allow_tf32=dtype == "tf32", **_attributes(op, attributes),
     )  # fmt: skip
     found = _explained(problem, model, device, torch, top)
     click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
+
+
+def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
+    """By their names; a value that is none of the attribute's stays the text that it is."""
+    known = {attribute.name: attribute for attribute in OPERATORS[op].attributes}
+    found: dict[str, Any] = {}
+    for each in given:
+        name, _, text = each.partition("=")
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise click.UsageError(f"{op} has no {name!r} of its own; it has {names}.")
+        found[name] = next((v for v in known[name].values if str(v).lower() == text.lower()), text)
+    return found
 
 
 def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVersion, Hardware]:

@@ -41,6 +41,7 @@ OF_THE_USER = frozenset(
         "output", "o", "figure", "replace",  # which file is written, and over what
         "yes", "remove", "with-aliases",  # what is deleted
         "default", "force", "index",  # which model is taken, and from where one comes
+        "ray",  # which machines are connected to, whose answers are unpickled
     }
 )  # fmt: skip
 

@@ -167,12 +167,13 @@ class RayExecutor:
 
     def __exit__(self, *_: object) -> None:
         actors = [gpu.actor for gpu in self._gpus if gpu.host is not None]
-        actors += [actor for each in self._compilers.values() for actor in each.actors()]
+        actors += [actor for each in self._compilers.values() for actor in each.ready]
         with contextlib.suppress(self._ray.exceptions.RayError):
             closed = [actor.close.remote() for actor in actors]
             if closed:
                 self._ray.wait(closed, num_returns=len(closed), timeout=CLOSE_SECONDS)
-        for actor in [*actors, *(gpu.actor for gpu in self._gpus)]:
+        waiting = [actor for each in self._compilers.values() for actor in each.hosts]
+        for actor in [*waiting, *(gpu.actor for gpu in self._gpus)]:
             self.end(actor)
         self._gpus.clear()
         self._compilers.clear()
@@ -565,30 +566,29 @@ class RayCompilers:
         self._underway: set[str] = set()
         self._orders: list[RayOrder] = []
         self._jobs: deque[_Job] = deque()
-        self._hosts: list[Any] = []
+        self.hosts: list[Any] = []
+        self.ready: list[Any] = []  # those of them that Ray has found a core for
         self._idle: list[Any] = []
         self._failed_starts = 0
         self._broken = 0  # that cannot start compilers: kept, so that they are not tried again
         self.grow()
 
-    def actors(self) -> Sequence[Any]:
-        return self._hosts
-
     def grow(self) -> None:
         """Has as many processes as there are cores for them."""
-        for _ in range(self._executor.compile_cores() - len(self._hosts)):
+        for _ in range(self._executor.compile_cores() - len(self.hosts)):
             host = self._executor.compile_host(self._setup, self._environment)
-            self._hosts.append(host)
+            self.hosts.append(host)
             # A job is only given to one that has a core; Ray may be waiting for one.
             self._executor.later(host.ready.remote(), partial(self._started, host))
 
     def _started(self, host: Any, future: Future[Any]) -> None:
         error = future.exception()
         if error is None:
+            self.ready.append(host)
             self._idle.append(host)
             self._hand_out()
-        elif host in self._hosts:
-            self._hosts.remove(host)
+        elif host in self.hosts:
+            self.hosts.remove(host)
             self._failed_starts += 1
             if self._failed_starts >= MOST_FAILED_STARTS:
                 raise CollectionError(f"Processes that compile cannot be started: {_words(error)}")
@@ -601,7 +601,7 @@ class RayCompilers:
         order = RayOrder(todo)
         self._orders.append(order)
         families: dict[str, list[KernelClass]] = {}
-        size = min(MOST_JOB_CLASSES, 1 + len(todo) // max(1, len(self._hosts)))
+        size = min(MOST_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
         for key, cls in todo.items():
             if key not in self._underway:
                 self._underway.add(key)
@@ -640,11 +640,12 @@ class RayCompilers:
             log.warning("A compiler is lost: %s", _words(error))
             if self._executor.is_own_error(error):
                 self._broken += 1
-                if self._broken == len(self._hosts):
+                if self._broken == len(self.hosts):
                     self._fail(CollectionError(_words(error)))
                     return
             else:
-                self._hosts.remove(host)
+                self.hosts.remove(host)
+                self.ready.remove(host)
             if job.losses >= MOST_LOSSES:
                 ended = CollectionError(f"{job.losses} compilers were lost: {_words(error)}")
                 self._fail(ended)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.collect.adviser import Adviser, adviser_for
@@ -26,9 +27,9 @@ from diode_engine.collect.executor import (
 from diode_engine.collect.plan import Entry, Plan
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import unpack_candidates
+from diode_engine.collect.writing import Writer
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Failure
-from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Job
 
@@ -58,7 +59,7 @@ def collect(
     over: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Times the candidates of the plan on the executor's GPUs and adds them to the store, batch
-    by batch.
+    by batch, or several at once where they come fast.
 
     What the store has from this environment is not timed again, so the same call goes on
     where an earlier one was stopped. `spec` is what the run says it was asked for, besides
@@ -87,15 +88,19 @@ def collect(
                     store, job.id, plan, progress, executor, seed, adviser, claims
                 )
                 beat = time.monotonic()
-                for _ in executor.run(collection.next_conversation):
-                    job.check()
-                    if over():
-                        break
-                    if time.monotonic() - beat >= HEARTBEAT_SECONDS:
-                        beat = time.monotonic()
-                        collection.look()
-                        job.tell(progress.to_dict())
-                        report(progress)
+                try:
+                    for _ in executor.run(collection.next_conversation):
+                        job.check()
+                        if over():
+                            break
+                        collection.writer.write_if_due()
+                        if time.monotonic() - beat >= HEARTBEAT_SECONDS:
+                            beat = time.monotonic()
+                            collection.look()
+                            job.tell(progress.to_dict())
+                            report(progress)
+                finally:
+                    collection.writer.write()
     finally:
         report(progress)
     return progress
@@ -118,6 +123,7 @@ class _Collection:
         self.progress = progress
         self.progress.gpus = {gpu: GpuProgress() for gpu in executor.gpus}
         self._store = store
+        self.writer = Writer(store)
         self._run = run
         self._throttled_run: int | None = None
         self._todo = deque(plan.entries)
@@ -161,7 +167,8 @@ class _Collection:
         try:
             yield from self._conversation(entry, environment)
         finally:
-            self._claims.give_back(entry.problem, environment)
+            # Another collection that takes the problem is to find all of it in the store.
+            self.writer.then(partial(self._claims.give_back, entry.problem, environment))
 
     def _conversation(self, entry: Entry, environment: Environment) -> Conversation:
         progress, problem = self.progress, entry.problem
@@ -219,9 +226,7 @@ class _Collection:
                 done.add(progress.seconds, answer.state)
             run = self._run_for(answer)
             rows = [(batch[place], timed) for place, timed in answer.timings]
-            self._store.add(
-                run, TimingTable.from_records((problem, c, environment, t) for c, t in rows)
-            )
+            self.writer.add(run, ((problem, c, environment, t) for c, t in rows))
             done.name, done.driver = environment.hardware.name, environment.driver
             done.throttled += len(rows) if run != self._run else 0
             for candidate, timed in rows:

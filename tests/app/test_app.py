@@ -188,7 +188,9 @@ async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
             await pilot.press(place.key)
             await settled(pilot)
             line = str(app.screen.query_one(KeyBar).content)
-            for action in [action for action in place.load().ACTIONS if action.footer][:4]:
+            offered = [a for a in place.load().ACTIONS if a.footer]
+            offered = [a for a in offered if app.screen.check_action(a.name, ())]
+            for action in offered[:4]:
                 assert f" {action.label} " in line
             assert ": Commands " in line
             assert line.endswith("q Quit")

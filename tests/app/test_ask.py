@@ -171,7 +171,7 @@ async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model
         assert "plain@1 cannot say" in text_of(app)  # addmm
         await _type(pilot, "op", "mm")
         assert "plain@1 takes" in text_of(app)
-        assert "sure 0.50, 3 to time for 0.90" in text_of(app)
+        assert "sure 0.50; 0.90 by timing 3" in text_of(app)
         before = screen._answer.picks[0].time_us
         await pilot.press("m", *"65536")
         await settled(pilot)
@@ -274,10 +274,10 @@ async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
         await _asked(pilot)
         await _type(pilot, "op", "mm")
         wide = size[0] == 160
-        assert ("speaks for it" in text_of(app)) is wide
+        assert ("makes it faster" in text_of(app)) is wide
         await pilot.press("i")
         await settled(pilot)
-        assert "speaks for it" in text_of(app)
+        assert "makes it faster" in text_of(app)
         assert ("behind" in text_of(app)) is wide
         await pilot.press("escape")
         await settled(pilot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,46 @@ def test_progress_is_shown_by_gpu_and_reason() -> None:
     assert shown[1:] == [
         ("GPU 0 1980 MHz 41 °C sw_power_cap", 3), ("failed: 2 timeout", 2)
     ]  # fmt: skip
+
+
+def test_a_cluster_needs_ray_and_says_which_extra_brings_it(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    store = tmp_path / "s.db"
+    arguments = ["collect", "--store", str(store), "--problems", "2", "--ray", "auto"]
+    assert main(arguments) == 1
+    assert "pip install 'diode-engine[ray]'" in capsys.readouterr().err.replace("\n", " ")
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--ray", "auto", "--gpu", "1"], "with --ray use --accelerator"),
+        (["--accelerator", "H200"], "--accelerator goes with --ray"),
+    ],
+)
+def test_options_of_here_and_of_a_cluster(arguments: list[str], says: str, capsys) -> None:
+    assert main(["collect", *arguments]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_directory_does_not_say_which_cluster(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("diode.toml").write_text('[collect]\nray = "evil.example:6379"\n')
+    assert main(["collect", "--plan", "--problems", "2"]) == 0
+    assert "ray of [collect] in diode.toml is ignored" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_cluster_s_progress_is_shown_by_machine() -> None:
+    from rich.console import Console
+    from rich.progress import Progress as Display
+
+    display = Display(console=Console(file=io.StringIO(), width=100), disable=True)
+    progress = Progress(2, 100)
+    for number, node in enumerate(["anna", "anna", "bert"]):
+        progress.gpus[number] = GpuProgress(node=node, timings=7)
+    collect._reporter(display, 2)(progress)
+    shown = [(task.description, task.completed) for task in display.tasks]
+    assert shown[1:] == [("anna: 2 GPU(s)", 14), ("bert: 1 GPU(s)", 7)]

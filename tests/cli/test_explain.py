@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from diode_engine import registry
+from diode_engine.cli import main
 from diode_engine.cli.models import looking
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
@@ -95,3 +96,15 @@ def test_torch_is_not_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_op_that_the_model_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["explain", "scaled_mm", "64", "128", "256", "--dtype", "e4m3", "--hardware"]
+    assert main([*asked, "NVIDIA H200", "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
+    said = capsys.readouterr().err
+    assert "can say nothing about scaled_mm" in said
+    assert "fast_accum=True scaling=row" in said
+    assert main([*asked, "NVIDIA H200", "--with", "speed=9"]) != 0
+    assert "it has scaling, fast_accum, b_dtype" in capsys.readouterr().err
+    assert main([*asked, "NVIDIA H200", "--with", "scaling=odd"]) != 0
+    assert "must be one of 'tensor', 'row'" in capsys.readouterr().err

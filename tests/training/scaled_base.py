@@ -39,9 +39,7 @@ class ScaledBase(TimingModel):
         return struct.pack("<2d", *astuple(self))
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT
-    ) -> Self:
+    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
         if len(data) != 16 or not np.isfinite(numbers := struct.unpack("<2d", data)).all():
             raise ModelError("The file of the scaled base time is not two finite numbers.")
         return cls(*numbers)

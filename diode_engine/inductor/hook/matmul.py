@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MatmulIntegration(BaseIntegration):
-    """Inductor's kernels for mm, addmm, bmm and baddbmm, as `install_diode_choices` has them
+    """Inductor's kernels for Diode's operators, as `install_diode_choices` has them
     chosen: of `top_k_configs` 1 that kernel is taken without a benchmark."""
 
     name = "matmul"

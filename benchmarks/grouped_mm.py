@@ -1,0 +1,242 @@
+"""Products of groups of experts: what the best kernel brings, and how much is lost where the groups
+are not those that it was chosen for.
+
+    python benchmarks/grouped_mm.py [--json FILE] [--dataset FILE] [--minutes N] [--problems N]
+    python benchmarks/grouped_mm.py --report FILE
+
+All that Inductor offers for torch._grouped_mm is compiled by processes on all cores and timed with
+every division of a problem's groups (`core/operators/grouped.py`): equal groups, a router's mild
+and strong skew, one hot group, and empty ones. The reference is the library's call, which plain
+torch.compile makes. `--dataset` writes the timings as Diode learns from them, the mean over a
+router's divisions. Rows are written as they come, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import measuring
+import torch
+
+from diode_engine.collect import inputs, timer
+from diode_engine.core.hardware import Environment, environment
+from diode_engine.core.operators.grouped import DIVISIONS, ROUTED, UNIFORM, offsets_tensor
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
+from diode_engine.inductor.lowering import kernels
+from diode_engine.problems.sources.mix import mixed
+from diode_engine.store.transfer import write_dataset
+
+AHEAD = 6  # problems that are being compiled while one is timed
+BUDGET_MS = 3.0  # of launches, for a candidate and a division
+HOPELESS = 3.0  # so many times the library's time with one division: the others are not timed
+
+Row = dict[str, Any]
+
+
+class Prepared:
+    """A problem's kernels, being compiled."""
+
+    def __init__(self, problem: Problem, device: torch.device, compilers: Any) -> None:
+        self.problem = problem
+        self.callers: dict[Candidate, Any] = {}
+        self._futures: dict[Candidate, Any] = {}
+        with kernels.graph_for(problem, device) as operands:
+            for candidate, offer in kernels.offered(problem.op, operands).items():
+                caller = offer.choice
+                if caller is None:
+                    continue
+                self.callers[candidate] = offer
+                if not candidate.is_extern:
+                    request = caller.bmreq
+                    self._futures[candidate] = compilers.triton(
+                        request.kernel_name, Path(request.module_path).read_text()
+                    )
+
+    def wait(self, candidate: Candidate) -> None:
+        """Until it is compiled. Raises what the compiler raises."""
+        future = self._futures.get(candidate)
+        if hasattr(future, "result"):  # it is the kernel itself where that was compiled before
+            future.result()
+
+
+def timed(work: Prepared, device: torch.device) -> Iterator[Row]:
+    """A row for each candidate: its times by division, or the error."""
+    problem, clock = work.problem, timer.Timer(device)
+    operands = inputs.random_inputs(problem, device)
+    out = inputs.empty_output(problem, device)
+    divisions = DIVISIONS if problem.op.divided else (UNIFORM,)
+    sets, references = {}, {}
+    for division in divisions:
+        given = list(operands)
+        if problem.op.divided:
+            given[-1] = offsets_tensor(torch, problem, division, device)
+        sets[division] = given
+        references[division] = inputs.reference(problem, given)
+    library: dict[str, float] = {}
+    for candidate, offer in work.callers.items():
+        row: Row = {"problem": problem.to_dict(), "candidate": candidate.to_dict(), "us": {}}
+        try:
+            work.wait(candidate)
+            for division, given in sets.items():
+                launch: Callable[[], Any] = kernels.launchable(offer, given, out)
+                out.fill_(float("nan"))
+                result = launch()
+                result = result if isinstance(result, torch.Tensor) else out
+                right = references[division]
+                if not timer.is_right(result, right, tf32=False, dtype=torch.bfloat16):
+                    row.setdefault("wrong", []).append(division)
+                    continue
+                timing = clock.time(launch)
+                row["us"][division] = [timing.min_us, timing.median_us]
+                if candidate.is_extern:
+                    library[division] = timing.median_us or 0.0
+                elif (timing.median_us or 0.0) > HOPELESS * library.get(division, 1e12):
+                    break
+        except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result
+            row["error"] = f"{type(error).__name__}: {error}"[:200]
+        yield row
+
+
+def run(problems: Sequence[Problem], rows: list[Row], path: Path | None, end: float) -> None:
+    from torch._inductor.async_compile import AsyncCompile
+
+    timer.BUDGET_MS = BUDGET_MS
+    device = torch.device("cuda", torch.cuda.current_device())
+    compilers = AsyncCompile()
+    AsyncCompile.wait_pool_ready()
+    done = {json.dumps(row["problem"], sort_keys=True) for row in rows}
+    todo = [p for p in problems if json.dumps(p.to_dict(), sort_keys=True) not in done]
+    ahead: list[Prepared] = []
+    with path.open("a") if path else contextlib.nullcontext() as file:
+        while (todo or ahead) and time.monotonic() < end:
+            while todo and len(ahead) < AHEAD:
+                try:
+                    ahead.append(Prepared(todo[0], device, compilers))
+                except Exception as error:  # noqa: BLE001  # the other problems are worth having
+                    print(f"{todo[0]} is left out: {error!r}"[:200], flush=True)
+                del todo[0]
+            if not ahead:
+                break
+            work = ahead.pop(0)
+            found: list[Row] = []
+            try:
+                found.extend(timed(work, device))
+                torch.cuda.empty_cache()
+            except torch.OutOfMemoryError as error:
+                print(f"{work.problem} is left out: {error!r}"[:200], flush=True)
+            except RuntimeError as error:  # the device is of no more use to this process
+                print(f"It ends at {work.problem}: {error!r}"[:300], flush=True)
+                return
+            rows += found
+            if file:
+                file.writelines(json.dumps(row) + "\n" for row in found)
+                file.flush()
+            print(f"{work.problem}: {len(found)} candidates", flush=True)
+
+
+def by_problem(rows: Sequence[Row]) -> dict[Problem, dict[Candidate, Row]]:
+    found: dict[Problem, dict[Candidate, Row]] = defaultdict(dict)
+    for row in rows:
+        candidate = Candidate.from_dict(row["candidate"])
+        found[Problem.from_dict(row["problem"])][candidate] = row
+    return found
+
+
+def routed_us(problem: Problem, row: Row) -> tuple[float, float] | None:
+    """The least and the median time, in the mean over a router's divisions (of what is not divided
+    the one time); None where it has not all of them."""
+    wanted = ROUTED if problem.op.divided else (UNIFORM,)
+    if "error" in row or any(division not in row["us"] for division in wanted):
+        return None
+    least, median = zip(*(row["us"][division] for division in wanted), strict=True)
+    return statistics.fmean(least), statistics.fmean(median)
+
+
+def report(rows: Sequence[Row]) -> None:
+    """Best over the library, and the regret of what is chosen by one division under another."""
+    gains: list[float] = []
+    lost: dict[tuple[str, str], list[float]] = defaultdict(list)
+    failed = sum("error" in row for row in rows)
+    wrong = sum("wrong" in row for row in rows)
+    for problem, of in by_problem(rows).items():
+        routed = {c: us[1] for c, row in of.items() if (us := routed_us(problem, row))}
+        library = next((us for c, us in routed.items() if c.is_extern), None)
+        if library is None:
+            continue
+        gains.append(library / min(routed.values()))
+        if not problem.op.divided:
+            continue
+        ways = {
+            "a router's": min(routed, key=lambda c: routed[c]),
+            "equal": min(
+                (c for c in routed if UNIFORM in of[c]["us"]),
+                key=lambda c: of[c]["us"][UNIFORM][1],
+            ),
+            "the library's": next(c for c in routed if c.is_extern),
+        }
+        for division in DIVISIONS:
+            times = {c: row["us"][division][1] for c, row in of.items() if division in row["us"]}
+            for way, choice in ways.items():
+                if choice in times:
+                    lost[way, division].append(min(times.values()) / times[choice])
+    print(f"{len(gains)} problems; {failed} candidates failed, {wrong} gave a wrong result")
+    if gains:
+        over = sum(gain > 1.02 for gain in gains) / len(gains)
+        print(
+            f"the best over the library's, with a router's groups: {measuring.geomean(gains):.3f} "
+            f"in the geomean, over 1.02 for {over:.0%}, at most {max(gains):.2f}"
+        )
+    for (way, division), shares in lost.items():
+        print(
+            f"chosen by {way + ' groups' if way != 'the library' else way:24s} "
+            f"under {division:14s}: {measuring.geomean(shares):.3f} of the best, "
+            f"at worst {min(shares):.3f} ({len(shares)})"
+        )
+
+
+def table(rows: Sequence[Row], where: Environment) -> TimingTable:
+    """The timings that are complete, as Diode learns from them."""
+    records = []
+    for problem, of in by_problem(rows).items():
+        for candidate, row in of.items():
+            us = routed_us(problem, row)
+            if us is not None:
+                records.append((problem, candidate, where, Timing(*us)))
+    return TimingTable.from_records(records)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--minutes", type=float, default=6)
+    parser.add_argument("--problems", type=int, default=100)
+    parser.add_argument("--report", type=Path)
+    args = parser.parse_args()
+    path = args.report or args.json
+    rows: list[Row] = []
+    if path is not None and path.exists():
+        rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    if args.report:
+        report(rows)
+        return
+    measuring.need_gpu()
+    end = time.monotonic() + 60 * args.minutes
+    with measuring.always(lambda: report(rows)):
+        run(mixed(args.problems, 0, ["experts"]), rows, args.json, end)
+        if args.dataset:
+            write_dataset(table(rows, environment()), args.dataset)
+    measuring.leave()
+
+
+if __name__ == "__main__":
+    main()
