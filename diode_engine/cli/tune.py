@@ -94,7 +94,8 @@ def tune(
     if output is not None and not output.absolute().parent.is_dir():
         raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")
     own = tuple(dict.fromkeys(p for file in shapes for p in problems_in(file, seed)))
-    used = gpus or devices()[:1]
+    there = devices()  # raises where there is none
+    used = gpus or there[:1]
     asked: Mapping[str, Any] = {
         "shapes": [str(file) for file in shapes] or None,
         "command": shlex.join(command) or None,

@@ -24,8 +24,8 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.training.fit import fitted_and_watched
 
-# Shallow trees, few of them, with many rows in a leaf: deeper ones spoil the order of kernels, which
-# H200's model has nearly right for the H100 (docs/hardware.md).
+# Shallow trees, few of them, with many rows in a leaf: deeper ones spoil the order of kernels,
+# which H200's model has nearly right for the H100 (docs/hardware.md).
 _TREES = {"rounds": 150, "max_depth": 3, "learning_rate": 0.1, "patience": 20}
 _LEAVES = 50  # a leaf has as many rows, or as few as make so many leaves possible
 # Without XGBoost, a small network.
