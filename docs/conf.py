@@ -23,6 +23,7 @@ NAV = {
         "docs/collection",
         "docs/models",
         "docs/validation",
+        "docs/tuning",
         "docs/registry",
         "docs/workflow",
         "docs/runs",

@@ -83,10 +83,8 @@ def tune(
     """
     from functools import partial
 
-    import torch
-
     from diode_engine.collect.local import Direct, LocalExecutor, devices
-    from diode_engine.core.hardware import detect
+    from diode_engine.core.hardware import detect, environment
     from diode_engine.paths import beside, binaries_dir
     from diode_engine.problems.sources import problems_in
     from diode_engine.store import Store
@@ -96,7 +94,8 @@ def tune(
     if output is not None and not output.absolute().parent.is_dir():
         raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")
     own = tuple(dict.fromkeys(p for file in shapes for p in problems_in(file, seed)))
-    used = gpus or devices()[:1]
+    there = devices()  # raises where there is none
+    used = gpus or there[:1]
     asked: Mapping[str, Any] = {
         "shapes": [str(file) for file in shapes] or None,
         "command": shlex.join(command) or None,
@@ -104,7 +103,7 @@ def tune(
     request = TuneRequest(minutes, base, own, name, seed, used, asked)
     with Store.open(store) as opened, diagnostics.progress() as display:
         tuned = run(
-            opened, request, detect(used[0]), str(torch.__version__),
+            opened, request, detect(used[0]), environment().torch,
             executor=partial(LocalExecutor, used, direct=Direct(binaries_dir())),
             capture=partial(_captured, command) if command else None,
             note=diagnostics.note, report=_reporter(display),

@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from diode_engine.core.table import TimingTable
+from diode_engine.errors import ModelError
+from diode_engine.features import CURRENT, FeatureSet
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
@@ -22,8 +24,8 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.training.fit import fitted_and_watched
 
-# Shallow trees, few of them, with many rows in a leaf: deeper ones spoil the order of kernels, which
-# H200's model has nearly right for the H100 (docs/hardware.md).
+# Shallow trees, few of them, with many rows in a leaf: deeper ones spoil the order of kernels,
+# which H200's model has nearly right for the H100 (docs/hardware.md).
 _TREES = {"rounds": 150, "max_depth": 3, "learning_rate": 0.1, "patience": 20}
 _LEAVES = 50  # a leaf has as many rows, or as few as make so many leaves possible
 # Without XGBoost, a small network.
@@ -49,6 +51,13 @@ class Corrected(TimingModel):
     def answers(self, x: Matrix) -> Matrix:
         corrected: Matrix = answers_of(self.members, x) + self.difference.predict(x)
         return corrected
+
+    def to_bytes(self) -> bytes:
+        raise ModelError("A corrected model teaches another one; it has no file of its own.")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, feature_set: FeatureSet = CURRENT) -> Self:
+        raise ModelError("A corrected model teaches another one; there is no file of one.")
 
 
 def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:

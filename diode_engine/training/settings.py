@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from diode_engine import features
+from diode_engine.features import SETS, VERSION, FeatureSet
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting_method import FitSettings
 
@@ -21,7 +21,7 @@ class TrainingSettings:
     families: Mapping[str, FitSettings] = field(default_factory=dict)
     lessons: int = 10000
     rows: int = 240
-    features: int = features.VERSION
+    features: int = VERSION
 
     def of(self, family: str) -> Any:
         """How this family is fitted (fitting_method.FitSettings)."""
@@ -45,5 +45,5 @@ class TrainingSettings:
                 "features": self.features}  # fmt: skip
 
     @property
-    def feature_set(self) -> features.FeatureSet:
-        return features.SETS[self.features]
+    def feature_set(self) -> FeatureSet:
+        return SETS[self.features]

@@ -4,7 +4,7 @@ those that the model is judged by are spread evenly among them."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ SOURCES = (
 JUDGED_EVERY = 5
 _JUDGED_FIRST, _FIRST_EVERY = 24, 3
 MOST_JUDGED = 240  # of all; more would make the figures a little surer and the model worse
-_ASKED = 200  # candidates of a problem that members are compared on, drawn
+RANKED = 600  # problems that are ordered by what their timings would teach
 
 
 def in_turn(
@@ -59,35 +59,23 @@ def parted(problems: Iterable[Problem], by: Collection[str]) -> tuple[list[Probl
 
 
 def by_disagreement(
-    problems: Sequence[Problem], model: Predictor, hardware: Hardware, torch: str, *, seed: int = 0
+    problems: Sequence[Problem], model: Predictor, hardware: Hardware, torch: str
 ) -> list[Problem]:
-    """The problems in an order of which every second one is the one that the model's members
-    disagree on most, and the others are as they were: what is learned must not be of odd ones
-    alone."""
-    rng = np.random.default_rng(seed)
-    regrets = [_regret(problem, model, hardware, torch, rng) for problem in problems]
-    doubtful = [problems[i] for i in np.argsort(-np.array(regrets), kind="stable")]
-    both = zip_longest(doubtful, problems)
-    return list(dict.fromkeys(p for p in chain.from_iterable(both) if p is not None))
+    """The first RANKED problems in an order of which every second one is the one that the model's
+    members disagree on most, and the others are as they were: what is learned must not be of odd
+    ones alone. The rest follows."""
+    asked = problems[:RANKED]
+    regrets = [_regret(problem, model, hardware, torch) for problem in asked]
+    doubtful = [asked[i] for i in np.argsort(-np.array(regrets), kind="stable")]
+    both = chain.from_iterable(zip(doubtful, asked, strict=True))
+    return list(dict.fromkeys([*both, *problems]))
 
 
-def _regret(
-    problem: Problem,
-    model: Predictor,
-    hardware: Hardware,
-    torch: str,
-    rng: np.random.Generator,
-) -> float:
+def _regret(problem: Problem, model: Predictor, hardware: Hardware, torch: str) -> float:
     """What the members lose in the mean, each by its own word (log time), by what they choose
     together; 0 where the model says nothing."""
-    space = exhaustive_space(problem, torch)
-    places = np.flatnonzero(fits(problem, space, hardware))
-    if len(places) > _ASKED:
-        libraries = np.array([i for i in places if space[i].is_extern], np.intp)
-        places = np.union1d(libraries, rng.choice(places, _ASKED, replace=False))
-    if not len(places):
-        return 0.0
-    answers = model.predict_members_us(problem, [space[i] for i in places])
+    space = exhaustive_space(problem, torch)  # the same one for many problems, so encoded once
+    answers = model.predict_members_us(problem, space)[:, fits(problem, space, hardware)]
     log_us: npt.NDArray[np.float64] = np.log(answers[:, ~np.isnan(answers).any(axis=0)])
     if not log_us.size:
         return 0.0

@@ -332,9 +332,7 @@ class _Tuning:
             drawn = mixed(DRAWN, seed, questions.SOURCES)
             learned, judged = questions.parted(drawn, self._by)
             if guide is not None:
-                learned = questions.by_disagreement(
-                    learned, guide, self._hardware, self._torch, seed=seed
-                )
+                learned = questions.by_disagreement(learned, guide, self._hardware, self._torch)
             first = [Entry(p, Selection(OWN_BUDGET, compiles=OWN_COMPILES)) for p in own]
             rest = [
                 Entry(p, Selection(BUDGET, compiles=COMPILES))

@@ -1,0 +1,74 @@
+"""The command tune; tests/tuning has what it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from diode_engine.collect import local
+from diode_engine.core import hardware
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Problem
+from diode_engine.errors import CollectionError
+from diode_engine.problems.sources import write_shapeset
+from diode_engine.tuning import run as tuning
+
+Run = Callable[..., Any]
+
+
+def test_without_a_gpu_it_is_a_sentence(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> tuple[int, ...]:
+        raise CollectionError("There is no GPU here.")
+
+    monkeypatch.setattr(local, "devices", none)
+    ran = run("tune", "--store", tmp_path / "s.db", "--gpu", "0")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Error: There is no GPU here.\n"
+    assert not (tmp_path / "s.db").exists()
+
+
+def test_what_is_asked_is_passed_on_and_the_page_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    problem = Problem.make("mm", 64, 64, 64, "float16")
+
+    def tuned(store: Any, request: Any, gpu: Any, torch: str, **more: Any) -> Any:
+        asked.update(request=request, gpu=gpu, torch=torch, **more)
+        document = {"page": "# a page\n", "promoted": True}
+        return SimpleNamespace(run=7, document=document, to_dict=lambda: document)
+
+    monkeypatch.setattr(tuning, "tune", tuned)
+    monkeypatch.setattr(local, "devices", lambda: (0, 1))
+    monkeypatch.setattr(hardware, "detect", lambda index: H200)
+    monkeypatch.setattr(hardware, "environment", lambda: Environment(H200, "", "2.11.0", "3.6.0"))
+    shapes = tmp_path / "s.json"
+    write_shapeset([problem], shapes, "test")
+    store = tmp_path / "s.db"
+    ran = run("tune", "--store", store, "--minutes", "3", "--from", "none", "--shapes", shapes,
+              "--name", "mine", "--", "python", "train.py")  # fmt: skip
+    assert (ran.code, ran.out) == (0, "# a page\n")
+    assert "tune-7.md" in ran.err
+    assert next((tmp_path).rglob("tune-7.md")).read_text() == "# a page\n"
+    request = asked["request"]
+    assert (request.minutes, request.base, request.name) == (3.0, tuning.NONE, "mine")
+    assert request.own == (problem,)
+    assert request.gpus == (0,)
+    assert request.spec()["command"] == "python train.py"
+    assert (asked["gpu"], asked["torch"]) == (H200, "2.11.0")
+    assert asked["capture"] is not None
+    executor = asked["executor"]()
+    assert executor.spec["direct"] is True
+    page = tmp_path / "page.md"
+    ran = run("tune", "--store", store, "--json", "-o", page)
+    assert json.loads(ran.out)["promoted"] is True
+    assert page.read_text() == "# a page\n"
+    assert asked["capture"] is None
+    assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 2
