@@ -18,11 +18,12 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.resources import shared_bytes
 from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.models.preference import taken
-from diode_engine.registry import load_predictor
+from diode_engine.models.predictor import Predictor
 from diode_engine.store import read_dataset
 
 KEPT = Path(__file__).with_name("unchanged.npz")
 SHIPPED = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
+MODEL = Path(__file__).parents[1] / "trained_models" / "nvidia-h200" / "gemm" / "6"
 FILES = ("real-layers-2026-11-22", "gemm-direct-2026-11-22", "gemm-direct-bf16-2026-11-21")
 EACH = 6  # problems of an op and a type, in a file
 MOST = 24  # candidates of a problem
@@ -30,7 +31,7 @@ MOST = 24  # candidates of a problem
 
 def computed() -> dict[str, np.ndarray]:
     """Of some 200 problems and up to MOST of their timed candidates."""
-    model = load_predictor(H200)
+    model = Predictor.load(MODEL)
     out: dict[str, list] = {
         name: []
         for name in ("problem", "candidate", "class", "features", "us", "bytes", "choice", "why")
