@@ -17,8 +17,8 @@ from diode_engine import features
 from diode_engine.core.hardware import H200
 from diode_engine.core.resources import shared_bytes
 from diode_engine.inductor.lowering.kernel_class import shared_class
-from diode_engine.models.preference import taken
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.preference import taken
 from diode_engine.store import read_dataset
 
 KEPT = Path(__file__).with_name("unchanged.npz")
