@@ -3,6 +3,7 @@ split, and gives the model with what the stage adds."""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
 from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
@@ -91,7 +93,8 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
     metrics = _metrics(model, split.judged)
     seen_by_base: bool | None = False
     if method.base is not None:
-        metrics["efficiency_of_base"] = _metrics(method.base, split.judged)["efficiency"]
+        with contextlib.suppress(TrainingError):  # the base may know none of these products
+            metrics["efficiency_of_base"] = _metrics(method.base, split.judged)["efficiency"]
         seen_by_base = method.base.manifest.everything
     notes = _notes(split.held_out_problems, seen_by_base)
     manifest = replace(
