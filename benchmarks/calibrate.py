@@ -44,7 +44,7 @@ from typing import Any
 import zstandard
 
 from diode_engine.collect.candidate_plan import plausible
-from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.core.operators import named
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.resources import MOST_ODD_ALIGN
@@ -327,7 +327,9 @@ def main() -> None:
         (p, chosen(p, options.each, options.seed)) for p in problems(options.problems, options.seed)
     ]
     flat: list[Pair] = [(p, c) for p, candidates in pairs for c in candidates]
-    plan = Plan(tuple(Entry(p, Selection(fixed=candidates)) for p, candidates in pairs))
+    plan = Plan(
+        tuple(PlannedProblem(p, CandidateSelection(fixed=candidates)) for p, candidates in pairs)
+    )
     print(f"{len(flat)} pairs of {len(pairs)} problems", flush=True)
 
     with tempfile.TemporaryDirectory() as name:

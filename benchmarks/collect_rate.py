@@ -41,7 +41,7 @@ from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.farm import Farm
 from diode_engine.collect.inputs import random_inputs
 from diode_engine.collect.local import Direct, LocalExecutor, cores
-from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
 from diode_engine.core.hardware import environment
@@ -122,7 +122,11 @@ class Marked(Store):
 
 def direct(todo: Chosen, path: Path, how: Direct) -> tuple[Progress, float]:
     """How `collect --direct` went into a fresh store, and its sustained timings a second."""
-    plan = Plan(tuple(Entry(p, Selection(fixed=tuple(candidates))) for p, candidates in todo))
+    plan = Plan(
+        tuple(
+            PlannedProblem(p, CandidateSelection(fixed=tuple(candidates))) for p, candidates in todo
+        )
+    )
     with Marked.open(path) as store:
         store.marks = []
         progress = collect(store, plan, LocalExecutor([0], direct=how), adviser=lambda _: None)

@@ -14,7 +14,7 @@ from diode_engine.problems.sources import read_shapeset
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.index import read_index
-from diode_engine.registry.sources import Kind, Source
+from diode_engine.registry.sources import Kind, ModelSource
 from diode_engine.validation.solution import read_solution
 
 SLUG = "nvidia-h200"
@@ -23,7 +23,7 @@ SLUG = "nvidia-h200"
 def aliases(path: Path) -> Any:
     (path.parent / SLUG).mkdir()
     path.rename(path.parent / SLUG / "aliases.json")
-    return aliases_in(Source(Kind.PACKAGE, path.parent, "theirs"), SLUG)
+    return aliases_in(ModelSource(Kind.PACKAGE, path.parent, "theirs"), SLUG)
 
 
 def registry(path: Path) -> Any:

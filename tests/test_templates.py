@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from diode_app.data.problems import short
 from diode_engine import features
 from diode_engine.collect.candidate_plan import CandidatePlan, plausible
-from diode_engine.collect.plan import Selection
+from diode_engine.collect.plan import CandidateSelection
 from diode_engine.core.encoding import CandidateTable, encode
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
@@ -136,7 +136,7 @@ def test_they_are_in_the_spaces() -> None:
 def test_they_are_planned() -> None:
     offered = [c for c in exhaustive_space(PROBLEM) if c.template.startswith("made_up")]
     plan = CandidatePlan(
-        PROBLEM, offered, default_space(PROBLEM), H200, selection=Selection(budget=4)
+        PROBLEM, offered, default_space(PROBLEM), H200, selection=CandidateSelection(budget=4)
     )
     assert set(plan.next_batch(2)) == {WHOLE, CALL}  # of the DEFAULT space
     assert plan.next_batch(9) == [WIDE]  # of the others the one that fits the device

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.drawing import Drawn, drawn_options
+from diode_engine.cli.drawing import DrawnProblems, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.location import Location
 
@@ -127,7 +127,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
 )
 def collect(
-    store: Location, problems: int, drawn: Drawn, files: tuple[Path, ...], search_space: str,
+    store: Location, problems: int, drawn: DrawnProblems, files: tuple[Path, ...],
+    search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
     ray: str | None, accelerator: str | None, workers: int | None, direct: bool,
     compiles: int | None, output: str | None, plan_only: bool,

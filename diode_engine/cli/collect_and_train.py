@@ -8,7 +8,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
-from diode_engine.cli.drawing import Drawn, drawn_options
+from diode_engine.cli.drawing import DrawnProblems, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
@@ -37,7 +37,7 @@ from diode_engine.models.families import ENSEMBLE, trainable
 @json_anyway_option
 @click.pass_context
 def collect_and_train(
-    ctx: click.Context, store: Location, problems: int, drawn: Drawn,
+    ctx: click.Context, store: Location, problems: int, drawn: DrawnProblems,
     budget: int | None, family: str, name: str | None, seed: int, skip_collection: bool,
     skip_training: bool, skip_validation: bool,
 ) -> None:  # fmt: skip

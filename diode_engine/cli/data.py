@@ -12,8 +12,8 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.cli.queries import (
-    Column,
     QueryCommand,
+    TextColumn,
     form_options,
     query_argument,
     table_text,
@@ -23,7 +23,7 @@ from diode_engine.errors import SchemaTooOldError, StoreError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
-    from diode_engine.store import Stats, Store
+    from diode_engine.store import Store, StoreStats
     from diode_engine.store.query import Statistic
 
 GROUPS = ("gpu", "torch", "op", "dtype", "layout", "bias")
@@ -175,15 +175,15 @@ def _counts(g: Statistic) -> dict[str, int]:
 
 def _groups_text(by: tuple[str, ...], groups: list[Statistic]) -> str:
     numbers = [
-        Column(name, [f"{getattr(g, name):,}" for g in groups], right=True)
+        TextColumn(name, [f"{getattr(g, name):,}" for g in groups], right=True)
         for name in ("problems", "candidates", "failed", "timings")
     ]
     near = [f"{100 * g.near / g.aten:.0f} %" if g.aten else "" for g in groups]
-    names = [Column(name, [g.values[i] for g in groups]) for i, name in enumerate(by)]
-    return table_text([*names, *numbers, Column("ATen near best", near, right=True)])
+    names = [TextColumn(name, [g.values[i] for g in groups]) for i, name in enumerate(by)]
+    return table_text([*names, *numbers, TextColumn("ATen near best", near, right=True)])
 
 
-def _dict(s: Stats, states: Mapping[int, str]) -> dict[str, Any]:
+def _dict(s: StoreStats, states: Mapping[int, str]) -> dict[str, Any]:
     return {
         "size_bytes": s.size_bytes,
         "problems": s.problems,
@@ -210,7 +210,7 @@ def _dict(s: Stats, states: Mapping[int, str]) -> dict[str, Any]:
     }
 
 
-def _text(store: Location, s: Stats, states: Mapping[int, str]) -> str:
+def _text(store: Location, s: StoreStats, states: Mapping[int, str]) -> str:
     failed = sum(s.failures.values())
     parts = [
         f"{store}: {s.timings:,} timings ({failed:,} failed) of {s.candidates:,} candidates on "
@@ -225,29 +225,35 @@ def _text(store: Location, s: Stats, states: Mapping[int, str]) -> str:
         what, names, numbers = zip(*counts, strict=True)
         parts.append(
             table_text(
-                [Column("by", what), Column("", names), Column("timings", numbers, right=True)]
+                [
+                    TextColumn("by", what),
+                    TextColumn("", names),
+                    TextColumn("timings", numbers, right=True),
+                ]
             )
         )
     if s.by_environment:
         there = [environment for environment, _ in s.by_environment]
         software = [
-            Column(name, [getattr(e, name) or "?" for e in there], spare=i)
+            TextColumn(name, [getattr(e, name) or "?" for e in there], spare=i)
             for i, name in enumerate(("torch", "triton", "driver"))
         ]
         timings = [f"{n:,}" for _, n in s.by_environment]
-        hardware = Column("hardware", [e.hardware.name for e in there], cut=True)
-        parts.append(table_text([hardware, *software, Column("timings", timings, right=True)]))
+        hardware = TextColumn("hardware", [e.hardware.name for e in there], cut=True)
+        parts.append(table_text([hardware, *software, TextColumn("timings", timings, right=True)]))
     if s.runs:
         last = s.runs[: -_LAST_RUNS - 1 : -1]
         parts.append(
             table_text(
                 [
-                    Column("run", [str(run.id) for run in last], right=True),
-                    Column("kind", [run.kind for run in last]),
-                    Column("state", [states.get(run.id, str(run.state)) for run in last]),
-                    Column("started (UTC)", [f"{run.started:%Y-%m-%d %H:%M}" for run in last]),
-                    Column("timings", [f"{s.by_run.get(run.id, 0):,}" for run in last], right=True),
-                    Column("message", [run.message or "" for run in last], cut=True),
+                    TextColumn("run", [str(run.id) for run in last], right=True),
+                    TextColumn("kind", [run.kind for run in last]),
+                    TextColumn("state", [states.get(run.id, str(run.state)) for run in last]),
+                    TextColumn("started (UTC)", [f"{run.started:%Y-%m-%d %H:%M}" for run in last]),
+                    TextColumn(
+                        "timings", [f"{s.by_run.get(run.id, 0):,}" for run in last], right=True
+                    ),
+                    TextColumn("message", [run.message or "" for run in last], cut=True),
                 ]
             )
         )

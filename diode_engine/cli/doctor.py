@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
 
 
-class State(StrEnum):
+class Health(StrEnum):
     WORKS = "works"
     OFF = "off"  # as it is meant to be here: nothing asks for it, or nothing could use it
     BROKEN = "broken"
@@ -31,7 +31,7 @@ class State(StrEnum):
 @dataclass(frozen=True)
 class Check:
     what: str
-    state: State
+    state: Health
     why: str
 
 
@@ -57,7 +57,7 @@ def doctor(store: Location, as_json: bool) -> int:
         width = max(len(check.what) for check in checks)
         for check in checks:
             click.echo(f"{check.what:<{width}}  {check.state:<6}  {check.why}")
-    broken = any(check.state is State.BROKEN for check in checks)
+    broken = any(check.state is Health.BROKEN for check in checks)
     return ExitCode.FAILURE if broken else ExitCode.OK
 
 
@@ -68,7 +68,7 @@ def _checks(store: Location) -> Iterator[Check]:
     status = get_integration_status()
     given = status["hardware"]
     hardware = None if given is None else Hardware.from_dict(given)
-    yield Check("diode", State.WORKS, f"{status['diode']}, Python {status['python']}")
+    yield Check("diode", Health.WORKS, f"{status['diode']}, Python {status['python']}")
     yield _torch(status)
     yield _triton(status, hardware)
     yield _gpu(hardware)
@@ -78,7 +78,7 @@ def _checks(store: Location) -> Iterator[Check]:
         if name != "matmul":
             active = found["state"] == "active"
             yield Check(
-                f"integration {name}", State.WORKS if active else State.OFF, found["reason"]
+                f"integration {name}", Health.WORKS if active else Health.OFF, found["reason"]
             )
     yield _data_dir()
     yield _store(store)
@@ -86,9 +86,9 @@ def _checks(store: Location) -> Iterator[Check]:
     for what, module, extra, brings in _EXTRAS:
         if importlib.util.find_spec(module) is None:
             why = f"pip install 'diode-engine[{extra}]' brings {brings}"
-            yield Check(what, State.OFF, why)
+            yield Check(what, Health.OFF, why)
         else:
-            yield Check(what, State.WORKS, brings)
+            yield Check(what, Health.WORKS, brings)
 
 
 def _torch(status: dict[str, Any]) -> Check:
@@ -96,50 +96,50 @@ def _torch(status: dict[str, Any]) -> Check:
     from diode_engine.inductor.hook.matmul import MatmulIntegration
 
     if status["torch"] is None:
-        return Check("torch", State.BROKEN, "not installed: nothing is compiled or timed")
+        return Check("torch", Health.BROKEN, "not installed: nothing is compiled or timed")
     if os.environ.get("DIODE_DISABLE", "") not in ("", "0"):
-        return Check("torch", State.WORKS, str(status["torch"]))
+        return Check("torch", Health.WORKS, str(status["torch"]))
     try:
         MatmulIntegration().dry_run()
     except IntegrationError as error:
-        return Check("torch", State.BROKEN, f"{status['torch']}: {error}")
-    return Check("torch", State.WORKS, f"{status['torch']}, asks Diode which kernel to take")
+        return Check("torch", Health.BROKEN, f"{status['torch']}: {error}")
+    return Check("torch", Health.WORKS, f"{status['torch']}, asks Diode which kernel to take")
 
 
 def _triton(status: dict[str, Any], hardware: Hardware | None) -> Check:
     if status["triton"] is not None:
-        return Check("triton", State.WORKS, status["triton"])
+        return Check("triton", Health.WORKS, status["triton"])
     needed = hardware is not None and hardware.backend == "cuda"
     why = "not installed: Inductor has only the libraries' kernels"
-    return Check("triton", State.BROKEN if needed else State.OFF, why)
+    return Check("triton", Health.BROKEN if needed else Health.OFF, why)
 
 
 def _gpu(hardware: Hardware | None) -> Check:
     if hardware is None:
-        return Check("GPU", State.OFF, "without torch nobody can tell")
+        return Check("GPU", Health.OFF, "without torch nobody can tell")
     if hardware.backend == "cpu":
         why = "torch sees none: no timing here (collect); training, validating, predicting work"
-        return Check("GPU", State.OFF, why)
+        return Check("GPU", Health.OFF, why)
     if hardware.backend != "cuda":
-        return Check("GPU", State.OFF, f"{hardware.name}: Diode chooses for NVIDIA's only")
-    return Check("GPU", State.WORKS, hardware.name)
+        return Check("GPU", Health.OFF, f"{hardware.name}: Diode chooses for NVIDIA's only")
+    return Check("GPU", Health.WORKS, hardware.name)
 
 
 def _model(hardware: Hardware | None) -> Check:
     from diode_engine import registry
 
     if hardware is None or hardware.backend != "cuda":
-        return Check("model", State.OFF, "no GPU to choose one for")
+        return Check("model", Health.OFF, "no GPU to choose one for")
     match = registry.best_for(hardware)
     if match is None:
         why = f"none for {hardware.name}: `diode-engine tune` makes one"
-        return Check("model", State.OFF, why)
+        return Check("model", Health.OFF, why)
     differs = "; ".join(registry.differences(match.model.manifest))
     known = registry.known_for(hardware)
     why = f"{match.model.reference}, {known}"
     if known.basis is registry.Basis.TRANSFER:
         why += "; `diode-engine tune` makes one of this GPU's"
-    return Check("model", State.WORKS, f"{why}; {differs}" if differs else why)
+    return Check("model", Health.WORKS, f"{why}; {differs}" if differs else why)
 
 
 def _choices(hardware: Hardware | None) -> Check:
@@ -150,19 +150,19 @@ def _choices(hardware: Hardware | None) -> Check:
         diode_engine.install_diode_choices(top_k_configs=1)
     stats = diode_engine.get_stats()
     if stats["active"]:
-        return Check("choices", State.WORKS, "torch.compile takes the model's kernels")
+        return Check("choices", Health.WORKS, "torch.compile takes the model's kernels")
     if hardware is not None and hardware.backend != "cuda":
-        return Check("choices", State.OFF, "no GPU to choose for")
-    return Check("choices", State.OFF, str(stats["reason"]))
+        return Check("choices", Health.OFF, "no GPU to choose for")
+    return Check("choices", Health.OFF, str(stats["reason"]))
 
 
 def _data_dir() -> Check:
     folder = paths.data_dir()
     there = next(f for f in (folder, *folder.parents) if f.exists())
     if there.is_dir() and os.access(there, os.W_OK):
-        return Check("data directory", State.WORKS, str(folder))
+        return Check("data directory", Health.WORKS, str(folder))
     return Check(
-        "data directory", State.BROKEN, f"{folder} cannot be written; set DIODE_HOME to another"
+        "data directory", Health.BROKEN, f"{folder} cannot be written; set DIODE_HOME to another"
     )
 
 
@@ -174,13 +174,15 @@ def _store(store: Location) -> Check:
         with Store.open(store, read_only=True) as opened:
             timings = opened.stats().timings
     except StoreMissingError:
-        return Check("store", State.OFF, f"none at {store} yet: `data import` or `collect` make it")
+        return Check(
+            "store", Health.OFF, f"none at {store} yet: `data import` or `collect` make it"
+        )
     except SchemaTooOldError:
         why = f"{store} is of an older schema, which the next command that writes it upgrades"
-        return Check("store", State.WORKS, why)
+        return Check("store", Health.WORKS, why)
     except StoreError as error:
-        return Check("store", State.BROKEN, str(error))
-    return Check("store", State.WORKS, f"{store}, {timings:,} timings")
+        return Check("store", Health.BROKEN, str(error))
+    return Check("store", Health.WORKS, f"{store}, {timings:,} timings")
 
 
 def _models() -> Iterator[Check]:
@@ -189,8 +191,8 @@ def _models() -> Iterator[Check]:
     seen = registry.overview()
     broken = [e for e in seen.entries if e.error is not None]
     good = len(seen.entries) - len(broken)
-    yield Check("registry", State.WORKS if good else State.OFF, f"{good} models")
+    yield Check("registry", Health.WORKS if good else Health.OFF, f"{good} models")
     for entry in broken:
-        yield Check("registry", State.BROKEN, f"{entry.model.folder}: {entry.error}")
+        yield Check("registry", Health.BROKEN, f"{entry.model.folder}: {entry.error}")
     for problem in seen.problems:
-        yield Check("registry", State.BROKEN, problem)
+        yield Check("registry", Health.BROKEN, problem)

@@ -21,7 +21,7 @@ SOURCES = (
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnProblems:
     """What was asked: the sources by name, and which of their problems are taken."""
 
     sources: tuple[str, ...]
@@ -50,7 +50,7 @@ def drawn_options(command: Callable[..., Any]) -> Callable[..., Any]:
         dtypes: str, layouts: str, min_size: int | None, max_size: int | None, **others: Any,
     ) -> Any:  # fmt: skip
         named = (*sources, *["log-normal"] * log_normal, *["powers"] * power_of_two)
-        drawn = Drawn(named, ops, dtypes, layouts, min_size, max_size)
+        drawn = DrawnProblems(named, ops, dtypes, layouts, min_size, max_size)
         return command(*args, drawn=drawn, **others)
 
     decorated: Callable[..., Any] = gathered

@@ -18,7 +18,7 @@ from diode_engine.errors import DiodeError, NothingError
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """Where a subcommand is (`module:attribute`), and its line in the help."""
 
     target: str
@@ -37,60 +37,74 @@ class Entry:
 
 
 COMMANDS = {
-    "collect": Entry(
+    "collect": CommandEntry(
         "diode_engine.cli.collect:collect", "Time Inductor's candidates on this machine's GPU."
     ),
-    "collect-shapeset": Entry(
+    "collect-shapeset": CommandEntry(
         "diode_engine.cli.shapesets:collect_shapeset", "The same on the problems of a file."
     ),
-    "create-validation": Entry(
+    "create-validation": CommandEntry(
         "diode_engine.cli.shapesets:create_validation",
         "Problems that no timing is of, to judge on.",
     ),
-    "capture": Entry(
+    "capture": CommandEntry(
         "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
     ),
-    "data": Entry("diode_engine.cli.datasets:data", "Import, export, list and count timings."),
-    "train": Entry("diode_engine.cli.train:train", "Train a model on the timings in the store."),
-    "tune": Entry(
+    "data": CommandEntry(
+        "diode_engine.cli.datasets:data", "Import, export, list and count timings."
+    ),
+    "train": CommandEntry(
+        "diode_engine.cli.train:train", "Train a model on the timings in the store."
+    ),
+    "tune": CommandEntry(
         "diode_engine.cli.tune:tune", "Make a model for this machine's GPU in ten minutes."
     ),
-    "collect-and-train": Entry(
+    "collect-and-train": CommandEntry(
         "diode_engine.cli.collect_and_train:collect_and_train",
         "Collect, train and validate, in one run.",
     ),
-    "validate": Entry(
+    "validate": CommandEntry(
         "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
     ),
-    "validate-model": Entry("diode_engine.cli.validate:validate", "Another name of validate."),
-    "validate-max-autotune": Entry(
+    "validate-model": CommandEntry(
+        "diode_engine.cli.validate:validate", "Another name of validate."
+    ),
+    "validate-max-autotune": CommandEntry(
         "diode_engine.cli.max_autotune:validate_max_autotune",
         "Compare a model with kernels that max-autotune found.",
     ),
-    "models": Entry(
+    "models": CommandEntry(
         "diode_engine.cli.models:models", "List, compare, promote and pass on trained models."
     ),
-    "predict": Entry(
+    "predict": CommandEntry(
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),
-    "explain": Entry(
+    "explain": CommandEntry(
         "diode_engine.cli.explain:explain", "Why a model takes the kernel that it takes."
     ),
-    "export-lookup-table": Entry(
+    "export-lookup-table": CommandEntry(
         "diode_engine.cli.lookup_table:export_lookup_table",
         "Write a model's choices as a table for Inductor.",
     ),
-    "workflow": Entry(
+    "workflow": CommandEntry(
         "diode_engine.cli.workflow:workflow", "Run commands in a row, those that have to."
     ),
-    "runs": Entry("diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."),
-    "doctor": Entry("diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."),
-    "serve": Entry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
-    "db": Entry("diode_engine.cli.db:db", "Upgrade, back up, copy, check and compact the store."),
-    "completion": Entry(
+    "runs": CommandEntry(
+        "diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."
+    ),
+    "doctor": CommandEntry(
+        "diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."
+    ),
+    "serve": CommandEntry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
+    "db": CommandEntry(
+        "diode_engine.cli.db:db", "Upgrade, back up, copy, check and compact the store."
+    ),
+    "completion": CommandEntry(
         "diode_engine.cli.completion:completion", "Have a shell complete commands and options."
     ),
-    "demo": Entry("diode_engine.cli.demo:demo", "All of it in one run, on the shipped timings."),
+    "demo": CommandEntry(
+        "diode_engine.cli.demo:demo", "All of it in one run, on the shipped timings."
+    ),
 }
 
 

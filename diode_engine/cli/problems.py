@@ -13,8 +13,8 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import data, existing
 from diode_engine.cli.options import store_option
 from diode_engine.cli.queries import (
-    Column,
     QueryCommand,
+    TextColumn,
     form_options,
     query_argument,
     table_text,
@@ -273,43 +273,45 @@ def _candidate(problem: ProblemRow, row: CandidateRow, rank: int) -> dict[str, A
     }
 
 
-def _columns(rows: list[ProblemRow]) -> list[Column]:
+def _columns(rows: list[ProblemRow]) -> list[TextColumn]:
     return [
-        Column("id", [str(row.number) for row in rows], right=True),
-        Column("problem", [short(row.problem) for row in rows]),
-        Column("GPU", [row.environment.hardware.name for row in rows], spare=2),
-        Column("fastest", [str(row.best or "") for row in rows], cut=True, spare=1),
-        Column("tried", [f"{row.candidates:,}" for row in rows], right=True),
-        Column("failed", [f"{row.failed:,}" for row in rows], right=True, spare=3),
-        Column("best µs", [_time(row.best_us) for row in rows], right=True),
-        Column("ATen µs", [_time(row.aten_us) for row in rows], right=True),
-        Column("ATen eff.", [_ratio(row.efficiency) for row in rows], right=True),
+        TextColumn("id", [str(row.number) for row in rows], right=True),
+        TextColumn("problem", [short(row.problem) for row in rows]),
+        TextColumn("GPU", [row.environment.hardware.name for row in rows], spare=2),
+        TextColumn("fastest", [str(row.best or "") for row in rows], cut=True, spare=1),
+        TextColumn("tried", [f"{row.candidates:,}" for row in rows], right=True),
+        TextColumn("failed", [f"{row.failed:,}" for row in rows], right=True, spare=3),
+        TextColumn("best µs", [_time(row.best_us) for row in rows], right=True),
+        TextColumn("ATen µs", [_time(row.aten_us) for row in rows], right=True),
+        TextColumn("ATen eff.", [_ratio(row.efficiency) for row in rows], right=True),
     ]
 
 
-def _ranked(problem: ProblemRow, rows: list[CandidateRow], first: int) -> list[Column]:
+def _ranked(problem: ProblemRow, rows: list[CandidateRow], first: int) -> list[TextColumn]:
     shown = [_candidate(problem, row, 0) for row in rows]
     return [
-        Column("rank", [str(i) for i in range(first + 1, first + len(rows) + 1)], right=True),
-        Column("candidate", [str(row.candidate) for row in rows], cut=True),
-        Column("µs", [_time(row.time_us) for row in rows], right=True),
-        Column("spread µs", [_time(row.spread_us) for row in rows], right=True, spare=1),
-        Column("efficiency", [_ratio(c["efficiency"]) for c in shown], right=True),
-        Column("timings", [str(row.timings) for row in rows], right=True, spare=2),
+        TextColumn("rank", [str(i) for i in range(first + 1, first + len(rows) + 1)], right=True),
+        TextColumn("candidate", [str(row.candidate) for row in rows], cut=True),
+        TextColumn("µs", [_time(row.time_us) for row in rows], right=True),
+        TextColumn("spread µs", [_time(row.spread_us) for row in rows], right=True, spare=1),
+        TextColumn("efficiency", [_ratio(c["efficiency"]) for c in shown], right=True),
+        TextColumn("timings", [str(row.timings) for row in rows], right=True, spare=2),
         *_of_kernels(rows),
-        Column("failed", [_failures(row.failures) for row in rows]),
+        TextColumn("failed", [_failures(row.failures) for row in rows]),
     ]
 
 
-def _of_kernels(rows: list[CandidateRow]) -> list[Column]:
+def _of_kernels(rows: list[CandidateRow]) -> list[TextColumn]:
     """What is known of the kernels; no column where nothing is."""
     if not any(row.kernel for row in rows):
         return []
     known = [row.kernel for row in rows]
     spills = ["" if k is None else str(k.spill_stores) for k in known]
     return [
-        Column("registers", [str(k.registers) if k else "" for k in known], right=True, spare=4),
-        Column("spilled", spills, right=True, spare=4),
+        TextColumn(
+            "registers", [str(k.registers) if k else "" for k in known], right=True, spare=4
+        ),
+        TextColumn("spilled", spills, right=True, spare=4),
     ]
 
 

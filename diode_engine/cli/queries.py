@@ -46,7 +46,7 @@ def form_options(command: F) -> F:
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """A column of a table for people. Where the terminal is too narrow, those with the largest
     `spare` are left out first, then the `cut` one is shortened."""
 
@@ -61,7 +61,7 @@ class Column:
         return max(map(len, (self.name, *self.cells)))
 
 
-def table_text(columns: Sequence[Column], width: int | None = None) -> str:
+def table_text(columns: Sequence[TextColumn], width: int | None = None) -> str:
     """The columns two blanks apart under a rule, within `width` characters (by default the
     terminal's, and any where stdout is none) as far as their spare ones allow."""
     if width is None:
@@ -81,7 +81,7 @@ def table_text(columns: Sequence[Column], width: int | None = None) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def _width(columns: Sequence[Column]) -> int:
+def _width(columns: Sequence[TextColumn]) -> int:
     return sum(column.width for column in columns) + 2 * (len(columns) - 1)
 
 

@@ -15,8 +15,8 @@ from diode_engine.cli.data import existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, json_anyway_option, store_option
 from diode_engine.cli.queries import (
-    Column,
     QueryCommand,
+    TextColumn,
     form_options,
     query_argument,
     table_text,
@@ -101,11 +101,11 @@ def _cells(status: Status) -> dict[str, Any]:
     return cells
 
 
-def _columns(found: list[Status]) -> list[Column]:
+def _columns(found: list[Status]) -> list[TextColumn]:
     rows = list(zip(*map(_row, found), strict=True))
     header = ("run", "kind", "state", "started (UTC)", "for", "tags", "message")
     return [
-        Column(name, cells, spare=1 if name == "tags" else 0, cut=name == "message")
+        TextColumn(name, cells, spare=1 if name == "tags" else 0, cut=name == "message")
         for name, cells in zip(header, rows, strict=True)
     ]
 

@@ -11,7 +11,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
-from diode_engine.cli.drawing import Drawn, drawn_options
+from diode_engine.cli.drawing import DrawnProblems, drawn_options
 from diode_engine.cli.options import json_anyway_option, store_option
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
@@ -66,7 +66,8 @@ collect_shapeset = click.Command(
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
 @json_anyway_option
 def create_validation(
-    file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: Drawn, seed: int,
+    file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: DrawnProblems,
+    seed: int,
 ) -> None:  # fmt: skip
     """Write a shapeset of problems to FILE of which the store, and so no model made from it, has
     any; to be timed into a store of its own and judged on.

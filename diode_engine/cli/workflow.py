@@ -48,7 +48,7 @@ _DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes a step and 10 a run of 
 
 
 @dataclass(frozen=True)
-class Step:
+class WorkflowStep:
     name: str
     words: tuple[str, ...]
     inputs: tuple[Path, ...]
@@ -119,7 +119,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     return ExitCode.OK
 
 
-def _read(file: Path, folder: Path) -> tuple[list[Step], Location]:
+def _read(file: Path, folder: Path) -> tuple[list[WorkflowStep], Location]:
     try:
         document = read_toml(file)
     except OSError as error:
@@ -143,7 +143,7 @@ def _read(file: Path, folder: Path) -> tuple[list[Step], Location]:
     return steps, location_of(named) if is_url(named) else folder / named
 
 
-def _step(given: Any, place: str, folder: Path) -> Step:
+def _step(given: Any, place: str, folder: Path) -> WorkflowStep:
     if not isinstance(given, Mapping) or not isinstance(given.get("run"), str):
         raise click.UsageError(f"{place} needs a text, run: a command of diode-engine.")
     if unknown := sorted(set(given) - {"name", "run", "inputs", "output"}):
@@ -162,13 +162,13 @@ def _step(given: Any, place: str, folder: Path) -> Step:
         raise click.UsageError(f"{place}: name and output must be texts.")
     if not isinstance(inputs, list) or not all(isinstance(path, str) for path in inputs):
         raise click.UsageError(f"{place}: inputs must be a list of paths.")
-    return Step(
+    return WorkflowStep(
         name, tuple(words), tuple(folder / path for path in inputs),
         None if output is None else folder / output,
     )  # fmt: skip
 
 
-def _key(step: Step, before: str) -> str:
+def _key(step: WorkflowStep, before: str) -> str:
     """What the step is done of."""
     from diode_engine.core.problem import content_key
     from diode_engine.version import __version__
@@ -194,15 +194,15 @@ class _Memory:
             if kept["version"] == _VERSION and kept["store"] == self._timings():
                 self._done = dict(kept["steps"])
 
-    def holds(self, step: Step, key: str) -> bool:
+    def holds(self, step: WorkflowStep, key: str) -> bool:
         output = None if step.output is None else _hash(step.output)
         lost = step.output is not None and output is None
         return not lost and self._done.get(step.name) == {"key": key, "output": output}
 
-    def forget(self, step: Step) -> None:
+    def forget(self, step: WorkflowStep) -> None:
         self._done.pop(step.name, None)
 
-    def keep(self, step: Step, key: str) -> None:
+    def keep(self, step: WorkflowStep, key: str) -> None:
         output = None if step.output is None else _hash(step.output)
         self._done[step.name] = {"key": key, "output": output}
         document = {"version": _VERSION, "store": self._timings(), "steps": self._done}

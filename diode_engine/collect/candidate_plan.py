@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.collect.adviser import Advice
-from diode_engine.collect.plan import Selection
+from diode_engine.collect.plan import CandidateSelection
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
@@ -24,7 +24,7 @@ from diode_engine.core.templates import template_of
 # Neighbours are looked for around this many of the fastest candidates.
 ELITE = 6
 MOST_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
-ALL = Selection()
+ALL = CandidateSelection()
 
 
 class _Kind(Enum):
@@ -58,7 +58,7 @@ class CandidatePlan:
         default: Collection[Candidate],
         hardware: Hardware,
         *,
-        selection: Selection = ALL,
+        selection: CandidateSelection = ALL,
         done: Mapping[str, float | None] = MappingProxyType({}),
         seed: int = 0,
         advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,

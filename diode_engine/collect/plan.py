@@ -24,7 +24,7 @@ _CANDIDATES = Limits(bytes=16 << 20)
 
 
 @dataclass(frozen=True)
-class Selection:
+class CandidateSelection:
     """Which candidates of a problem are timed: all that Inductor offers, at most `budget` of
     them (see CandidatePlan for which), or those of `fixed` that it offers; with `default` only
     those of the DEFAULT space. With a budget, `compiles` limits how many kernels beyond the first
@@ -62,11 +62,11 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedProblem:
     """A problem, and which of its candidates are timed."""
 
     problem: Problem
-    selection: Selection
+    selection: CandidateSelection
 
     @property
     def size(self) -> SpaceSize:
@@ -78,7 +78,7 @@ class Entry:
 class Plan:
     """Problems in the order in which they are timed. Immutable."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PlannedProblem, ...]
 
     @classmethod
     def of(
@@ -94,10 +94,12 @@ class Plan:
         """Each problem once: the first `whole` with all their candidates, the others with
         `fixed` or at most `budget` (all, if neither is given) of the EXHAUSTIVE or the `default`
         space, compiling at most `compiles`."""
-        most = Selection(budget, None if fixed is None else tuple(fixed), compiles, default)
+        most = CandidateSelection(
+            budget, None if fixed is None else tuple(fixed), compiles, default
+        )
         return cls(
             tuple(
-                Entry(problem, Selection() if i < whole else most)
+                PlannedProblem(problem, CandidateSelection() if i < whole else most)
                 for i, problem in enumerate(dict.fromkeys(problems))
             )
         )

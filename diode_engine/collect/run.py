@@ -24,7 +24,7 @@ from diode_engine.collect.executor import (
     Refused,
     Timed,
 )
-from diode_engine.collect.plan import Entry, Plan
+from diode_engine.collect.plan import Plan, PlannedProblem
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import unpack_candidates
 from diode_engine.collect.writing import Writer
@@ -163,14 +163,14 @@ class _Collection:
         self.progress.problems_elsewhere = len(self._todo)
         return None
 
-    def _claimed(self, entry: Entry, environment: Environment) -> Conversation:
+    def _claimed(self, entry: PlannedProblem, environment: Environment) -> Conversation:
         try:
             yield from self._conversation(entry, environment)
         finally:
             # Another collection that takes the problem is to find all of it in the store.
             self.writer.then(partial(self._claims.give_back, entry.problem, environment))
 
-    def _conversation(self, entry: Entry, environment: Environment) -> Conversation:
+    def _conversation(self, entry: PlannedProblem, environment: Environment) -> Conversation:
         progress, problem = self.progress, entry.problem
         expected = entry.size.candidates
         answer = yield Offer(problem)

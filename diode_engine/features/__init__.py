@@ -21,13 +21,13 @@ for sm_90, see `resources.LEAST_COPY`.
 
 from __future__ import annotations
 
-from diode_engine.features.feature_set import DTYPES, FeatureSet, Space, supported
+from diode_engine.features.feature_set import DTYPES, FeatureSet, SpaceFeatures, supported
 from diode_engine.features.version_2 import VERSION_2
 from diode_engine.features.version_3 import VERSION_3
 
 __all__ = [
     "BASE", "CURRENT", "DTYPES", "NAMES", "NAMES_HASH", "OF_PROBLEM", "SETS", "VERSION",
-    "FeatureSet", "Space", "matrix", "space", "supported",
+    "FeatureSet", "SpaceFeatures", "matrix", "space", "supported",
 ]  # fmt: skip
 
 SETS = {each.version: each for each in (VERSION_2, VERSION_3)}

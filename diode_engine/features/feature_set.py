@@ -112,7 +112,9 @@ class FeatureSet:
             x[rows, second:] = cross.T
         return x
 
-    def space(self, problem: Problem, candidates: Sequence[Candidate], hardware: Hardware) -> Space:
+    def space(
+        self, problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
+    ) -> SpaceFeatures:
         """The same numbers as `matrix`, bit for bit, in half the time."""
         row, facts = self.describe(problem, hardware)
         candidate_columns, knobs = self.of_candidates(encode(candidates))
@@ -121,11 +123,11 @@ class FeatureSet:
         rest[:own] = candidate_columns
         with np.errstate(over="ignore", invalid="ignore"):
             self.fill_cross(np.array(facts, np.float32)[:, None], knobs, hardware, rest[own:])
-        return Space(np.array(row, np.float32), rest, self.base - self.of_problem)
+        return SpaceFeatures(np.array(row, np.float32), rest, self.base - self.of_problem)
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class SpaceFeatures:
     """What `matrix` says of one problem and n candidates, without repeating the problem: `problem`
     has the columns that follow from it alone, `rest` [other columns, n] the others, each one's
     values side by side, that of the base time at `base_row`."""
@@ -148,7 +150,7 @@ class Space:
         x[:, own:] = self.rest.T
         return x
 
-    def take(self, which: npt.NDArray[np.bool_]) -> Space:
+    def take(self, which: npt.NDArray[np.bool_]) -> SpaceFeatures:
         """Of these candidates only."""
         rest = self.rest.take(np.flatnonzero(which), axis=1)
-        return Space(self.problem, rest, self.base_row)
+        return SpaceFeatures(self.problem, rest, self.base_row)

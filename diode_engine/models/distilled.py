@@ -92,7 +92,7 @@ class DistilledNetwork(TimingModel):
             out[:, start : start + _BLOCK] = answers
         return out
 
-    def space_answers(self, space: features.Space) -> Matrix:
+    def space_answers(self, space: features.SpaceFeatures) -> Matrix:
         """[outputs, n] the same bits as `answers` to the same rows."""
         first = self.layers[0]
         of_problem = self.feature_set.of_problem

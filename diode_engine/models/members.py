@@ -16,7 +16,7 @@ def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
     return np.concatenate([member.answers(x) for member in members])
 
 
-def space_answers_of(members: Sequence[TimingModel], space: features.Space) -> Matrix:
+def space_answers_of(members: Sequence[TimingModel], space: features.SpaceFeatures) -> Matrix:
     """[m, n] the same of a problem's candidate space."""
     return np.concatenate([member.space_answers(space) for member in members])
 

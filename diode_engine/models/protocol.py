@@ -41,7 +41,7 @@ class TimingModel(Protocol):
         itself. `predict` is their mean."""
         return self.predict(x)[None]
 
-    def space_answers(self, space: features.Space) -> Matrix:
+    def space_answers(self, space: features.SpaceFeatures) -> Matrix:
         """[m, n] what `answers` says of the space's n candidates."""
         return self.answers(space.rows())
 

@@ -29,11 +29,11 @@ from diode_engine.registry.choice import (
     matches,
 )
 from diode_engine.registry.comparison import side_by_side
-from diode_engine.registry.facts import Action, Event, Facts, Status
+from diode_engine.registry.facts import Event, Facts, HistoryAction, ModelStatus
 from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
 from diode_engine.registry.overview import Entry, Overview, overview
 from diode_engine.registry.references import resolve
-from diode_engine.registry.sources import Kind, ModelVersion, Source, list_models, sources
+from diode_engine.registry.sources import Kind, ModelSource, ModelVersion, list_models, sources
 from diode_engine.registry.versions import (
     check_registrable,
     facts_of,
@@ -49,18 +49,18 @@ from diode_engine.registry.versions import (
 __all__ = [
     "DEFAULT",
     "LEAST_LIKENESS",
-    "Action",
     "Basis",
     "Entry",
     "Event",
     "Facts",
+    "HistoryAction",
     "Kind",
     "KnownFor",
     "Match",
+    "ModelSource",
+    "ModelStatus",
     "ModelVersion",
     "Overview",
-    "Source",
-    "Status",
     "aliased",
     "aliases_for",
     "best_for",

@@ -15,8 +15,8 @@ from diode_engine.documents import Limits, Malformed, read_json
 from diode_engine.errors import NoSuchModelError, RegistryError
 from diode_engine.models.artifact import load_artifact
 from diode_engine.registry import facts
-from diode_engine.registry.facts import Action, Document, Event, Status
-from diode_engine.registry.sources import Kind, ModelVersion, Source, list_models, sources
+from diode_engine.registry.facts import Document, Event, HistoryAction, ModelStatus
+from diode_engine.registry.sources import Kind, ModelSource, ModelVersion, list_models, sources
 
 DEFAULT = "default"
 FILE = "aliases.json"
@@ -24,7 +24,7 @@ _ALIASES = Limits(bytes=1 << 20)  # the shipped ones have 22
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 
 
-def aliases_in(source: Source, slug: str) -> Mapping[str, str]:
+def aliases_in(source: ModelSource, slug: str) -> Mapping[str, str]:
     """The references that the source's aliases stand for on this hardware. Raises RegistryError
     where they are broken."""
     if source.kind is Kind.USER:
@@ -43,7 +43,7 @@ def aliases_in(source: Source, slug: str) -> Mapping[str, str]:
 
 def pointed(
     alias: str, slug: str, models: Sequence[ModelVersion] | None = None
-) -> Iterator[tuple[Source, ModelVersion | RegistryError]]:
+) -> Iterator[tuple[ModelSource, ModelVersion | RegistryError]]:
     """What each source that has this alias means by it, the one that counts first: a model, or
     why it is none. `models` are those of `list_models`, where they are known."""
     models = list_models() if models is None else models
@@ -114,7 +114,7 @@ def set_alias(
     alias: str,
     model: ModelVersion,
     *,
-    action: Action = Action.ALIAS,
+    action: HistoryAction = HistoryAction.ALIAS,
     reason: str = "",
     forced: bool = False,
 ) -> bool:
@@ -150,7 +150,7 @@ def remove_alias(alias: str, slug: str) -> None:
         if alias not in document.aliases:
             raise NoSuchModelError(f"You have no alias {alias} for {slug}.")
         before = document.aliases.pop(alias)
-        document.history.append(Event(Action.UNALIAS, None, alias, before))
+        document.history.append(Event(HistoryAction.UNALIAS, None, alias, before))
 
 
 def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersion | None:
@@ -169,9 +169,9 @@ def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersi
         else:
             model = _still_there(before, slug, alias)
             document.aliases[alias] = before
-        document.history.append(Event(Action.ROLLBACK, before, alias, now, reason=reason))
+        document.history.append(Event(HistoryAction.ROLLBACK, before, alias, now, reason=reason))
         if alias == DEFAULT:
-            document.models[now] = replace(document.of(now), status=Status.RETIRED)
+            document.models[now] = replace(document.of(now), status=ModelStatus.RETIRED)
     return model
 
 
@@ -198,7 +198,7 @@ def _earlier(document: Document, alias: str) -> list[str | None]:
     stack: list[str | None] = []
     for event in document.history:
         if event.alias == alias:
-            if event.event is not Action.ROLLBACK:
+            if event.event is not HistoryAction.ROLLBACK:
                 stack.append(event.before)
             elif stack:
                 stack.pop()

@@ -16,7 +16,7 @@ from diode_engine.models.artifact import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, pointed
-from diode_engine.registry.sources import ModelVersion, Source, list_models, sources
+from diode_engine.registry.sources import ModelSource, ModelVersion, list_models, sources
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Match:
 
     model: ModelVersion
     likeness: float
-    default_of: Source | None = None
+    default_of: ModelSource | None = None
     differences: tuple[str, ...] = ()
 
 
@@ -42,7 +42,7 @@ class Match:
 class _Known:
     """What is looked up once for all models of a hardware."""
 
-    defaults: dict[Source, ModelVersion] = field(default_factory=dict)
+    defaults: dict[ModelSource, ModelVersion] = field(default_factory=dict)
     document: facts.Document = field(default_factory=facts.Document)
 
 

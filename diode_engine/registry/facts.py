@@ -40,7 +40,7 @@ _LOCK = ".lock"
 _LIMITS = Limits(bytes=16 << 20)  # 100,000 changes of an alias or status
 
 
-class Status(StrEnum):
+class ModelStatus(StrEnum):
     """What Diode has found out about a model on this machine."""
 
     DRAFT = "draft"  # registered; the gate has not judged it
@@ -50,10 +50,10 @@ class Status(StrEnum):
 
 
 # What is not taken unless an alias names it.
-SET_ASIDE = (Status.REJECTED, Status.RETIRED)
+SET_ASIDE = (ModelStatus.REJECTED, ModelStatus.RETIRED)
 
 
-class Action(StrEnum):
+class HistoryAction(StrEnum):
     """What a line of the history tells."""
 
     ALIAS = "alias"
@@ -68,7 +68,7 @@ class Event:
     """One line of the history. `model` and `before` are what the alias named after and before,
     None where it named nothing; of a removal, `model` is what was removed."""
 
-    event: Action
+    event: HistoryAction
     model: str | None
     alias: str | None = None
     before: str | None = None
@@ -84,7 +84,7 @@ class Facts:
     """What may change about one model. `status` None: nobody has judged it; `gate` is the
     last verdict on it; `origin` says where it was imported from."""
 
-    status: Status | None = None
+    status: ModelStatus | None = None
     tags: tuple[str, ...] = ()
     note: str = ""
     gate: Mapping[str, Any] | None = None
@@ -131,7 +131,7 @@ class Document:
 def _facts(given: Mapping[str, Any]) -> Facts:
     status = given.get("status")
     return Facts(
-        None if status is None else Status(status),
+        None if status is None else ModelStatus(status),
         tuple(_text(tag) for tag in given.get("tags", ())),
         _text(given.get("note", "")),
         _object(given.get("gate")),
@@ -142,7 +142,7 @@ def _facts(given: Mapping[str, Any]) -> Facts:
 def _event(given: Mapping[str, Any]) -> Event:
     text = {key: given[key] for key in ("model", "alias", "before") if given[key] is not None}
     return Event(
-        Action(given["event"]),
+        HistoryAction(given["event"]),
         **{"model": None, **{key: _text(value) for key, value in text.items()}},
         reason=_text(given["reason"]),
         forced=bool(given["forced"]),

@@ -42,7 +42,7 @@ _LIMITS = Limits(_MAX_INDEX)  # 60,000 models
 
 
 @dataclass(frozen=True)
-class Offer:
+class IndexLine:
     """One line of an index. `hardware` is a slug; `about` is for people."""
 
     name: str
@@ -58,7 +58,7 @@ class Offer:
         return f"{self.name}@{self.version}"
 
 
-def read_index(file: Path) -> tuple[Offer, ...]:
+def read_index(file: Path) -> tuple[IndexLine, ...]:
     """What an index offers, in its order. Raises RegistryError where it cannot be read, is too
     new, or a line is not as it should be."""
     try:
@@ -87,7 +87,7 @@ def read_index(file: Path) -> tuple[Offer, ...]:
     return tuple(offers)
 
 
-def _offer(line: Any, file: Path) -> Offer:
+def _offer(line: Any, file: Path) -> IndexLine:
     if not isinstance(line, dict):
         raise ValueError("is not an object.")
     for name, kind in (("archive", str), ("hardware", str), ("name", str), ("version", int),
@@ -106,13 +106,15 @@ def _offer(line: Any, file: Path) -> Offer:
         local = address.scheme == "http" and address.hostname in _LOCAL
         if address.scheme != "https" and not local:
             raise ValueError(f"{archive} is no https address.")
-    return Offer(
+    return IndexLine(
         check_name(line["name"]), line["version"], slug_of(line["hardware"]), archive,
         line["sha256"], line["bytes"], str(line.get("about", "")),
     )  # fmt: skip
 
 
-def offered(offers: tuple[Offer, ...], reference: str, hardware: str | None = None) -> Offer:
+def offered(
+    offers: tuple[IndexLine, ...], reference: str, hardware: str | None = None
+) -> IndexLine:
     """The one that is meant: "name@version", or "name" (the newest), for this hardware (a name
     or slug) where one is given. Raises NoSuchModelError where there is none, RegistryError
     where there are several."""
@@ -135,7 +137,7 @@ def offered(offers: tuple[Offer, ...], reference: str, hardware: str | None = No
 
 
 def import_offer(
-    offer: Offer, name: str | None = None, *, report: Progress = lambda done, total: None
+    offer: IndexLine, name: str | None = None, *, report: Progress = lambda done, total: None
 ) -> tuple[ModelVersion, bool]:
     """Fetches what is offered and registers it as `archive.import_model` does. `report` is told
     how many bytes of how many there are. Raises as that does, and ModelError where it cannot be
@@ -144,7 +146,7 @@ def import_offer(
     return import_model(path, name or offer.name, sha256=offer.sha256, where=offer.archive)
 
 
-def _download(offer: Offer, report: Progress) -> Path:
+def _download(offer: IndexLine, report: Progress) -> Path:
     """The archive among what was downloaded: now, or earlier."""
     kept = paths.data_dir() / "downloads" / f"{offer.sha256}{SUFFIX}"
     if kept.is_file() and sha256_of(kept) == offer.sha256:

@@ -11,7 +11,7 @@ from diode_engine.models.artifact import Manifest
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.choice import Match, rank
-from diode_engine.registry.facts import Facts, Status
+from diode_engine.registry.facts import Facts, ModelStatus
 from diode_engine.registry.sources import ModelVersion, list_models, sources
 from diode_engine.registry.versions import status_of
 
@@ -26,7 +26,7 @@ class Entry:
     manifest: Manifest | None
     error: str | None
     facts: Facts
-    status: Status
+    status: ModelStatus
     aliases: tuple[str, ...]
     taken: Match | None
 

@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A folder of models; `label` says which one it is to people."""
 
     kind: Kind
@@ -55,7 +55,7 @@ class ModelVersion:
     name: str
     version: int
     folder: Path
-    source: Source | None
+    source: ModelSource | None
     slug: str  # of the hardware
 
     @cached_property
@@ -78,20 +78,20 @@ class ModelVersion:
         return self.source is not None and self.source.kind is Kind.SHIPPED
 
 
-def user_source() -> Source:
+def user_source() -> ModelSource:
     """The user's registry, which need not exist yet."""
-    return Source(Kind.USER, paths.data_dir() / "models", "yours")
+    return ModelSource(Kind.USER, paths.data_dir() / "models", "yours")
 
 
-def sources() -> tuple[Source, ...]:
+def sources() -> tuple[ModelSource, ...]:
     """The user's models, those that Diode ships, and those of installed packages by their
     names; in the order in which their aliases count."""
-    shipped = Source(Kind.SHIPPED, paths.shipped_dir() / "trained_models", "shipped")
+    shipped = ModelSource(Kind.SHIPPED, paths.shipped_dir() / "trained_models", "shipped")
     return (user_source(), shipped, *_packages(tuple(sys.path)))
 
 
 @cache  # it reads the metadata of everything that is installed
-def _packages(_path: tuple[str, ...]) -> tuple[Source, ...]:
+def _packages(_path: tuple[str, ...]) -> tuple[ModelSource, ...]:
     found = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         # A parent of a dotted name would be imported, and its code run, to find the module.
@@ -108,7 +108,7 @@ def _packages(_path: tuple[str, ...]) -> tuple[Source, ...]:
             continue
         label = point.module if point.dist is None else f"{point.dist.name} {point.dist.version}"
         for location in spec.submodule_search_locations:
-            found[Path(location)] = Source(Kind.PACKAGE, Path(location), label)
+            found[Path(location)] = ModelSource(Kind.PACKAGE, Path(location), label)
     return tuple(sorted(found.values(), key=lambda source: (source.label, source.root)))
 
 
@@ -121,7 +121,7 @@ def list_models() -> list[ModelVersion]:
     return [model for _, model in found]
 
 
-def _scan(source: Source) -> Iterator[ModelVersion]:
+def _scan(source: ModelSource) -> Iterator[ModelVersion]:
     for manifest in source.root.glob(f"*/*/*/{MANIFEST}"):
         folder = manifest.parent
         if _is_number(folder.name) and not folder.is_symlink():

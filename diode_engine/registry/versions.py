@@ -26,7 +26,7 @@ from diode_engine.models.artifact import (
 )
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, check_registered, set_default
-from diode_engine.registry.facts import Action, Document, Event, Facts, Status
+from diode_engine.registry.facts import Document, Event, Facts, HistoryAction, ModelStatus
 from diode_engine.registry.sources import ModelVersion, list_models, user_source
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
@@ -97,7 +97,7 @@ def _next(slug: str, name: str, document: Document) -> int:
     """A number that no version of the name has or had."""
     taken = [m.version for m in list_models() if (m.slug, m.name) == (slug, name)]
     for event in document.history:
-        if event.event is Action.REMOVE and event.model is not None:
+        if event.event is HistoryAction.REMOVE and event.model is not None:
             removed, _, version = event.model.partition("@")
             if removed == name:
                 taken.append(int(version))
@@ -138,9 +138,9 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
             raise RegistryError(f"{model.folder} cannot be removed: {error.strerror}.") from None
         for name in named:
             del document.aliases[name]
-            document.history.append(Event(Action.UNALIAS, None, name, model.reference))
+            document.history.append(Event(HistoryAction.UNALIAS, None, name, model.reference))
         document.models.pop(model.reference, None)
-        document.history.append(Event(Action.REMOVE, model.reference, reason=reason))
+        document.history.append(Event(HistoryAction.REMOVE, model.reference, reason=reason))
 
 
 @contextmanager
@@ -168,11 +168,11 @@ def facts_of(model: ModelVersion) -> Facts:
     return facts.read(model.slug).of(model.reference)
 
 
-def status_of(model: ModelVersion, known: Facts | None = None) -> Status:
+def status_of(model: ModelVersion, known: Facts | None = None) -> ModelStatus:
     """What was found out about it here; without that, a model that Diode ships is validated
     and any other a draft. `known` are its facts, where the caller has them."""
     known = facts_of(model) if known is None else known
-    return known.status or (Status.VALIDATED if model.shipped else Status.DRAFT)
+    return known.status or (ModelStatus.VALIDATED if model.shipped else ModelStatus.DRAFT)
 
 
 def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Facts:
@@ -200,7 +200,7 @@ def set_note(model: ModelVersion, note: str) -> Facts:
     return _change(model, lambda known: replace(known, note=note))
 
 
-def set_verdict(model: ModelVersion, status: Status, gate: Mapping[str, Any]) -> Facts:
+def set_verdict(model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any]) -> Facts:
     """Keeps what the gate found; the model's facts thereafter."""
     return _change(model, lambda known: replace(known, status=status, gate=gate))
 

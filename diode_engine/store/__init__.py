@@ -5,7 +5,7 @@ from.
 """
 
 from diode_engine.store.runs import Process, Run, RunState
-from diode_engine.store.store import Imported, Stats, Store
+from diode_engine.store.store import Imported, Store, StoreStats
 from diode_engine.store.transfer import (
     Group,
     dataset_key,
@@ -22,8 +22,8 @@ __all__ = [
     "Process",
     "Run",
     "RunState",
-    "Stats",
     "Store",
+    "StoreStats",
     "dataset_key",
     "export_dataset",
     "import_dataset",

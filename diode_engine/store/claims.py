@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diode_engine.store.server import Server
 
 
-class Claims(Protocol):
+class NumberClaims(Protocol):
     """One process's claims, of numbers under 2⁶⁰; they end with the process, however it ends."""
 
     def take(self, number: int) -> bool:
@@ -27,7 +27,7 @@ class Claims(Protocol):
         """Gives all back."""
 
 
-def claims_of(store: Location) -> Claims:
+def claims_of(store: Location) -> NumberClaims:
     """Raises StoreError where none can be made."""
     if isinstance(store, Path):
         return FileClaims(paths.beside(store, "-claims"))

@@ -17,7 +17,7 @@ from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.database import move_without_replacing
-from diode_engine.store.session import Session
+from diode_engine.store.session import OpenStore
 
 _AT_ONCE = 5000  # rows of a table other than the timings
 _TIMINGS = [
@@ -64,8 +64,8 @@ def copy(source: Location, target: Location) -> Copied:
 def copy_into(source: Location, target: Location) -> Copied:
     """As `copy`, into a store that is made or found empty, in one transaction."""
     with (
-        Session.open(source, read_only=True) as reader,
-        Session.open(target) as writer,
+        OpenStore.open(source, read_only=True) as reader,
+        OpenStore.open(target) as writer,
         reader.reads() as old,
         writer.writes(in_turn=True) as new,
     ):

@@ -37,7 +37,7 @@ class BadValue(Exception):
     """What a field says of a value that it cannot have, as the end of a sentence."""
 
 
-class Field(Protocol):
+class QueryField(Protocol):
     """What can be asked for by a name.
 
     `help` is one line for people, `choices` what its values are where they can be listed,
@@ -91,7 +91,7 @@ class Completion:
 class Language:
     """The fields, by name, that the queries of one table can name."""
 
-    fields: Mapping[str, Field | Judged]
+    fields: Mapping[str, QueryField | Judged]
 
     def parse(self, text: str) -> Filter:
         """Raises QueryError, which says where the mistake is and what could stand there."""
@@ -197,7 +197,7 @@ class _Term:
         end = self.start + len(self.word)
         return QueryError(f"{sentence}{_at(self.start)}.", self.start, end)
 
-    def bad(self, value: str, at: int, why: str, known: Field | Judged) -> QueryError:
+    def bad(self, value: str, at: int, why: str, known: QueryField | Judged) -> QueryError:
         rest = _allowed(self.name, known)
         return QueryError(f"{value} {why}{_at(at)}{rest}.", at, at + len(value))
 
@@ -209,7 +209,7 @@ def _words(text: str) -> Iterable[tuple[int, str]]:
     return ((word.start(), word[0]) for word in _WORD.finditer(text))
 
 
-def _condition(term: _Term, known: Field) -> Condition:
+def _condition(term: _Term, known: QueryField) -> Condition:
     sign, turned = term.sign, term.negated
     if sign == "!=":
         sign, turned = "=", not turned
@@ -246,7 +246,7 @@ def _at(position: int) -> str:
     return f" (character {position + 1})"
 
 
-def _allowed(name: str, known: Field | Judged) -> str:
+def _allowed(name: str, known: QueryField | Judged) -> str:
     if known.choices:
         return f"; {name} can be {', '.join(known.choices)}"
     return f"; {name} is {known.help}"

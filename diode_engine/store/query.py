@@ -41,7 +41,7 @@ from diode_engine.store.records import (
 )
 from diode_engine.store.run_table import run_of
 from diode_engine.store.runs import ENDED, Run, RunState
-from diode_engine.store.session import Session
+from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
 MOST_ROWS = 500  # a page; what is asked for beyond is left out
@@ -184,7 +184,7 @@ class RunContents:
 
 
 def problems(
-    store: Session,
+    store: OpenStore,
     query: str = "",
     *,
     sort: str = "problem",
@@ -210,7 +210,7 @@ def problems(
         return _rows(store, connection, pairs)
 
 
-def count_problems(store: Session, query: str = "") -> int:
+def count_problems(store: OpenStore, query: str = "") -> int:
     """How many rows all pages of `problems` have."""
     count = sa.select(sa.func.count()).select_from(SUMMARIES)
     with store.reads() as connection:
@@ -218,7 +218,7 @@ def count_problems(store: Session, query: str = "") -> int:
 
 
 def _rows(
-    store: Session, connection: sa.Connection, pairs: Sequence[tuple[Any, ...]]
+    store: OpenStore, connection: sa.Connection, pairs: Sequence[tuple[Any, ...]]
 ) -> list[ProblemRow]:
     """The rows of these (problem, environment)s, in their order."""
     summaries = {
@@ -255,7 +255,7 @@ def _rows(
 
 
 def candidates(
-    store: Session, problem: int, environment: int, *, offset: int = 0, limit: int = MOST_ROWS
+    store: OpenStore, problem: int, environment: int, *, offset: int = 0, limit: int = MOST_ROWS
 ) -> list[CandidateRow]:
     """A page of a problem's candidates, the fastest first, at the end those that only failed.
     The numbers are those of a ProblemRow; none are found where there is no such row."""
@@ -304,7 +304,7 @@ def candidates(
         ]
 
 
-def space_map(store: Session, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
+def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
     """The problems counted in bins of sizes, each from a power of two to the next one. `x` and
     `y` are of AXES."""
     across, down = _one_of(AXES, x, "draw a map by"), _one_of(AXES, y, "draw a map by")
@@ -329,7 +329,7 @@ def space_map(store: Session, query: str = "", *, x: str = "n", y: str = "m") ->
 
 
 def statistics(
-    store: Session, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
+    store: OpenStore, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
 ) -> list[Statistic]:
     """The problems in groups with equal values of `by` (of GROUPS), those with most first; at
     most a page."""
@@ -375,7 +375,7 @@ def statistics(
 
 
 def runs(
-    store: Session, query: str = "", *, before: int | None = None, limit: int = MOST_ROWS
+    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MOST_ROWS
 ) -> list[Run]:
     """A page of the runs, the last one first; the next page are those `before` its last one.
 
@@ -402,7 +402,7 @@ def runs(
         return [run_of(row, tags[row.id]) for row in rows]
 
 
-def run_contents(store: Session, run: int) -> RunContents:
+def run_contents(store: OpenStore, run: int) -> RunContents:
     """Counts what a run has put into the store; nothing, where there is no such run."""
     t = schema.tallies.c
     cells = (
@@ -430,7 +430,7 @@ def run_contents(store: Session, run: int) -> RunContents:
         )
 
 
-def known_values(store: Session) -> dict[str, list[str]]:
+def known_values(store: OpenStore) -> dict[str, list[str]]:
     """What the store holds of the fields without choices of their own, for `Language.suggest`."""
     columns = {
         "gpu": _E.name,

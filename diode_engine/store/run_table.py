@@ -20,7 +20,7 @@ from diode_engine.documents import Limits, Malformed, decompressed, parse_json
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.store import bulk, schema
 from diode_engine.store.runs import ENDED, Process, Run, RunState
-from diode_engine.store.session import Session
+from diode_engine.store.session import OpenStore
 
 Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
@@ -30,7 +30,7 @@ _RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
 _TAG = re.compile(rf"\w[\w.+/-]{{0,{_LONGEST_TAG - 1}}}")
 
 
-class RunTable(Session):
+class RunTable(OpenStore):
     """What a store knows of its runs."""
 
     def start_run(

@@ -16,7 +16,7 @@ from diode_engine.store.backend import Backend, backend_of
 from diode_engine.store.database import doubts
 
 
-class Session:
+class OpenStore:
     """A store that is open; a context manager. Several processes may have it open."""
 
     def __init__(self, backend: Backend, engine: sa.Engine, *, read_only: bool) -> None:

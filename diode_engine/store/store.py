@@ -58,7 +58,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Stats:
+class StoreStats:
     """What a store holds. Counts are of timings unless they say otherwise; `by_dtype` tells
     TF32 from plain float32; `size_bytes` is the file's, without what WAL has not merged,
     or of the tables on a server."""
@@ -238,7 +238,7 @@ class Store(RunTable):
             known = set(connection.scalars(ids.distinct()))
             return [run for run in self._runs(connection) if run.id in known]
 
-    def stats(self) -> Stats:
+    def stats(self) -> StoreStats:
         t = schema.tallies.c
         query = sa.select(
             t.op, t.dtype, t.allow_tf32, t.environment, t.run, schema.failures.c.reason, t.timings
@@ -262,7 +262,7 @@ class Store(RunTable):
             environments = records_with(
                 connection, self.location, schema.environments, ids, environment_of
             )
-            return Stats(
+            return StoreStats(
                 size_bytes=self._backend.size_bytes(connection),
                 problems=_count(connection, schema.problems),
                 candidates=_count(connection, schema.candidates),

@@ -17,7 +17,7 @@ from diode_engine.collect import gpus as gpu_names
 from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.executor import Executor
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
-from diode_engine.collect.plan import Entry, Plan, Selection
+from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
 from diode_engine.core.hardware import Hardware
@@ -333,9 +333,12 @@ class _Tuning:
             learned, judged = questions.parted(drawn, self._by)
             if guide is not None:
                 learned = questions.by_disagreement(learned, guide, self._hardware, self._torch)
-            first = [Entry(p, Selection(OWN_BUDGET, compiles=OWN_COMPILES)) for p in own]
+            first = [
+                PlannedProblem(p, CandidateSelection(OWN_BUDGET, compiles=OWN_COMPILES))
+                for p in own
+            ]
             rest = [
-                Entry(p, Selection(BUDGET, compiles=COMPILES))
+                PlannedProblem(p, CandidateSelection(BUDGET, compiles=COMPILES))
                 for p in questions.in_turn(learned, judged) if p not in set(own)
             ]  # fmt: skip
             self._timed_until(Plan((*first, *rest)), guide, until, seed)

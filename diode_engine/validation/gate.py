@@ -22,7 +22,7 @@ from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
-from diode_engine.registry import Action, ModelVersion, Status
+from diode_engine.registry import HistoryAction, ModelStatus, ModelVersion
 from diode_engine.validation.choosers import ATEN
 from diode_engine.validation.evaluation import evaluate
 from diode_engine.validation.report import Report
@@ -231,11 +231,11 @@ def promote(
     _must_still_be(model, now)
     refused = any(c.name in _JUDGED and not c.passed for c in verdict.checks)
     if verdict.passed or refused:
-        status = Status.VALIDATED if verdict.passed else Status.REJECTED
+        status = ModelStatus.VALIDATED if verdict.passed else ModelStatus.REJECTED
         registry.set_verdict(model, status, verdict.to_dict())
     if verdict.passed or force:
         registry.set_alias(
-            registry.DEFAULT, model, action=Action.PROMOTE, reason=reason,
+            registry.DEFAULT, model, action=HistoryAction.PROMOTE, reason=reason,
             forced=not verdict.passed,
         )  # fmt: skip
     return verdict
@@ -261,7 +261,11 @@ def overrule(model: ModelVersion, verdict: GateVerdict, *, reason: str) -> GateV
             "it again, which judges it again."
         )
     registry.set_alias(
-        registry.DEFAULT, model, action=Action.PROMOTE, reason=reason, forced=not verdict.passed
+        registry.DEFAULT,
+        model,
+        action=HistoryAction.PROMOTE,
+        reason=reason,
+        forced=not verdict.passed,
     )
     return verdict
 

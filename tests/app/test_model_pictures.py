@@ -60,7 +60,7 @@ def fill(path: Path) -> None:
     stages = register_model(Path("made"), "stages", stage=0.1)
     plain = register_model(Path("made"), "plain", sure=True)
     registry.set_default(plain, reason="the first")
-    registry.set_verdict(plain, registry.Status.VALIDATED, {**REFUSED, "passed": True})
+    registry.set_verdict(plain, registry.ModelStatus.VALIDATED, {**REFUSED, "passed": True})
     registry.tag(stages, ["night"])
     with Store.open(path) as store:
         store.import_table(make_timings(80), key="x", spec={"file": "gemm.msgpack.zst"})

@@ -402,7 +402,7 @@ async def test_card_gate_and_history(make_app, store, plain):
         assert "The gate has not judged it" in text_of(app)
         gate = {"model": "plain@1", "against": "ATen", "passed": False,
                 "checks": [{"name": "problems", "passed": False, "found": "Too few."}]}  # fmt: skip
-        registry.set_verdict(plain, registry.Status.REJECTED, gate)
+        registry.set_verdict(plain, registry.ModelStatus.REJECTED, gate)
         app.screen.reload()
         await settled(pilot)
         assert "✗ problems" in text_of(app)

@@ -81,7 +81,7 @@ async def test_a_roll_back(make_app, store, tmp_path):
     first = register_model(tmp_path / "made", "first", default=True)
     second = register_model(tmp_path / "made", "second")
     registry.set_default(second)
-    registry.set_verdict(second, registry.Status.VALIDATED, {"passed": True})
+    registry.set_verdict(second, registry.ModelStatus.VALIDATED, {"passed": True})
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
@@ -89,7 +89,7 @@ async def test_a_roll_back(make_app, store, tmp_path):
         assert registry.aliases_for(H200.slug) == {"default": first.reference}
         await go(pilot, "U")
         assert registry.aliases_for(H200.slug) == {"default": second.reference}
-        assert registry.facts_of(second).status is registry.Status.VALIDATED
+        assert registry.facts_of(second).status is registry.ModelStatus.VALIDATED
 
 
 async def test_nothing_is_taken_back_with_read_only(make_app, store):

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from diode_engine.cli import ExitCode, diagnostics, main, plain_progress
-from diode_engine.cli.group import COMMANDS, Entry
+from diode_engine.cli.group import COMMANDS, CommandEntry
 from diode_engine.cli.options import store_option
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.version import __version__
@@ -33,7 +33,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Register:
         module = types.ModuleType("tried_command")
         module.tried = click.command(function)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "tried_command", module)
-        monkeypatch.setitem(COMMANDS, "tried", Entry("tried_command:tried", "Tried here."))
+        monkeypatch.setitem(COMMANDS, "tried", CommandEntry("tried_command:tried", "Tried here."))
 
     return register
 
@@ -94,7 +94,9 @@ def test_a_misspelt_command_is_answered_with_the_right_one(
 def test_a_command_whose_library_is_missing_says_which(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "tried", Entry("no_such_library.part:tried", "Tried here."))
+    monkeypatch.setitem(
+        COMMANDS, "tried", CommandEntry("no_such_library.part:tried", "Tried here.")
+    )
     assert main(["tried"]) == ExitCode.FAILURE
     assert "needs no_such_library, which is not installed" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ import pytest
 
 from diode_engine.cli import ExitCode
 from diode_engine.cli.problems import AXES, SORTS
-from diode_engine.cli.queries import Column, table_text
+from diode_engine.cli.queries import TextColumn, table_text
 from diode_engine.core.table import TimingTable
 from diode_engine.store import Store, query, write_dataset
 
@@ -113,11 +113,11 @@ def test_the_map_in_its_three_forms(store: Path, run: Run) -> None:
 
 def test_a_table_keeps_within_the_width() -> None:
     columns = [
-        Column("id", ["1", "22"], right=True),
-        Column("GPU", ["NVIDIA H200", "NVIDIA H200"], spare=2),
-        Column("best", ["triton::mm 16×16×16", "aten::mm"], cut=True, spare=1),
-        Column("nothing", ["", ""]),
-        Column("µs", ["3.25", "12.50"], right=True),
+        TextColumn("id", ["1", "22"], right=True),
+        TextColumn("GPU", ["NVIDIA H200", "NVIDIA H200"], spare=2),
+        TextColumn("best", ["triton::mm 16×16×16", "aten::mm"], cut=True, spare=1),
+        TextColumn("nothing", ["", ""]),
+        TextColumn("µs", ["3.25", "12.50"], right=True),
     ]
     assert table_text(columns, 80).splitlines() == [
         "id  GPU          best                    µs",
@@ -127,7 +127,7 @@ def test_a_table_keeps_within_the_width() -> None:
     ]
     assert table_text(columns, 32).splitlines()[0] == "id  best                    µs"
     assert table_text(columns, 20).splitlines()[0] == "id     µs"
-    message = Column("message", ["a long story of what went wrong", "ok"], cut=True)
+    message = TextColumn("message", ["a long story of what went wrong", "ok"], cut=True)
     assert table_text([columns[0], message], 20).splitlines() == [
         "id  message",
         "──  ────────────────",

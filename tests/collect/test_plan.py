@@ -12,7 +12,7 @@ import pytest
 from diode_engine import registry
 from diode_engine.collect.adviser import Advice, Adviser, adviser_for
 from diode_engine.collect.candidate_plan import CandidatePlan, plausible
-from diode_engine.collect.plan import Plan, Selection, expected_rate, read_candidates
+from diode_engine.collect.plan import CandidateSelection, Plan, expected_rate, read_candidates
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
@@ -59,7 +59,7 @@ def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
                 OFFERED,
                 DEFAULT,
                 H200,
-                selection=Selection(60),
+                selection=CandidateSelection(60),
                 done=dict.fromkeys((c.key for c in done), None),
             )
         )
@@ -81,7 +81,7 @@ def test_half_of_a_spread_is_near_the_fastest() -> None:
         return 1.0 + abs(np.log2(int(candidate.config.get("BLOCK_M", 1)) / 128))
 
     plan = CandidatePlan(
-        PROBLEM, OFFERED, [fast], H200, selection=Selection(1 + len(DEFAULT[:1]) + 40)
+        PROBLEM, OFFERED, [fast], H200, selection=CandidateSelection(1 + len(DEFAULT[:1]) + 40)
     )
     out = handed_out(plan, far, size=1)
     sizes = [int(c.config.get("BLOCK_M", 0)) for c in out]
@@ -95,7 +95,9 @@ def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped() -> None:
         return Advice(expected, hoped)
 
     usual = DEFAULT[:1]
-    plan = CandidatePlan(PROBLEM, OFFERED, usual, H200, selection=Selection(41), advise=advise)
+    plan = CandidatePlan(
+        PROBLEM, OFFERED, usual, H200, selection=CandidateSelection(41), advise=advise
+    )
     sizes = [int(c.config["BLOCK_M"]) for c in handed_out(plan)[1:]]
     assert sizes[:10] == [64] * 10
     assert sizes[10:20] == [32] * 10
@@ -107,14 +109,14 @@ def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same() -> None:
         return Advice(*np.full((2, len(rest)), np.inf))
 
     plan = CandidatePlan(
-        PROBLEM, OFFERED, DEFAULT[:1], H200, selection=Selection(41), advise=advise
+        PROBLEM, OFFERED, DEFAULT[:1], H200, selection=CandidateSelection(41), advise=advise
     )
     assert len(set(handed_out(plan))) == 41
 
 
 def test_after_so_many_compiles_only_what_is_at_hand_follows() -> None:
     shared = {c for c in GRID if c.config["num_stages"] == 1}
-    selection = Selection(len(OFFERED), compiles=5)
+    selection = CandidateSelection(len(OFFERED), compiles=5)
     plan = CandidatePlan(
         PROBLEM, OFFERED, DEFAULT, H200, selection=selection, at_hand=shared.__contains__
     )
@@ -127,15 +129,15 @@ def test_after_so_many_compiles_only_what_is_at_hand_follows() -> None:
 
 def test_named_candidates_are_those_that_are_offered() -> None:
     named = (OFFERED[-1], Candidate.make("aten::elsewhere"), OFFERED[0])
-    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=Selection(fixed=named))
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=CandidateSelection(fixed=named))
     assert set(handed_out(plan)) == {OFFERED[-1], OFFERED[0]}
 
 
 def test_of_the_default_space_nothing_else_is_handed_out() -> None:
-    selection = Selection(default=True)
+    selection = CandidateSelection(default=True)
     plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=selection)
     assert set(handed_out(plan)) == set(DEFAULT)
-    few = Selection(3, default=True)
+    few = CandidateSelection(3, default=True)
     done = {OFFERED[-1].key: 1.0, DEFAULT[0].key: 1.0}  # one of another space
     plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=few, done=done)
     assert len(handed_out(plan)) == 2
@@ -148,7 +150,7 @@ def test_a_plan_has_every_problem_once() -> None:
     other = Problem.make("mm", 64, 64, 64, "float16")
     plan = Plan.of([PROBLEM, other, PROBLEM], budget=5, whole=1)
     assert [(e.problem, e.selection) for e in plan.entries] == [
-        (PROBLEM, Selection()), (other, Selection(5)),
+        (PROBLEM, CandidateSelection()), (other, CandidateSelection(5)),
     ]  # fmt: skip
 
 

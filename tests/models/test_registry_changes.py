@@ -14,7 +14,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.artifact import Artifact
-from diode_engine.registry import Status
+from diode_engine.registry import ModelStatus
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -60,7 +60,7 @@ def test_rolling_back_goes_through_the_history(model: Path, ship: Ship, shipped:
         ("rollback", "mine@3", "mine@1", "worse"),
         ("rollback", "mine@1", None, ""),
     ]
-    assert [registry.status_of(m) for m in (first, second, third)] == [Status.RETIRED] * 3
+    assert [registry.status_of(m) for m in (first, second, third)] == [ModelStatus.RETIRED] * 3
 
 
 def test_what_was_rolled_back_is_not_taken_as_the_newest(model: Path) -> None:
@@ -106,7 +106,7 @@ def test_shipped_models_stay_and_can_be_annotated(ship: Ship) -> None:
     shipped = registry.resolve("gemm")
     with pytest.raises(RegistryError, match="not one of your own"):
         registry.remove(shipped)
-    assert registry.status_of(shipped) is Status.VALIDATED
+    assert registry.status_of(shipped) is ModelStatus.VALIDATED
     registry.tag(shipped, ["b", "a", "a"])
     registry.tag(shipped, ["c"], ["b"])
     registry.set_note(shipped, "Slow for M = 1.")

@@ -416,9 +416,9 @@ def _index(path: Path) -> None:
 def _aliases(path: Path) -> None:
     from diode_engine.registry.aliases import aliases_in
     from diode_engine.registry.sources import Kind as SourceKind
-    from diode_engine.registry.sources import Source
+    from diode_engine.registry.sources import ModelSource
 
-    source = Source(SourceKind.PACKAGE, path.parent.parent, "theirs")
+    source = ModelSource(SourceKind.PACKAGE, path.parent.parent, "theirs")
     assert all(isinstance(name, str) for name in aliases_in(source, path.parent.name).values())
 
 
@@ -482,7 +482,7 @@ def _memory(path: Path) -> None:
     from diode_engine.cli import workflow
 
     memory = workflow._Memory(path, path.with_name("none.db"))
-    memory.holds(workflow.Step("collect", (), (), None), "0" * 32)
+    memory.holds(workflow.WorkflowStep("collect", (), (), None), "0" * 32)
 
 
 # What Diode keeps

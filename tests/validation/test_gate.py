@@ -20,7 +20,7 @@ from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.neighbours import PLACE
 from diode_engine.models.network import Network
 from diode_engine.problems.splits import held_out
-from diode_engine.registry import ModelVersion, Status, choice
+from diode_engine.registry import ModelStatus, ModelVersion, choice
 from diode_engine.validation import gate
 
 CANDIDATES = (
@@ -116,7 +116,7 @@ def test_a_better_model_takes_the_place_of_the_default(register: Register) -> No
     assert "Its efficiency is 1.000" in verdict.checks[-1].found
     assert "that of mine@1 0.500" in verdict.checks[-1].found
     assert registry.default_for(SLUG) == best
-    assert registry.status_of(best) is Status.VALIDATED
+    assert registry.status_of(best) is ModelStatus.VALIDATED
     assert registry.facts_of(best).gate == verdict.to_dict()
     last = registry.history(SLUG)[-1]
     assert (str(last.event), last.before, last.reason, last.forced) == (
@@ -140,7 +140,7 @@ def test_a_worse_model_is_refused(register: Register) -> None:
         "1.000).",
     )
     assert registry.default_for(SLUG) == best
-    assert registry.status_of(worst) is Status.REJECTED
+    assert registry.status_of(worst) is ModelStatus.REJECTED
     forced = gate.promote(worst, table, force=True, reason="to see")
     assert not forced.passed
     assert registry.default_for(SLUG) == worst
@@ -162,7 +162,7 @@ def test_only_held_out_problems_of_its_hardware_and_software_count(register: Reg
     verdict = gate.judge(model, timings(30), None)
     assert found(verdict) == {"loads": True, "software": True, "problems": False}
     gate.promote(model, timings(30))
-    assert registry.status_of(model) is Status.DRAFT  # it was not judged
+    assert registry.status_of(model) is ModelStatus.DRAFT  # it was not judged
 
 
 def test_a_model_of_other_software_is_refused(register: Register) -> None:
