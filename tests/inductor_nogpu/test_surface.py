@@ -136,7 +136,7 @@ def test_ops_without_a_model_pass_through_and_are_counted(predictor: Any) -> Non
 def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     shipped = [m for m in diode_engine.list_available_models() if m["source"] == "shipped"]
-    assert {m["hardware"] for m in shipped} == {"NVIDIA H200"}
+    assert {m["hardware"] for m in shipped} == {"NVIDIA H100 80GB HBM3", "NVIDIA H200"}
     folder = next(m["folder"] for m in shipped if m["taken"])
     taken = diode_engine.register_model(folder)  # a folder is copied into the user's registry
     found = next(m for m in diode_engine.list_available_models() if m["source"] == "user")
