@@ -79,7 +79,7 @@ def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
     """A row for all cases and for each group: the model, the other, and how often which is the
     better one."""
     rows = [_group("all", "all problems", report.cases, against)]
-    for kind in ("part", "op", "dtype", "M", "layout", "dimension", "transformer"):
+    for kind in ("part", "op", "dtype", "M", "layout", "dimension", "held out by", "transformer"):
         rows += [
             _group(kind, name, cases, against) for name, cases in members(report, kind).items()
         ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SOURCES = (
     "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers",
-    "harvest", "eight-bit",
+    "harvest", "eight-bit", "experts",
 )  # fmt: skip
 
 

@@ -191,8 +191,7 @@ kernels = sa.Table(
     _integer("shared_bytes"),
     _integer("instructions"),
     sa.PrimaryKeyConstraint("sweep", "candidate"),
-    sa.Index("kernels_that_spill", "sweep", sqlite_where=sa.text("spill_stores > 0"),
-             postgresql_where=sa.text("spill_stores > 0")),
+    sa.Index("kernels_by_spills", "spill_stores", "sweep"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )  # fmt: skip

