@@ -32,7 +32,20 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_ranking_is_the_models_among_what_fits(run: Run) -> None:
-    ran = run("explain", "mm", "64", "4096", "4096", "--layouts", "row/col", "--top", "7", "--json")
+    ran = run(
+        "explain",
+        "mm",
+        "64",
+        "4096",
+        "4096",
+        "--layouts",
+        "row/col",
+        "--top",
+        "7",
+        "--hardware",
+        "NVIDIA H200",
+        "--json",
+    )
     assert (ran.code, ran.err) == (0, "")
     found = json.loads(ran.out)
     problem = Problem.make("mm", 64, 4096, 4096, "bfloat16", b_layout="col")
@@ -49,7 +62,9 @@ def test_the_ranking_is_the_models_among_what_fits(run: Run) -> None:
 
 
 def test_the_first_is_compared_with_the_best_of_the_other_kind(run: Run) -> None:
-    found = json.loads(run("explain", "mm", "64", "4096", "4096", "--json").out)
+    found = json.loads(
+        run("explain", "mm", "64", "4096", "4096", "--hardware", "NVIDIA H200", "--json").out
+    )
     first, compared = found["ranked"][0], found["compared"]
     other = compared["with"]
     kinds = {row["template"].startswith("aten") for row in (first, other)}
@@ -61,7 +76,19 @@ def test_the_first_is_compared_with_the_best_of_the_other_kind(run: Run) -> None
 
 
 def test_the_same_in_words(run: Run) -> None:
-    ran = run("explain", "addmm", "8", "4096", "4096", "--dtype", "tf32", "--top", "1")
+    ran = run(
+        "explain",
+        "addmm",
+        "8",
+        "4096",
+        "4096",
+        "--dtype",
+        "tf32",
+        "--top",
+        "1",
+        "--hardware",
+        "NVIDIA H200",
+    )
     assert ran.code == 0
     for words in ("memory-bound", "can be launched", "kind of kernel", "Shapley", "shared memory"):
         assert words in ran.out
@@ -76,7 +103,7 @@ def test_what_the_model_cannot_say_is_exit_code_3(run: Run, model: Path) -> None
 def test_a_wrong_question(run: Run) -> None:
     assert run("explain", "mm", "0", "64", "64").code == 2
     assert run("explain", "conv", "1", "64", "64").code == 2
-    biased = run("explain", "mm", "64", "64", "64", "--bias", "vector")
+    biased = run("explain", "mm", "64", "64", "64", "--bias", "vector", "--hardware", "NVIDIA H200")
     assert (biased.code, biased.out) == (1, "")
     assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3
 

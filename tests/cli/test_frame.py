@@ -190,7 +190,7 @@ def test_an_interrupt_is_130_without_a_traceback(
 TRIED = (
     "import signal, sys, types, click\n"
     "from diode_engine.cli import main\n"
-    "from diode_engine.cli.group import COMMANDS, Entry\n"
+    "from diode_engine.cli.group import COMMANDS, CommandEntry\n"
     "def wait():\n"
     "    try:\n"
     "        print('ready', flush=True)\n"
@@ -208,7 +208,7 @@ TRIED = (
     "    return lambda: click.echo(text)\n"
     "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
     "module.tried = click.command('tried')(HERE)\n"
-    "COMMANDS['tried'] = Entry('tried_command:tried', '')\n"
+    "COMMANDS['tried'] = CommandEntry('tried_command:tried', '')\n"
     "sys.exit(main(['tried']))\n"
 )
 
@@ -296,11 +296,11 @@ def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) 
     code = (
         "import sys, types, click\n"
         "from diode_engine.cli import main\n"
-        "from diode_engine.cli.group import COMMANDS, Entry\n"
+        "from diode_engine.cli.group import COMMANDS, CommandEntry\n"
         "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
         "module.tried = click.command('tried')(\n"
         "    lambda: [sys.stdout.write('line\\n') for _ in range(int(sys.argv[1]))] and None)\n"
-        "COMMANDS['tried'] = Entry('tried_command:tried', '')\n"
+        "COMMANDS['tried'] = CommandEntry('tried_command:tried', '')\n"
         "sys.stdin.read()\n"
         "sys.exit(main(['tried']))\n"
     )
