@@ -3,6 +3,7 @@ and help."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
@@ -41,16 +42,21 @@ class Everything(Provider):
     what may be a problem: its number, or a filter query such as op:bmm."""
 
     async def startup(self) -> None:
-        self._found = [*self._help(), *self._settings(), *self._filters()]
+        # Not waited for here: the next letter cancels the search for the one before, and with it
+        # what that waits for.
+        self._gathering = asyncio.create_task(self._gathered())
+
+    async def _gathered(self) -> list[Found]:
+        found = [*self._help(), *self._settings(), *self._filters()]
         if self._session.source.last.ready:
             # The screen behind the palette says what is wrong with the store.
             with contextlib.suppress(DiodeError):
-                self._found += await self._session.source.read(self._runs)
-        self._found += await in_thread(self._models, "search")
+                found += await self._session.source.read(self._runs)
+        return found + await in_thread(self._models, "search")
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for found in self._found:
+        for found in await asyncio.shield(self._gathering):
             if (match := matcher.match(found.words)) > 0:
                 yield Hit(match, matcher.highlight(found.words), found.does, help=found.says)
         if not self._session.source.last.ready:
