@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="diode-test-")
 os.environ.pop("DIODE_DISABLE", None)
@@ -82,3 +83,21 @@ def predictor() -> FixedPredictor:
     predictor = FixedPredictor()
     assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
     return predictor
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What a capture notes, put into this very process."""
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+    from diode_engine.inductor.listening import capture
+
+    taken: list[dict[str, Any]] = []
+    stock = InductorChoices._finalize_template_configs
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
+    capture._attach(lambda **record: taken.append(record))
+    yield taken
+    if capture.prefer_aten in functions:
+        functions.remove(capture.prefer_aten)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._guards import detect_fake_mode
-from torch._inductor.choices import InductorChoices
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 from diode_engine.collect.capture import run
 from diode_engine.core.problem import Problem
@@ -35,19 +33,6 @@ OPS = {
         (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
     ),
 }
-
-
-@pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """What the hook notes, put into this very process."""
-    taken: list[dict[str, Any]] = []
-    stock = InductorChoices._finalize_template_configs
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
-    capture._attach(lambda **record: taken.append(record))
-    yield taken
-    if capture.prefer_aten in functions:
-        functions.remove(capture.prefer_aten)
 
 
 def problems(notes: list[dict[str, Any]]) -> list[Problem]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch._inductor import config
-from torch._inductor.choices import InductorChoices
-from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 import diode_engine
 from diode_engine.collect.inputs import empty_output, random_inputs, reference
 from diode_engine.collect.timer import is_right, spoil
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.listening import capture
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.default_space import default_space
@@ -168,19 +165,6 @@ def test_what_the_model_does_not_know_is_left_as_it_is(name: str, make_predictor
         lower(build, mode="default", options={"fast_autotune": True})  # benchmarks nothing
     stats = diode_engine.get_stats()
     assert (stats[f"passed_{problem.op}"], stats["fallbacks"], predictor.asked) == (1, 0, [])
-
-
-@pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """What a capture notes, put into this very process."""
-    taken: list[dict[str, Any]] = []
-    stock = InductorChoices._finalize_template_configs
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
-    capture._attach(lambda **record: taken.append(record))
-    yield taken
-    if capture.prefer_aten in functions:
-        functions.remove(capture.prefer_aten)
 
 
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])

@@ -115,15 +115,20 @@ def geomean(model: registry.ModelVersion | Artifact, table: TimingTable) -> floa
     return efficiency(judged, np.log(us[order]).astype(np.float32))
 
 
-def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def draw_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lessons are on plain products of sizes like those of the timings."""
     rng = np.random.default_rng(8)
     usual = [
         Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
         for _ in range(SMALL.lessons)
     ]
     monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: usual)
+
+
+def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
+    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_small(monkeypatch)
     base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
     rows = np.array([problem.M for problem in timings.problems])
     theirs = np.flatnonzero(rows >= 512)  # where large tiles turn out to be slow
@@ -157,12 +162,7 @@ def test_a_model_of_another_generation_is_not_tuned(timings: TimingTable) -> Non
 def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(
     timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(8)
-    usual = [
-        Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
-        for _ in range(SMALL.lessons)
-    ]
-    monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: usual)
+    draw_small(monkeypatch)
     base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
     like = replace(H200, name="Like it", memory_gb_s=3352)
     there = replace(timings, environments=(replace(timings.environments[0], hardware=like),))
