@@ -1,0 +1,226 @@
+"""Which of Inductor's configs a call of FlexAttention gets: what was fastest for measured calls near
+to it.
+
+Of each kind of call and head size a table has a few configs, and how many times as fast as
+Inductor's default each was for some measured calls. The speed for another call is estimated by the
+geometric mean over these, weighted by a Gaussian of their distance (kernel regression: Nadaraya
+1964, Watson 1964). A config is taken where it is estimated to be faster than the default by a
+margin; far outside of what was measured nothing is.
+
+`benchmarks/flex_chooser.py` makes the table of benchmarks/flex_attention.py's timings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine import paths
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import content_key
+from diode_engine.documents import Limits, Malformed, read_json, show
+from diode_engine.errors import ModelError
+
+FORMAT = "diode-flex-attention-1"
+FORWARD, BACKWARD, DECODING = "forward", "backward", "decoding"
+# The fields of Inductor's config of each kind, in their order.
+FIELDS = {
+    FORWARD: ("block_m", "block_n", "num_stages", "num_warps"),
+    BACKWARD: ("block_m1", "block_n1", "block_m2", "block_n2", "num_stages", "num_warps"),
+    DECODING: ("block_n", "num_stages", "num_warps"),
+}
+
+# Chosen on the calls that the table is made of, each left out in turn: docs/flex-attention.md.
+MARGIN = 1.03  # times as fast as the default a config must be estimated to be
+WIDTH = 0.5  # of the Gaussian; a unit of distance is a factor of two, or a mask or none
+READING = 2.0  # the distance between masks that read a tensor and such that do not
+REACH = 8  # times a group's longest call, or most heads, is beyond what is known
+
+_LIMITS = Limits(bytes=1 << 20)  # the shipped table has 20 KB
+_MOST = 1 << 20  # of a size in a table
+
+Config = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FlexCall:
+    """What is known of a call when it is compiled. `heads` are the query's times the batch,
+    `length` the keys'; `masked` is whether there is a block mask, and `reads` whether its function
+    reads a tensor (the numbers of documents, say)."""
+
+    kind: str
+    head: int  # elements of a head
+    dtype: str
+    heads: int
+    length: int
+    masked: bool
+    reads: bool
+
+    @property
+    def place(self) -> tuple[float, ...]:
+        return math.log2(self.length), math.log2(self.heads), self.masked, READING * self.reads
+
+
+@dataclass(frozen=True, eq=False)
+class FlexGroup:
+    """The measured calls of a kind and head size. `speeds` [calls, configs] are times as fast as
+    with `default`, Inductor's own config."""
+
+    kind: str
+    head: int
+    dtypes: tuple[str, ...]
+    default: Config
+    configs: tuple[Config, ...]
+    calls: tuple[FlexCall, ...]
+    speeds: npt.NDArray[np.float64]
+
+    def chosen(self, call: FlexCall) -> Config | None:
+        """The config to take; the default where no other is faster by the margin, and None where
+        nothing like the call was measured."""
+        away = np.array([other.place for other in self.calls]) - np.array(call.place)
+        beyond = math.log2(REACH)
+        if (away[:, :2].min(axis=0) > beyond).any() or (away[:, :2].max(axis=0) < -beyond).any():
+            return None
+        squares = (away * away).sum(axis=1)
+        weights = np.exp((squares.min() - squares) / (2 * WIDTH**2))
+        estimated = weights @ np.log(self.speeds) / weights.sum()
+        best = int(estimated.argmax())
+        return self.configs[best] if estimated[best] > math.log(MARGIN) else self.default
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "head": self.head,
+            "dtypes": list(self.dtypes),
+            "default": list(self.default),
+            "configs": [list(config) for config in self.configs],
+            "calls": [
+                [call.dtype, call.heads, call.length, int(call.masked), int(call.reads), list(row)]
+                for call, row in zip(self.calls, self.speeds.tolist(), strict=True)
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, given: Any) -> FlexGroup:
+        """Raises Malformed."""
+        fields = ("kind", "head", "dtypes", "default", "configs", "calls")
+        if not isinstance(given, dict) or set(given) != set(fields):
+            raise Malformed(f"Its groups must have the fields {', '.join(fields)}.")
+        kind, head = given["kind"], _whole(given["head"])
+        if kind not in FIELDS:
+            raise Malformed(f"It has a group of the kind {show(kind)}.")
+        configs = tuple(_config(kind, one) for one in _list(given["configs"]))
+        calls, speeds = [], []
+        for one in _list(given["calls"]):
+            dtype, heads, length, masked, reads, row = _list(one, 6)
+            calls.append(
+                FlexCall(kind, head, _text(dtype), _whole(heads), _whole(length), _flag(masked),
+                         _flag(reads))
+            )  # fmt: skip
+            speeds.append([_speed(each) for each in _list(row, len(configs))])
+        dtypes = tuple(_text(one) for one in _list(given["dtypes"]))
+        return cls(kind, head, dtypes, _config(kind, given["default"]), configs, tuple(calls),
+                   np.array(speeds))  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class FlexTable:
+    """The groups of one GPU. `source` says what was measured, and how."""
+
+    hardware: str
+    source: str
+    groups: tuple[FlexGroup, ...]
+
+    @property
+    def identity(self) -> str:
+        """Content key, for the keys of Inductor's caches."""
+        rules = {"margin": MARGIN, "width": WIDTH, "reading": READING, "reach": REACH}
+        return content_key("flex", {**self.to_dict(), **rules})
+
+    def group(self, kind: str, head: int, dtype: str) -> FlexGroup | None:
+        """That of such calls; None where none were measured."""
+        for group in self.groups:
+            if (group.kind, group.head) == (kind, head) and dtype in group.dtypes:
+                return group
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        groups = [group.to_dict() for group in self.groups]
+        return {
+            "format": FORMAT, "hardware": self.hardware, "source": self.source, "groups": groups
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """As a file has it: a line for each measured call."""
+        found = json.dumps(self.to_dict())
+        return found.replace('{"kind"', '\n{"kind"').replace(']], ["', ']],\n["') + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> FlexTable:
+        """The table in a file. Raises ModelError where it is missing or damaged."""
+        try:
+            given = read_json(path, _LIMITS)
+            if not isinstance(given, Mapping) or given.get("format") != FORMAT:
+                raise Malformed(f"It is not of the format {FORMAT}.")
+            groups = tuple(FlexGroup.from_dict(one) for one in _list(given.get("groups")))
+            return cls(_text(given.get("hardware")), _text(given.get("source")), groups)
+        except OSError as error:
+            raise ModelError(f"The table {path} cannot be read: {error.strerror}.") from error
+        except Malformed as error:
+            raise ModelError(
+                f"{path} is no table of FlexAttention's configs. {error} Install Diode again."
+            ) from None
+
+
+def path_for(hardware: Hardware) -> Path:
+    """Where the shipped table for a GPU is; there need be none."""
+    return paths.shipped_dir() / "trained_models" / hardware.slug / "flex-attention.json"
+
+
+def table_for(hardware: Hardware) -> FlexTable | None:
+    """The shipped table; None where this GPU was not measured. Raises ModelError."""
+    path = path_for(hardware)
+    if not path.is_file():
+        return None
+    table = FlexTable.load(path)
+    return table if hardware.is_called(table.hardware) else None
+
+
+def _list(given: Any, count: int | None = None) -> list[Any]:
+    if not isinstance(given, list) or not given or count not in (None, len(given)):
+        expected = "a list" if count is None else f"a list of {count}"
+        raise Malformed(f"It has {show(given)} in the place of {expected}.")
+    return given
+
+
+def _checked(kinds: tuple[type, ...], fits: Callable[[Any], bool], what: str, given: Any) -> Any:
+    if isinstance(given, bool) or not isinstance(given, kinds) or not fits(given):
+        raise Malformed(f"It has {show(given)} in the place of {what}.")
+    return given
+
+
+def _whole(given: Any) -> int:
+    return int(_checked((int,), lambda x: 1 <= x <= _MOST, "a size", given))
+
+
+def _flag(given: Any) -> bool:
+    return bool(_checked((int,), lambda x: x in (0, 1), "0 or 1", given))
+
+
+def _text(given: Any) -> str:
+    return str(_checked((str,), bool, "a text", given))
+
+
+def _speed(given: Any) -> float:
+    return float(_checked((int, float), lambda x: 1e-3 <= x <= 1e3, "a speed", given))
+
+
+def _config(kind: str, given: Any) -> Config:
+    return tuple(_whole(each) for each in _list(given, len(FIELDS[kind])))
