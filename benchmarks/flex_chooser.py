@@ -122,9 +122,7 @@ def _group(measured: Sequence[Measured]) -> FlexGroup:
     most: each is added for what it brings beyond those before."""
     ordered = sorted(measured, key=lambda each: each.key)
     common = set.intersection(*(set(each.speeds) - each.failed for each in ordered))
-    gains = {
-        config: np.log([each.speeds[config] for each in ordered]) for config in sorted(common)
-    }
+    gains = {config: np.log([each.speeds[config] for each in ordered]) for config in sorted(common)}
     reached = np.zeros(len(ordered))
     chosen: list[Config] = []
     for _ in range(CONFIGS):
@@ -150,9 +148,8 @@ def judged(table: FlexTable, measured: Iterable[Measured]) -> Judged:
     found: Judged = {}
     for each in measured:
         group = table.group(*each.group, each.call.dtype)
-        config = None if group is None else group.chosen(each.call)
-        if config is None:
-            config = DEFAULTS[each.group]
+        choice = None if group is None else group.chosen(each.call)
+        config = DEFAULTS[each.group] if choice is None else choice.config
         found[each.key] = each.speeds[config], max(each.speeds.values())
     return found
 

@@ -20,6 +20,7 @@ NAV = {
     "Start": ("docs/getting-started", "docs/concepts", "README", "docs/troubleshooting"),
     "Use": (
         "docs/integration",
+        "docs/flex-attention",
         "docs/collection",
         "docs/models",
         "docs/validation",

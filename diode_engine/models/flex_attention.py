@@ -1,5 +1,5 @@
-"""Which of Inductor's configs a call of FlexAttention gets: what was fastest for measured calls near
-to it.
+"""Which of Inductor's configs a call of FlexAttention gets: what was fastest for measured calls
+near to it.
 
 Of each kind of call and head size a table has a few configs, and how many times as fast as
 Inductor's default each was for some measured calls. The speed for another call is estimated by the
@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,13 @@ _LIMITS = Limits(bytes=1 << 20)  # the shipped table has 20 KB
 _MOST = 1 << 20  # of a size in a table
 
 Config = tuple[int, ...]
+
+
+class FlexChoice(NamedTuple):
+    """A config, and how many times as fast as Inductor's default it is estimated to be."""
+
+    config: Config
+    speed: float
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,9 @@ class FlexGroup:
     calls: tuple[FlexCall, ...]
     speeds: npt.NDArray[np.float64]
 
-    def chosen(self, call: FlexCall) -> Config | None:
-        """The config to take; the default where no other is faster by the margin, and None where
-        nothing like the call was measured."""
+    def chosen(self, call: FlexCall) -> FlexChoice | None:
+        """What to take; the default where no other is faster by the margin, and None where
+        nothing like the call was measured. Raises ModelError where it gives no speeds."""
         away = np.array([other.place for other in self.calls]) - np.array(call.place)
         beyond = math.log2(REACH)
         if (away[:, :2].min(axis=0) > beyond).any() or (away[:, :2].max(axis=0) < -beyond).any():
@@ -91,8 +98,12 @@ class FlexGroup:
         squares = (away * away).sum(axis=1)
         weights = np.exp((squares.min() - squares) / (2 * WIDTH**2))
         estimated = weights @ np.log(self.speeds) / weights.sum()
+        if not np.isfinite(estimated).all():
+            raise ModelError("The table of FlexAttention's configs gives no speeds.")
         best = int(estimated.argmax())
-        return self.configs[best] if estimated[best] > math.log(MARGIN) else self.default
+        if estimated[best] <= math.log(MARGIN):
+            return FlexChoice(self.default, 1.0)
+        return FlexChoice(self.configs[best], math.exp(estimated[best]))
 
     def to_dict(self) -> dict[str, Any]:
         return {

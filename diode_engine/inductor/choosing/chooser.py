@@ -23,6 +23,7 @@ from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.decider import Decider
 from diode_engine.inductor.choosing.decision import Decision, Prediction
 from diode_engine.inductor.choosing.dynamic import problems_over
+from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.memory import key_of
 from diode_engine.inductor.choosing.outcomes import LeftToStock, Outcomes
 from diode_engine.inductor.choosing.predictor import TimePredictor
@@ -57,6 +58,7 @@ class Chooser:
         self.trained_on = trained_on.name
         self.likeness = hardware.likeness(trained_on)
         self.outcomes = Outcomes(enable_fallback=options.enable_fallback)
+        self.flex = FlexChooser(hardware, self.outcomes)
         top_k, threshold = options.top_k_configs, options.performance_threshold
         self.decider = Decider(
             Times(predictor, hardware, self.outcomes.stats),
@@ -67,8 +69,8 @@ class Chooser:
         # all that a choice depends on besides the graph and the options
         self.identity = (
             f"diode {__version__}, rules {RULES}, model {predictor.identity}, "
-            f"hardware {hardware.key}, top {top_k} within {threshold}, torch {torch.__version__}, "
-            f"triton {triton.__version__}"
+            f"hardware {hardware.key}, top {top_k} within {threshold}, flex {self.flex.identity}, "
+            f"torch {torch.__version__}, triton {triton.__version__}"
         )
         self.padding_us: dict[Problem, float] = {}  # what padding has asked
         self._memory: dict[CompileOptions, dict[Any, _Remembered]] = {}

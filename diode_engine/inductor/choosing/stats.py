@@ -28,8 +28,9 @@ class Fallback(StrEnum):
     ALTERED_SEARCH = "altered_search"  # somebody narrowed, replaced or watches Inductor's search
 
 
-# GEMMs that not all models were trained on, by Inductor's name of the op; any other is "other".
-OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm")
+# What is left to Inductor because there is no model for it, by Inductor's name of the op (any other
+# is "other"): products that not all models were trained on, and calls of FlexAttention.
+OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm", "flex_attention")
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Stats:
                     for name in (
                         "total_calls", "model_selections", "benchmarked", "configs_considered",
                         "configs_filtered", "cache_hits", "fusion_decided", "padding_decided",
+                        "flex_decided",
                     )
                 },
                 "fallbacks": self._fallbacks.total(),

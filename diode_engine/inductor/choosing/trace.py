@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from torch._logging._internal import getArtifactLogger, trace_structured
 
 from diode_engine.inductor.choosing.stats import Selection
+from diode_engine.models.flex_attention import FIELDS, Config, FlexCall, FlexChoice
 
 # Under this name torch's own handlers write it.
 log = getArtifactLogger("torch._inductor.diode", "autotuning")
@@ -20,12 +23,36 @@ log = getArtifactLogger("torch._inductor.diode", "autotuning")
 
 def tell(selection: Selection) -> None:
     """Writes it for whoever listens."""
+    _tell(lambda: _line(selection), lambda: _record(selection))
+
+
+def tell_flex(call: FlexCall, choice: FlexChoice, default: Config) -> None:
+    """The same of a call of FlexAttention."""
+
+    def record() -> dict[str, Any]:
+        return {
+            "flex_attention": asdict(call),
+            "config": dict(zip(FIELDS[call.kind], choice.config, strict=True)),
+            "estimated_speed": choice.speed,
+        }
+
+    def line() -> str:
+        config = " ".join(f"{name}={value}" for name, value in record()["config"].items())
+        what = f"flex_attention {call.kind} {call.heads} heads of {call.head} × {call.length}"
+        if choice.config == default:
+            return f"Diode: {what} {call.dtype}: {config}; Inductor's default"
+        return f"Diode: {what} {call.dtype}: {config}; {choice.speed:.2f} × the default's speed"
+
+    _tell(line, record)
+
+
+def _tell(line: Callable[[], str], record: Callable[[], Mapping[str, Any]]) -> None:
     if log.isEnabledFor(logging.DEBUG):
-        log.debug("%s", _line(selection))
+        log.debug("%s", line())
     trace_structured(
         "artifact",
         metadata_fn=lambda: {"name": "diode_choice", "encoding": "json"},
-        payload_fn=lambda: json.dumps(_record(selection)),
+        payload_fn=lambda: json.dumps(record()),
     )
 
 

@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -32,6 +32,7 @@ from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.space import search_space
 from diode_engine.inductor.torch_versions import hook_of, uuid_of
+from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,19 @@ class DiodeInductorChoices(InductorChoices):
             self.diode_chooser.outcomes.failed("a choice could not be rendered", error)
         except Exception:
             log.debug("A failure was not counted.", exc_info=True)
+
+    def get_flex_attention_fwd_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return self._flex(FORWARD, super().get_flex_attention_fwd_configs, args, kwargs)
+
+    def get_flex_attention_bwd_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return self._flex(BACKWARD, super().get_flex_attention_bwd_configs, args, kwargs)
+
+    def get_flex_decode_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return self._flex(DECODING, super().get_flex_decode_configs, args, kwargs)
+
+    def _flex(self, kind: str, below: Callable[..., list[Any]], args: Any, kwargs: Any) -> Any:
+        offered = functools.partial(below, *args, **kwargs)
+        return self.diode_chooser.flex.configs(kind, offered)
 
     def _finalize_template_configs(
         self,

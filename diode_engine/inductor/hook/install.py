@@ -70,9 +70,10 @@ def get_stats() -> dict[str, int | float | str | bool]:
     model_selections (GEMMs decided), benchmarked (of these, with several kernels left to
     Inductor to time), configs_considered, configs_filtered (could not have been launched),
     cache_hits (repeated problems), fusion_decided (another kernel was taken for what fusing
-    saves), padding_decided (without shape_padding's benchmark), fallbacks and fallback_<reason>
-    (GEMMs left to stock Inductor), passed_<op> (GEMMs of ops that there is no model for), seconds
-    (spent choosing).
+    saves), padding_decided (without shape_padding's benchmark), flex_decided (FlexAttention's calls
+    whose config was chosen), fallbacks and fallback_<reason> (GEMMs left to stock Inductor),
+    passed_<op> (GEMMs of ops that there is no model for, and calls of FlexAttention unlike those
+    that were measured), seconds (spent choosing).
     """
     now = slot.in_place()
     chooser = now.choices.diode_chooser if now.choices is not None else None

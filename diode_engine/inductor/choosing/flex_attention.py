@@ -1,0 +1,94 @@
+"""Chooses FlexAttention's configs, of which Inductor asks for a list by head size and type alone:
+what the call is stands in the graph's node that is being lowered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import astuple, fields, replace
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.virtualized import V
+
+from diode_engine.core.hardware import Hardware, detect
+from diode_engine.errors import ModelError
+from diode_engine.inductor.choosing import search, trace
+from diode_engine.inductor.choosing.outcomes import Outcomes
+from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
+from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for
+
+log = logging.getLogger(__name__)
+
+Offered = Callable[[], list[Any]]  # Inductor's list, by the options that are set
+
+_EVERY = {"max_autotune": True, "max_autotune_flex_search_space": "EXHAUSTIVE"}
+
+
+class FlexChooser:
+    """Chooses by the shipped table of a GPU, where it has one."""
+
+    def __init__(self, hardware: Hardware, outcomes: Outcomes) -> None:
+        self._hardware = hardware
+        self._outcomes = outcomes
+        self.table: FlexTable | None = None
+        try:
+            self.table = table_for(hardware)
+        except ModelError as error:
+            outcomes.failed("FlexAttention's table could not be read", error)
+
+    @property
+    def identity(self) -> str:
+        """What the choices depend on."""
+        return "none" if self.table is None else self.table.identity
+
+    def configs(self, kind: str, offered: Offered) -> list[Any]:
+        """The configs to render for the call that is being lowered: the one that is taken, or
+        where nothing is known of it those of Inductor."""
+        if not (config.max_autotune or config.max_autotune_gemm or _fast()):
+            return offered()
+        try:
+            return [self._chosen(kind, offered)]
+        except Unmeasured as unlike:
+            log.debug("A %s call of FlexAttention is left to Inductor: %s.", kind, unlike)
+            self._outcomes.stats.passed("flex_attention")
+        except Exception as error:  # noqa: BLE001
+            self._outcomes.failed("FlexAttention's config could not be chosen", error)
+        return offered()
+
+    def _chosen(self, kind: str, offered: Offered) -> Any:
+        if self.table is None:
+            raise Unmeasured(f"nothing was measured on {self._hardware.name}")
+        if (why := search.altered()) is not None:
+            raise Unmeasured(why)
+        node = V.graph.current_node
+        call = call_of(kind, node)
+        device = node.args[0].meta["val"].device
+        if device.type != "cuda" or detect(device.index) != self._hardware:
+            raise Unmeasured(f"it is for {device}")
+        group = self.table.group(kind, call.head, call.dtype)
+        choice = None if group is None else group.chosen(call)
+        if group is None or choice is None:
+            raise Unmeasured(f"no call like {call} was measured")
+        with config.patch(max_autotune=False):
+            defaults = offered()
+        if [_values(kind, each) for each in defaults] != [group.default]:
+            raise Unmeasured("Inductor's default is another than it was measured with")
+        with config.patch(_EVERY):
+            every = [*defaults, *offered()]
+        found = [each for each in every if _values(kind, each) == choice.config]
+        if not found:
+            raise Unmeasured(f"Inductor does not offer {choice.config}")
+        self._outcomes.stats.count("flex_decided")
+        trace.tell_flex(call, choice, group.default)
+        return replace(found[0])  # Inductor changes some in their place
+
+
+def _fast() -> bool:
+    return bool(config.fast_autotune)  # type: ignore[attr-defined]
+
+
+def _values(kind: str, offered: Any) -> tuple[int, ...] | None:
+    """The values of one of Inductor's configs; None where it has others than Diode knows."""
+    names = tuple(field.name for field in fields(offered))
+    return astuple(offered) if names == FIELDS[kind] else None
