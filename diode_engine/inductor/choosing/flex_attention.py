@@ -61,7 +61,7 @@ class FlexChooser:
             raise Unmeasured(f"nothing was measured on {self._hardware.name}")
         if (why := search.altered()) is not None:
             raise Unmeasured(why)
-        node = V.graph.current_node
+        node: Any = V.graph.current_node
         call = call_of(kind, node)
         device = node.args[0].meta["val"].device
         if device.type != "cuda" or detect(device.index) != self._hardware:

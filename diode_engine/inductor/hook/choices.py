@@ -147,9 +147,10 @@ class DiodeInductorChoices(InductorChoices):
     def get_flex_decode_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
         return self._flex(DECODING, super().get_flex_decode_configs, args, kwargs)
 
-    def _flex(self, kind: str, below: Callable[..., list[Any]], args: Any, kwargs: Any) -> Any:
-        offered = functools.partial(below, *args, **kwargs)
-        return self.diode_chooser.flex.configs(kind, offered)
+    def _flex(
+        self, kind: str, below: Callable[..., list[Any]], args: Any, kwargs: Any
+    ) -> list[Any]:
+        return self.diode_chooser.flex.configs(kind, functools.partial(below, *args, **kwargs))
 
     def _finalize_template_configs(
         self,
