@@ -22,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from diode_engine.collect.executor import (
     READY,
     Answer,
@@ -40,8 +42,9 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER
 from diode_engine.collect.ray_hosts import CompileHost, GpuHost, Hello, Missing, Setup
+from diode_engine.collect.ray_messages import RequestPacker
+from diode_engine.collect.timed_rows import TIMED
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Timing
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -138,6 +141,7 @@ class RayExecutor:
         self._exhausted = False
         self._compilers: dict[Environment, RayCompilers] = {}
         self._owns_connection = False
+        self._pack = RequestPacker()
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -461,7 +465,7 @@ class RayExecutor:
                     return
                 references = compilers.references(wanted)
             self.later(
-                gpu.actor.ask.remote(slot.place, request, references),
+                gpu.actor.ask.remote(slot.place, self._pack(request), references),
                 partial(self._answered, slot, at),
             )
         else:
@@ -690,17 +694,17 @@ def _kinds(node: Mapping[str, Any]) -> list[str]:
 
 
 def _answers(request: Request, answer: object) -> bool:
-    """Whether it can be the answer to the request."""
+    """Whether it can be the answer to the request. What workers said was looked at where they
+    are."""
     if isinstance(request, Offer):
         return isinstance(answer, Offered | Refused)
     if not isinstance(request, Batch) or not isinstance(answer, Timed):
         return False
-    places = [place for place, _ in answer.timings]
-    return (
-        len(set(places)) == len(places)
-        and set(places) <= set(range(len(request.candidates)))
-        and all(isinstance(timing, Timing) for _, timing in answer.timings)
-    )
+    rows = answer.rows
+    if not isinstance(rows, np.ndarray) or rows.dtype != TIMED or rows.ndim != 1:
+        return False
+    places = rows["place"].tolist()
+    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
 
 
 def _words(error: BaseException) -> str:
