@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import KERNEL_FACTS, Candidate, Problem, Timing
+from diode_engine.core.problem import KERNEL_FACTS, Candidate, Failure, Problem, Timing
 from diode_engine.core.table import COLUMNS, FAILURES, TimingTable
 
 # `place` is that of the candidate in its batch; the others are as in a TimingTable, and `kernel`
@@ -26,7 +26,8 @@ TIMED = np.dtype(
     ]
 )
 TimedRows = npt.NDArray[np.void]  # [n] of TIMED
-_CODES = {None: 0, **{failure: code for code, failure in enumerate(FAILURES, 1)}}
+_CODES: dict[Failure | None, int] = {failure: code for code, failure in enumerate(FAILURES, 1)}
+_CODES[None] = 0
 _UNKNOWN = (-1,) * len(KERNEL_FACTS)
 
 

@@ -165,10 +165,13 @@ class TimingTable:
             name: np.concatenate(places.get(name) or [getattr(t, name) for t in tables])
             for name in COLUMNS
         }
-        kernel = None
+        kernel: npt.NDArray[np.int32] | None = None
         if any(table.kernel is not None for table in tables):
             kernel = np.concatenate([_kernels_of(table) for table in tables])
-        return cls(*entries.values(), **columns, kernel=kernel)
+        return cls(
+            entries["problem"], entries["candidate"], entries["environment"], **columns,
+            kernel=kernel,
+        )  # fmt: skip
 
     @classmethod
     def from_records(
