@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine import ray_connection
 from diode_engine.collect.executor import (
     READY,
     Answer,
@@ -190,23 +189,9 @@ class RayExecutor:
         return sum(map(_gpus, self._nodes()))
 
     def _connect(self) -> None:
-        ray = self._ray = _ray()
-        if ray.is_initialized():
-            return
-        # Ray replaces the handler of SIGTERM, by which a run is cancelled.
-        main = threading.current_thread() is threading.main_thread()
-        handler = signal.getsignal(signal.SIGTERM) if main else None
-        try:
-            ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, RuntimeError, ValueError, AssertionError) as error:
-            why = str(error).strip().splitlines() or [type(error).__name__]
-            raise CollectionError(
-                f"There is no Ray cluster to be reached at {self._address}: {why[0]}"
-            ) from error
-        finally:
-            if main:
-                signal.signal(signal.SIGTERM, handler)
-        self._owns_connection = True
+        self._ray = ray_connection.imported("Collecting", CollectionError)
+        if ray_connection.connect(self._ray, self._address, CollectionError):
+            self._owns_connection = True
 
     def _disconnect(self) -> None:
         if self._owns_connection:
@@ -668,17 +653,6 @@ class RayCompilers:
     def _fail(self, error: CollectionError) -> None:
         for order in self._orders:
             order.fail(error)
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise CollectionError(
-            f"Collecting on a cluster needs Ray, which is not installed ({error}): install "
-            "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
-        ) from error
-    return ray
 
 
 def _gpus(node: Mapping[str, Any]) -> int:

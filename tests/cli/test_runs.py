@@ -125,7 +125,7 @@ def test_show_tells_all_and_the_end_of_the_log(store: Store, run: Run) -> None:
     assert "ago" in out
     user = json.loads(run("runs", "show", "4", "--json").out)["user"]
     assert user == getpass.getuser()
-    assert f"started by    {user}" in out
+    assert f"started by     {user}" in out
     assert f"{user}  {current().host}" in run("runs", "list").out
 
 
