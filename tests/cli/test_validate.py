@@ -198,6 +198,7 @@ def test_options_that_do_not_go_together(run: Run, dataset: Path, model: Path) -
         ("--family", "trees"),
         ("--cross-validate", "folds", "--model", model),
         ("--cross-validate", "folds", "--figure", "a.svg"),
+        ("--ray", "auto"),
         ("--query", "op:mm"),
     ):
         ran = run("validate", "--dataset", dataset, *arguments)
