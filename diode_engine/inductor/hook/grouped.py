@@ -142,10 +142,10 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
         return None
     try:
         asked = grouped.asked_of(signature, args, kwargs)
-        if asked is None or asked.scales:
+        if asked is None:
             return None
-        if not chooser.knows(asked.op):
-            chooser.outcomes.stats.passed("grouped_mm")
+        if asked.scales or not chooser.knows(asked.op):
+            chooser.outcomes.stats.passed(f"{'scaled_' if asked.scales else ''}grouped_mm")
             return None
         return _Product(chooser, asked.op, asked.kernel_inputs)
     except Exception as error:  # noqa: BLE001
