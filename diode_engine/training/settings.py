@@ -14,8 +14,9 @@ from diode_engine.models.fitting_method import FitSettings
 @dataclass(frozen=True)
 class TrainingSettings:
     """`families` has the settings of families that are not fitted as usual, by name; the seeds in
-    there are set by the training's. A model with a teacher learns its answers on `lessons`
-    problems; of each problem `rows` timings are learned at most. `features` is the version of the
+    there are set by the training's. A model with a teacher learns its answers on all problems with
+    timings and, where these are fewer than `lessons`, on drawn ones besides; of each problem `rows`
+    timings are learned at most. `features` is the version of the
     feature set that is learned by; a model that is tuned keeps its own."""
 
     families: Mapping[str, FitSettings] = field(default_factory=dict)
