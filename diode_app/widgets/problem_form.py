@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalGroup
 from textual.message import Message
@@ -124,6 +126,12 @@ class ProblemForm(VerticalGroup):
                 raise RecordError(f"{name} must be a whole number from 1 up.") from None
         op = named(self._chosen("op"))
         bias = Bias(self._chosen("bias"))
+        own: dict[str, Any] = {
+            attribute.name: next(
+                v for v in attribute.values if str(v) == self._of(op, attribute).value
+            )
+            for attribute in op.attributes
+        }
         made = Problem.make(
             op, sizes["M"], sizes["N"], sizes["K"], self._chosen("dtype"),
             B=sizes["B"],
@@ -132,19 +140,15 @@ class ProblemForm(VerticalGroup):
             allow_tf32=self._chosen("tf32") == _TF32[True],
             # One that the op cannot have stays from another op: the usual one is meant.
             bias=bias if bias in op.biases else None,
-            **{
-                attribute.name: next(
-                    v for v in attribute.values if str(v) == self._of(op, attribute).value
-                )
-                for attribute in op.attributes
-            },
+            **own,
         )  # fmt: skip
         given = self._given
+        own = {each.name: given.op_fields[each.name] for each in given.op.attributes}
         same = Problem.make(
             given.op, given.M, given.N, given.K, given.dtype, B=given.B,
             a_layout=given.a.layout, b_layout=given.b.layout, allow_tf32=given.allow_tf32,
             bias=given.bias,
-            **{each.name: given.op_fields[each.name] for each in given.op.attributes},
+            **own,
         )  # fmt: skip
         return given if made == same else made
 
