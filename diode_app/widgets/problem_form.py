@@ -126,7 +126,7 @@ class ProblemForm(VerticalGroup):
                 raise RecordError(f"{name} must be a whole number from 1 up.") from None
         op = named(self._chosen("op"))
         bias = Bias(self._chosen("bias"))
-        own: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             attribute.name: next(
                 v for v in attribute.values if str(v) == self._of(op, attribute).value
             )
@@ -140,15 +140,14 @@ class ProblemForm(VerticalGroup):
             allow_tf32=self._chosen("tf32") == _TF32[True],
             # One that the op cannot have stays from another op: the usual one is meant.
             bias=bias if bias in op.biases else None,
-            **own,
+            **attributes,
         )  # fmt: skip
         given = self._given
-        own = {each.name: given.op_fields[each.name] for each in given.op.attributes}
         same = Problem.make(
             given.op, given.M, given.N, given.K, given.dtype, B=given.B,
             a_layout=given.a.layout, b_layout=given.b.layout, allow_tf32=given.allow_tf32,
             bias=given.bias,
-            **own,
+            **{each.name: given.op_fields[each.name] for each in given.op.attributes},
         )  # fmt: skip
         return given if made == same else made
 
