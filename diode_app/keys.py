@@ -77,7 +77,7 @@ class Keys:
                 await self._deliver(self._waiting.popleft())
             self._task = asyncio.create_task(self._go(before if at_once else None))
 
-    async def _go(self, before: _Moment | None) -> None:
+    async def _go(self, before: _KeyState | None) -> None:
         try:
             if before is not None:
                 await self._handled(before)
@@ -101,7 +101,7 @@ class Keys:
         except ScreenError:
             return False
 
-    async def _handled(self, before: _Moment) -> None:
+    async def _handled(self, before: _KeyState) -> None:
         await self._pass()
         now = self._now()
         if now.asking - before.asking:
@@ -169,17 +169,17 @@ class Keys:
     def _works(self, group: str) -> bool:
         return any(w.group == group and not w.is_finished for w in self._app.workers)
 
-    def _now(self) -> _Moment:
+    def _now(self) -> _KeyState:
         try:
             screen: Screen[object] | None = self._app.screen
         except ScreenError:
             screen = None
         asking = (w for w in self._app.workers if w.group == ASKING and not w.is_finished)
-        return _Moment(screen, frozenset(asking))
+        return _KeyState(screen, frozenset(asking))
 
 
 @dataclass(frozen=True)
-class _Moment:
+class _KeyState:
     """The screen, and the workers that come to ask something."""
 
     screen: Screen[object] | None

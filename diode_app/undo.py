@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-_MOST = 20
+_MAX_DONE = 20
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Undo:
     """The last things that were done in this dashboard and can be taken back."""
 
     def __init__(self) -> None:
-        self._done: deque[Done] = deque(maxlen=_MOST)
+        self._done: deque[Done] = deque(maxlen=_MAX_DONE)
 
     def add(self, what: str, back: Callable[[], Awaitable[str]]) -> None:
         self._done.append(Done(what, back))

@@ -21,15 +21,15 @@ DEPTH = 32  # lists and objects in each other; Diode's own documents have 8 at m
 # What a compressed file may become: anything up to the first, above it so many times its own size.
 # Shipped datasets become 6 times as large, JSON of timings 10 times.
 FREE_BYTES = 8 << 20
-MOST_RATIO = 100
+MAX_RATIO = 100
 # The time of Python's tomllib grows with the square of a dotted key's parts. Diode's have 3.
-MOST_KEY_PARTS = 16
+MAX_KEY_PARTS = 16
 
 _CHUNK = 1 << 16
-_LARGEST = 1 << 64  # a whole number in a document; Python writes no number of over 4,300 digits
+_MAX_INT = 1 << 64  # a whole number in a document; Python writes no number of over 4,300 digits
 _SURROGATE = re.compile(rb"\\u[dD][89abAB]")
 _WORD = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{MOST_KEY_PARTS}}}")
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{MAX_KEY_PARTS}}}")
 
 
 class Malformed(Exception):
@@ -150,7 +150,7 @@ def check_values(document: Any) -> None:
                     raise Malformed("It holds a text with a null character, which no path has.")
             elif isinstance(value, float) and not math.isfinite(value):
                 raise Malformed(f"It holds the number {value}, which is not finite.")
-            elif isinstance(value, int) and abs(value) >= _LARGEST:
+            elif isinstance(value, int) and abs(value) >= _MAX_INT:
                 raise Malformed("It holds a whole number of more than 64 bits.")
         if not inner:
             return
@@ -166,7 +166,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         text = data.decode()
         if _LONG_KEY.search(text):
-            raise Malformed(f"It has a dotted key of more than {MOST_KEY_PARTS} parts.")
+            raise Malformed(f"It has a dotted key of more than {MAX_KEY_PARTS} parts.")
         document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
@@ -212,9 +212,9 @@ def decompressed(data: bytes, limits: Limits) -> bytes:
 
 def check_ratio(size: int, compressed: int) -> None:
     """Raises Malformed where so many bytes are too many for a compressed file of that size."""
-    if size > max(FREE_BYTES, MOST_RATIO * compressed):
+    if size > max(FREE_BYTES, MAX_RATIO * compressed):
         raise Malformed(
-            f"It becomes more than {MOST_RATIO} times as large when it is decompressed, as no "
+            f"It becomes more than {MAX_RATIO} times as large when it is decompressed, as no "
             "measured timings do; if you trust it, decompress it with zstd first."
         )
 

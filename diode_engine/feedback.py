@@ -33,10 +33,10 @@ def arrange() -> None:
     """Has this process's benchmarks written, where DIODE_FEEDBACK names a store."""
     path = os.environ.get(VARIABLE)
     if path:
-        feedback.listen(Writer(path).take)
+        feedback.listen(FeedbackWriter(path).take)
 
 
-class Writer:
+class FeedbackWriter:
     """Writes benchmarks to a store, from a thread that starts with the first of them."""
 
     def __init__(self, path: str) -> None:

@@ -41,9 +41,9 @@ BEST = 3  # of the set
 NEAR = 3.0  # times the best's time: the others are drawn from those under it
 MOST_FLOPS = 2e11  # longer ones say nothing more, and take the time of others
 ROUNDS = 9
-GRAPH_US = 2000  # of a graph, or as many launches as MOST_LAUNCHES
-MOST_LAUNCHES = 256
-LEAST_LAUNCHES = 8
+GRAPH_US = 2000  # of a graph, or as many launches as MAX_LAUNCHES
+MAX_LAUNCHES = 256
+MIN_LAUNCHES = 8
 CACHES = 4  # so many caches' worth of other data are read before a replay
 WAIT_US = 500  # of the device before a replay, so that the host has enqueued all of it
 PASSES = ("collector", "recorded")
@@ -131,7 +131,7 @@ def graph_times(
 
     graphs: list[tuple[Any, int]] = []
     for launch, us in zip(launches, about_us, strict=True):
-        count = min(MOST_LAUNCHES, max(LEAST_LAUNCHES, int(GRAPH_US / us)))
+        count = min(MAX_LAUNCHES, max(MIN_LAUNCHES, int(GRAPH_US / us)))
         places = [operands.next() for _ in range(count)]
         launch(places[0], torch.cuda.current_stream().cuda_stream)  # warm: a library loads its code
         torch.cuda.synchronize()

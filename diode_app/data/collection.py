@@ -28,7 +28,7 @@ USUAL = {
     "layouts": ",".join(LAYOUTS), "search_space": "EXHAUSTIVE", "budget": "", "whole": "0",
     "direct": "", "compiles": "", "gpu": "", "seed": "0",
 }  # fmt: skip
-MOST_PROBLEMS = 20_000  # to plan for: so many take some seconds to count
+MAX_PROBLEMS = 20_000  # to plan for: so many take some seconds to count
 _SEVERAL = {"source", "file", "gpu"}
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Points = tuple[tuple[float, ...], tuple[float, ...]]  # xs, ys
 Curves = Mapping[str, Points]  # by series
-MOST_POINTS = 240  # of a curve that are drawn: a terminal has no more columns
+MAX_POINTS = 240  # of a curve that are drawn: a terminal has no more columns
 
 _FOLD = re.compile(r",? ?fold \d+ of \d+")
 # What a series' last word means, the first kind first.
@@ -72,7 +72,7 @@ def _place(kind: str) -> int:
     return _ORDER.index(plain) if plain in _ORDER else len(_ORDER)
 
 
-def thinned(points: Points, most: int = MOST_POINTS) -> Points:
+def thinned(points: Points, most: int = MAX_POINTS) -> Points:
     """At most so many of the points and the last one, evenly."""
     xs, ys = points
     step = -(-len(xs) // most)

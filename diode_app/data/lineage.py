@@ -12,7 +12,7 @@ from diode_app.data.pages import Row
 
 if TYPE_CHECKING:
     from diode_engine.models.artifact import Manifest
-    from diode_engine.registry import Entry, Event
+    from diode_engine.registry import Event, ModelEntry
     from diode_engine.store import Store
 
 # What a row of the lineage leads to, as its key begins: a run, a model, problems of the store.
@@ -24,7 +24,7 @@ class ModelView:
     """All of a model's page. A key of `lineage` is `number:what:where`, with a run's number, a
     model's folder or a filter query; `history` has the newest change first."""
 
-    entry: Entry
+    entry: ModelEntry
     facts: tuple[tuple[str, str], ...]
     card: str
     lineage: tuple[Row, ...]
@@ -71,13 +71,13 @@ def _said(event: Event) -> str:
     return " ".join(word for word in words if word)
 
 
-def _lineage(store: Store | None, entry: Entry, m: Manifest) -> tuple[Row, ...]:
+def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:
     """Several steps may lead to the same place."""
     steps = _steps(store, entry, m)
     return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
 
-def _steps(store: Store | None, entry: Entry, m: Manifest) -> Iterator[Row]:
+def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]:
     yield _row(NOWHERE, "identity", "model", f"{entry.model.reference}, identity {m.identity}")
     origin = entry.facts.origin
     if origin is not None:
@@ -122,7 +122,7 @@ def _query(m: Manifest) -> str:
     return " ".join(terms)
 
 
-def _trained(store: Store | None, entry: Entry) -> tuple[int, str] | None:
+def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:
     """The run of this store that registered the model, and what to say of it."""
     from diode_engine.runs import find
 

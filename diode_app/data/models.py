@@ -17,7 +17,7 @@ from diode_engine.errors import DiodeError, NoSuchModelError
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_app.data.source import Source
-    from diode_engine.registry import Entry, Match
+    from diode_engine.registry import Match, ModelEntry
     from diode_engine.store import Store
 
 
@@ -26,7 +26,7 @@ class Models:
     """All models, by their folders, as they are and as rows of a table; `taken` is a sentence on
     the one that is taken here, `problems` are sentences on what is broken."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ModelEntry]
     rows: tuple[Row, ...]
     taken: str
     problems: tuple[str, ...]
@@ -78,7 +78,7 @@ def why(match: Match) -> str:
     return "; ".join(parts)
 
 
-def _row(folder: str, entry: Entry) -> Row:
+def _row(folder: str, entry: ModelEntry) -> Row:
     m = entry.manifest
     metrics: Mapping[str, Any] = {} if m is None else m.metrics
     record = {
@@ -107,7 +107,7 @@ def _row(folder: str, entry: Entry) -> Row:
     return Row(folder, shown, record)
 
 
-def facts(entry: Entry) -> tuple[tuple[str, str], ...]:
+def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
     """What a person wants to know of a model first."""
     m, known = entry.manifest, entry.facts
     found: dict[str, str] = {}
@@ -153,7 +153,7 @@ class Comparison:
     warning: str | None
 
 
-def compare(a: Entry, b: Entry) -> Comparison:
+def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
     """Raises ModelError where one cannot be read."""
     from diode_engine import registry
 
@@ -220,7 +220,7 @@ class Verdict:
         )
 
 
-async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
+async def promote(source: Source, entry: ModelEntry, *, force: str = "") -> Verdict:
     """Has the gate judge the model on the store's timings, in a process of its own, and makes it
     the default if it passes; with `force`, the reason, it is made that against what the gate has
     just found, which is not asked again. Raises DiodeError where it could not be judged."""
@@ -249,12 +249,12 @@ def _last_judged(model: str, store: Store) -> int | None:
     return next((run.id for run in found), None)
 
 
-def named(entry: Entry) -> Sequence[str]:
+def named(entry: ModelEntry) -> Sequence[str]:
     """The words that name a model to a headless command."""
     return (entry.model.reference, f"--hardware={entry.model.slug}")
 
 
-def entry_of(folder: str) -> Entry:
+def entry_of(folder: str) -> ModelEntry:
     """Raises NoSuchModelError where it is not there any more."""
     from diode_engine import registry
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from diode_engine.runs import Status
 
 
-_MOST = 0.99  # of a run that has not ended
+_MAX_SHARE = 0.99  # of a run that has not ended
 
 
 def fraction(status: Status) -> float | None:
@@ -20,7 +20,7 @@ def fraction(status: Status) -> float | None:
     progress = status.run.progress or {}
     told = as_number(progress.get("fraction"))  # of the whole run, whatever its stages
     if told is not None:
-        return min(_MOST, max(0.0, told + (_MOST - told) * _expected(status)))
+        return min(_MAX_SHARE, max(0.0, told + (_MAX_SHARE - told) * _expected(status)))
     for done, of in (("timings", "candidates"), ("done", "total")):
         part, whole = as_number(progress.get(done)), as_number(progress.get(of))
         if part is not None and whole:

@@ -144,10 +144,10 @@ def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
 
 def _least() -> int:
     """With fewer problems no training comes to its end, however they are split."""
-    from diode_engine.training.fit import LEAST_FITTED, LEAST_WATCHED
-    from diode_engine.training.training_split import LEAST_HELD_OUT
+    from diode_engine.training.fit import MIN_FITTED, MIN_WATCHED
+    from diode_engine.training.training_split import MIN_HELD_OUT
 
-    return LEAST_FITTED + LEAST_WATCHED + LEAST_HELD_OUT
+    return MIN_FITTED + MIN_WATCHED + MIN_HELD_OUT
 
 
 def _in_store(store: Store, query: str) -> tuple[Part, ...]:

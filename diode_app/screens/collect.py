@@ -15,7 +15,7 @@ from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.collection import (
     LAYOUTS,
-    MOST_PROBLEMS,
+    MAX_PROBLEMS,
     OPS,
     SPACES,
     TYPES,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _NONE = "Choose at least one."
-_MOST_SEED = 2**31 - 1
+_MAX_SEED = 2**31 - 1
 _BAR = 16
 
 
@@ -89,7 +89,7 @@ class CollectScreen(DiodeScreen):
                       "dataset, whose problems are timed. Nothing is drawn then, unless a source "
                       "is named too.", check=_check_files, suggest=complete_path),
                 Field("problems", "Problems", "How many distinct problems to draw.",
-                      USUAL["problems"], check=whole_number(1, MOST_PROBLEMS)),
+                      USUAL["problems"], check=whole_number(1, MAX_PROBLEMS)),
                 ChoiceField("ops", "Operators", "Only problems of these.", OPS, USUAL["ops"],
                             several=True, check=_one_at_least),
                 ChoiceField("dtypes", "Types", "Of the operands; fp32 is without TF32.", TYPES,
@@ -106,7 +106,7 @@ class CollectScreen(DiodeScreen):
                       hint="all", check=optional(whole_number(1, 100_000))),
                 Field("whole", "Whole", "Time all candidates of the first so many problems, "
                       "whatever the budget.", USUAL["whole"],
-                      check=whole_number(0, MOST_PROBLEMS)),
+                      check=whole_number(0, MAX_PROBLEMS)),
                 "How",
                 ChoiceField("direct", "Direct", "Compile each kernel once for many problems and "
                             "launch it directly: faster, not yet compared with Inductor's own.",
@@ -118,7 +118,7 @@ class CollectScreen(DiodeScreen):
                 Field("gpu", "GPUs", "Their numbers, such as 0 1.", hint="all",
                       check=self._check_gpus),
                 Field("seed", "Seed", "Another seed draws other problems.", USUAL["seed"],
-                      check=whole_number(0, _MOST_SEED)),
+                      check=whole_number(0, _MAX_SEED)),
             )  # fmt: skip
             with VerticalScroll(id="collect-plan", can_focus=False) as panel:
                 panel.border_title = "Plan"

@@ -22,7 +22,7 @@ from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Entry
+    from diode_engine.registry import ModelEntry
 
 _STEPS = (
     TableColumn("leads", "", sortable=False),
@@ -79,7 +79,7 @@ class ModelScreen(ModelActions):
                 yield Static(id="model-history", classes="words", markup=False)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModelEntry | None:
         return None if self._view is None else self._view.entry
 
     def reload(self) -> None:

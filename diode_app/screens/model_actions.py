@@ -19,7 +19,7 @@ from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
 from diode_app.widgets.path_completion import complete_path
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Entry
+    from diode_engine.registry import ModelEntry
 
 MODEL_ACTIONS = (
     Action("models.promote", "p", "Promote", "Have the gate judge this model, and take it for its "
@@ -50,10 +50,10 @@ class ModelActions(DiodeScreen):
     """A mixin for a screen that has a model chosen: `entry`."""
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModelEntry | None:
         raise NotImplementedError
 
-    def _chosen(self) -> Entry | None:
+    def _chosen(self) -> ModelEntry | None:
         if self.entry is None:
             self.notify("There is no model chosen.")
         return self.entry

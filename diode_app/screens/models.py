@@ -26,7 +26,7 @@ from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Entry
+    from diode_engine.registry import ModelEntry
 
 _COLUMNS = (
     TableColumn("model", "model"),
@@ -104,7 +104,7 @@ class ModelsScreen(ModelActions):
         return self.query_one(HeldTable)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModelEntry | None:
         return self._models.entries.get(self.table.pointed or "")
 
     def looked(self) -> None:

@@ -46,7 +46,7 @@ from diode_app.widgets.reading import Reading
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_MOST = 1_000_000
+_MAX_COUNT = 1_000_000
 _LISTED = 12  # trainings beside the form
 
 
@@ -124,19 +124,19 @@ class TrainScreen(DiodeScreen):
                 Field("layers", "Layers", "Networks: hidden ones.",
                       check=optional(whole_number(1, 8))),
                 Field("epochs", "Epochs", "Networks: at most.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 Field("batch_size", "Batch", "Networks: candidates a step.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 Field("learning_rate", "Learning rate", "Networks: the largest of the schedule.",
                       check=optional(_number(positive=True))),
                 Field("weight_decay", "Weight decay", "Networks: AdamW's.",
                       check=optional(_number())),
                 Field("patience", "Patience", "Networks: epochs without a better one, at most.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 ChoiceField("ranking", "Ranking", "Networks: the loss within a problem, beside "
                             "that of the times.", RANKINGS, USUAL["ranking"]),
                 Field("rounds", "Rounds", "Trees: at most.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 Field("depth", "Depth", "Trees: at most.", check=optional(whole_number(1, 16))),
             )  # fmt: skip
             with VerticalScroll(id="train-side", can_focus=False):

@@ -13,7 +13,7 @@ from textual.widgets import Input, Static
 from diode_app.widgets.form import Field
 
 
-class _Rows(VerticalScroll, can_focus=True, inherit_bindings=False):
+class _FieldScroll(VerticalScroll, can_focus=True, inherit_bindings=False):
     """The arrows are the fields'."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,7 +57,7 @@ class FieldRows(Vertical):
         self._parts = parts
 
     def compose(self) -> ComposeResult:
-        with _Rows(classes="form--rows"):
+        with _FieldScroll(classes="form--rows"):
             for i, part in enumerate(self._parts):
                 if isinstance(part, Field):
                     yield part
@@ -101,7 +101,7 @@ class FieldRows(Vertical):
 
     def focus_rows(self) -> None:
         """Takes the focus without being in a field."""
-        self.query_one(_Rows).focus()
+        self.query_one(_FieldScroll).focus()
 
     def action_step(self, step: int) -> None:
         fields = self.shown
@@ -115,7 +115,7 @@ class FieldRows(Vertical):
         self.action_step(1)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "leave" or not self.query_one(_Rows).has_focus  # it is the screen's then
+        return action != "leave" or not self.query_one(_FieldScroll).has_focus
 
     def action_leave(self) -> None:
         self.focus_rows()

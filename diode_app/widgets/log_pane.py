@@ -15,7 +15,7 @@ from diode_app.data.runs import LOG_BYTES
 from diode_app.data.threads import in_thread
 from diode_engine.runs import Tail
 
-_MOST_LINES = 5000
+_MAX_LINES = 5000
 
 
 class LogPane(Actions, Vertical):
@@ -48,7 +48,7 @@ class LogPane(Actions, Vertical):
 
     def compose(self) -> ComposeResult:
         yield Input(placeholder="text to look for; Escape shows all lines", compact=True)
-        yield Log(max_lines=_MOST_LINES, auto_scroll=True)
+        yield Log(max_lines=_MAX_LINES, auto_scroll=True)
         yield Static(markup=False)
 
     def on_mount(self) -> None:
@@ -94,7 +94,7 @@ class LogPane(Actions, Vertical):
         lines = self._text.splitlines()
         if self._wanted:
             lines = [line for line in lines if self._wanted.lower() in line.lower()]
-        log.write_lines(lines[-_MOST_LINES:])
+        log.write_lines(lines[-_MAX_LINES:])
 
     def _tell(self) -> None:
         if self._path is None:

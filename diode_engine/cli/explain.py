@@ -140,7 +140,7 @@ def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVe
         model = taken_here() or _only_one()
     device = hardware or model.manifest.hardware
     likeness = device.likeness(model.manifest.hardware)
-    if likeness < registry.LEAST_LIKENESS:
+    if likeness < registry.MIN_LIKENESS:
         diagnostics.warn(
             f"{model.reference} was trained on {model.manifest.hardware.name}, which says little "
             f"about {device.name} (likeness {likeness:.2f})."

@@ -79,7 +79,7 @@ def _models(
         found = dict.fromkeys(there, (named.reference, Predictor.load(named.folder)))
         for device in there.values():
             likeness = device.likeness(named.manifest.hardware)
-            if likeness < registry.LEAST_LIKENESS:
+            if likeness < registry.MIN_LIKENESS:
                 diagnostics.warn(
                     f"{named.reference} was trained on {named.manifest.hardware.name}, which "
                     f"says little about {device.name} (likeness {likeness:.2f})."

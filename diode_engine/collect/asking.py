@@ -12,7 +12,7 @@ from diode_engine.core.problem import Failure, Timing
 
 log = logging.getLogger(__name__)
 
-MOST_DEATHS = 4  # of workers on one problem, before it is left alone
+MAX_DEATHS = 4  # of workers on one problem, before it is left alone
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Batch:
             more = yield from self._ask([place])
             timings += more
             deaths += any(t.failure in (Failure.CRASH, Failure.TIMEOUT) for _, t in more)
-            if deaths == MOST_DEATHS:
+            if deaths == MAX_DEATHS:
                 break
         return timings
 

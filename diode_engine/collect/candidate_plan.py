@@ -23,7 +23,7 @@ from diode_engine.core.templates import template_of
 
 # Neighbours are looked for around this many of the fastest candidates.
 ELITE = 6
-MOST_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
+MAX_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
 ALL = CandidateSelection()
 
 
@@ -163,7 +163,7 @@ def plausible(problem: Problem, candidate: Candidate) -> bool:
     accumulators a thread, or more threads than a tile has work for."""
     elements = _number(candidate, "block_m") * _number(candidate, "block_n")
     warps = _number(candidate, "warps")
-    if elements / (32 * warps) > MOST_ACCUMULATORS:
+    if elements / (32 * warps) > MAX_ACCUMULATORS:
         return False
     return not (warps >= 8 and elements < 1024)
 

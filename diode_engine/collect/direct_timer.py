@@ -22,8 +22,8 @@ from diode_engine.core.problem import Timing
 # Launches a candidate: as many as fill the time (microseconds), in three visits.
 VISITS = 3
 FIRST_VISIT = 2
-LEAST_REPEATS = 6
-MOST_REPEATS = 24
+MIN_REPEATS = 6
+MAX_REPEATS = 24
 BUDGET_US = 1000.0
 # So many times slower than the fastest: more launches would only tell by how much, so it has
 # one more visit, of as many as fill this time.
@@ -31,7 +31,7 @@ BEATEN = 1.5
 BEATEN_REPEATS = 4
 BEATEN_BUDGET_US = 400.0
 # So many times slower than the fastest: no more launches. Its time is kept with the count of
-# those it had, fewer than LEAST_REPEATS.
+# those it had, fewer than MIN_REPEATS.
 HOPELESS = 5.0
 # A launch after another kernel's finds the instruction caches cold; faster kernels than this
 # (microseconds) have one that is not timed at the start of a visit.
@@ -116,7 +116,7 @@ class DirectTimer:
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
         near = [
-            (c, _as_many(c.best, LEAST_REPEATS, MOST_REPEATS, BUDGET_US) - FIRST_VISIT)
+            (c, _as_many(c.best, MIN_REPEATS, MAX_REPEATS, BUDGET_US) - FIRST_VISIT)
             for c in contenders
             if c.best <= BEATEN * best
         ]

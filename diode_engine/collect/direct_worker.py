@@ -45,7 +45,7 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 
-MOST_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
+MAX_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
 T = TypeVar("T")
 Result = tuple[Timing, str]  # with what went wrong in words
@@ -114,7 +114,7 @@ class Bench:
             prepared = [self._prepared(work, candidate) for candidate in candidates]
             with held(self._lock):
                 outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
-                self._shed(MOST_LOADED)
+                self._shed(MAX_LOADED)
             results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]

@@ -18,7 +18,7 @@ _CTYPES = {
 WARP = 32  # threads
 # What a kernel may write to that is not its output. Two TMA descriptors of 128 bytes for each
 # of the multiprocessors are the most that is used.
-LEAST_SCRATCH = 1 << 20
+MIN_SCRATCH = 1 << 20
 
 
 # Device addresses of a problem's inputs, in the op's order, and last that of its output.
@@ -53,7 +53,7 @@ class Launch:
         self._driver = driver
         self.grid = grid(cls, problem, multiprocessors)
         blocks = self.grid[0] * self.grid[1] * self.grid[2]
-        scratch_at = scratch(max(LEAST_SCRATCH, blocks * binary.scratch_bytes))
+        scratch_at = scratch(max(MIN_SCRATCH, blocks * binary.scratch_bytes))
         extents = cls.extents
         values = {
             **{f"size_{dim}": getattr(problem, dim) // e.value for dim, e in extents.items()},

@@ -18,12 +18,12 @@ from diode_engine.collect.launch import Place
 # Launches of a group, three commands each or four with a flush, and groups that the device may
 # have before it: the driver takes about a thousand commands.
 GROUP = 16
-MOST_AHEAD = 12
+MAX_AHEAD = 12
 # The device is to be busy for so many times what the host is expected to need for a group.
 MARGIN = 1.5
-LEAST_US = 2.0  # of the device's time, for a launch with its events
+MIN_US = 2.0  # of the device's time, for a launch with its events
 # A slower group than so many times the usual is taken for a stall of the host.
-MOST_SLOWER = 4
+MAX_SLOWER = 4
 
 Launching = Callable[[Place, int], None]  # at a place, in the stream of that handle
 
@@ -85,7 +85,7 @@ class LaunchQueue:
             self._free.append(group)
 
         for at in range(0, len(launches), GROUP):
-            if len(ahead) == MOST_AHEAD:
+            if len(ahead) == MAX_AHEAD:
                 note()
             some = launches[at : at + GROUP]
             group = self._free.pop() if self._free else _Group()
@@ -103,7 +103,7 @@ class LaunchQueue:
                 launch(place, stream.cuda_stream)
                 end.record(stream)
             group.in_time = not group.begun.query()
-            host_us = min((_now_us() - began) / len(some), MOST_SLOWER * self._host_us)
+            host_us = min((_now_us() - began) / len(some), MAX_SLOWER * self._host_us)
             self._host_us += 0.2 * (len(some) / GROUP) * (host_us - self._host_us)
             ahead.append(group)
         while ahead:
@@ -118,7 +118,7 @@ def _left_us(ahead: Sequence[_Group]) -> float:
     for group in reversed(ahead):
         if group.begun.query():
             break
-        left += waiting + LEAST_US * group.count
+        left += waiting + MIN_US * group.count
         waiting = group.wait_us
     return left
 

@@ -19,11 +19,11 @@ from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
-MOST_POOL_BYTES = 1 << 30
+MAX_POOL_BYTES = 1 << 30
 MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have two each
 # So many caches' worth of other data must lie between two reads of the same memory.
 COLD_CACHES = 3
-MOST_OUTPUTS_BYTES = 1 << 28  # side by side
+MAX_OUTPUTS_BYTES = 1 << 28  # side by side
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Pools:
         self.device = device
         self.l2_bytes = l2_bytes
         total = torch.cuda.get_device_properties(device).total_memory
-        self._bytes = min(MOST_POOL_BYTES, int(total * MEMORY_SHARE))
+        self._bytes = min(MAX_POOL_BYTES, int(total * MEMORY_SHARE))
         self._tensors: dict[str, torch.Tensor] = {}
 
     def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
@@ -126,7 +126,7 @@ class Operands:
     def side_by_side(self, place: Place, count: int) -> tuple[list[Place], torch.Tensor]:
         """`count` places or fewer with the operands of `place`, and their outputs in one tensor
         [places, rows, columns], or [places, batch, rows, columns]."""
-        count = min(count, max(1, MOST_OUTPUTS_BYTES // self._out_step), self._out_sets)
+        count = min(count, max(1, MAX_OUTPUTS_BYTES // self._out_step), self._out_sets)
         places = [(*place[:-1], self._outputs_at + i * self._out_step) for i in range(count)]
         size, stride = self._out.size, self._out.stride
         each = self._out_step // self._out_dtype.itemsize

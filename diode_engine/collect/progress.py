@@ -12,7 +12,7 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.problem import Failure
 
 RATE_SECONDS = 60.0  # over which the rate is taken
-MOST_SAMPLES = 128  # of a GPU's state that are kept over a run
+MAX_SAMPLES = 128  # of a GPU's state that are kept over a run
 
 
 @dataclass
@@ -53,7 +53,7 @@ class GpuProgress:
                 ]
             )
         self._seen += 1
-        if len(self.samples) >= MOST_SAMPLES:
+        if len(self.samples) >= MAX_SAMPLES:
             self.samples = self.samples[::2]
             self._every *= 2
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.collect.adviser import Adviser, adviser_for
-from diode_engine.collect.asking import MOST_DEATHS
+from diode_engine.collect.asking import MAX_DEATHS
 from diode_engine.collect.candidate_plan import CandidatePlan
 from diode_engine.collect.claims import Claims
 from diode_engine.collect.executor import (
@@ -27,7 +27,7 @@ from diode_engine.collect.executor import (
 from diode_engine.collect.plan import Plan, PlannedProblem
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import unpack_candidates
-from diode_engine.collect.writing import Writer
+from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Failure
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
@@ -42,7 +42,7 @@ BATCH = 12  # candidates asked for at once: what a kill of everything loses a pr
 # Kernels that are timed in turn, and the work of them all together: large products would
 # overstay a worker's deadline.
 DIRECT_BATCH = 128
-MOST_BATCH_FLOPS = 5e13
+MAX_BATCH_FLOPS = 5e13
 BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
 HEARTBEAT_SECONDS = 2.0
 
@@ -123,7 +123,7 @@ class _Collection:
         self.progress = progress
         self.progress.gpus = {gpu: GpuProgress() for gpu in executor.gpus}
         self._store = store
-        self.writer = Writer(store)
+        self.writer = TimingWriter(store)
         self._run = run
         self._throttled_run: int | None = None
         self._todo = deque(plan.entries)
@@ -199,12 +199,12 @@ class _Collection:
         deaths = 0
         size = BATCH
         if compilers is not None:
-            size = min(DIRECT_BATCH, int(MOST_BATCH_FLOPS / problem.flops))
+            size = min(DIRECT_BATCH, int(MAX_BATCH_FLOPS / problem.flops))
             if entry.selection.budget is not None:
                 size = min(size, plan.left // BATCHES_A_BUDGET)
             size = max(BATCH, size)
         left = plan.left
-        while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
+        while deaths < MAX_DEATHS and (batch := plan.next_batch(size)):
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited
             left = plan.left
             classes: tuple[KernelClass, ...] = ()

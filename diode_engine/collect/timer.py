@@ -12,8 +12,8 @@ from diode_engine.collect.driver import DriverError
 from diode_engine.core.problem import Failure, Timing
 
 WARMUP = 3
-LEAST_REPEATS = 5
-MOST_REPEATS = 40
+MIN_REPEATS = 5
+MAX_REPEATS = 40
 BUDGET_MS = 12.0
 # Written between launches. Larger than any L2, and it keeps the GPU busy for longer (over
 # 100 µs) than the host needs to enqueue the next launch, so that no gap is timed.
@@ -51,7 +51,7 @@ class Timer:
             launch()
         estimate_ms = self._launches(launch, 1)[0]
         repeats = int(BUDGET_MS / max(estimate_ms, 1e-3))
-        repeats = min(MOST_REPEATS, max(LEAST_REPEATS, repeats))
+        repeats = min(MAX_REPEATS, max(MIN_REPEATS, repeats))
         times = sorted(1e3 * t for t in self._launches(launch, repeats))
         low, median, high = statistics.quantiles(times, n=4)
         return Timing(min_us=times[0], median_us=median, spread_us=high - low, repeats=len(times))

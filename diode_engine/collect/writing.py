@@ -20,7 +20,7 @@ WRITE_SECONDS = 0.5
 Row = tuple[Problem, Candidate, Environment, Timing]
 
 
-class Writer:
+class TimingWriter:
     """Writes timings at once, or WRITE_SECONDS after the last ones were written."""
 
     def __init__(self, store: Store) -> None:

@@ -20,7 +20,7 @@ from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.core.templates.template import COLUMNS
 
 _TILE = tuple(COLUMNS)[:6]
-_LARGEST = 1 << 20
+_MAX_VALUE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ def _row(candidate: Candidate, unknown: tuple[float, ...]) -> tuple[float, ...]:
         place = places.get(name)
         if place is None:
             continue
-        if type(value) is not int or not 1 <= value <= _LARGEST:
+        if type(value) is not int or not 1 <= value <= _MAX_VALUE:
             return unknown
         row[place + 1] = value
         missing -= name in required

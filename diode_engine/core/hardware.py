@@ -16,7 +16,7 @@ from diode_engine.core.problem import DType, content_key
 from diode_engine.errors import RecordError
 
 # Some hundred times the largest of today.
-MOST = {
+MAX_VALUES = {
     "multiprocessors": 100_000,
     "clock_mhz": 1_000_000,
     "memory_gb_s": 10_000_000,
@@ -35,7 +35,7 @@ class Hardware:
     clocks are in MHz (boost), bandwidth in GB/s (by the data sheet's bus), sizes in bytes. A
     number is 0 where it is not known; an NVIDIA or AMD GPU's multiprocessors are.
 
-    Raises RecordError where a field is impossible: negative, or beyond any device (MOST).
+    Raises RecordError where a field is impossible: negative, or beyond any device (MAX_VALUES).
     """
 
     backend: str
@@ -58,10 +58,10 @@ class Hardware:
                 continue
             least = int(field.name == "multiprocessors" and self.backend in ("cuda", "rocm"))
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not least <= value <= MOST[field.name]:
+            if not whole or not least <= value <= MAX_VALUES[field.name]:
                 raise RecordError(
                     f"A hardware's {field.name} is {shown(value)}; it must be a whole number from "
-                    f"{least} to {MOST[field.name]}."
+                    f"{least} to {MAX_VALUES[field.name]}."
                 )
         if self.backend == "cuda" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.arch):
             raise RecordError(

@@ -27,7 +27,7 @@ MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once
 # An asynchronous copy moves at most 16 bytes and at least 4: below, the loads of a tile go
 # through registers and the loop is not pipelined, whatever num_stages says.
-LEAST_COPY = 4
+MIN_COPY = 4
 _WARPGROUP = 4  # warps that issue one wgmma together
 # The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
 # itself drops the candidates above.
@@ -38,8 +38,8 @@ _MAX_ACCUMULATOR_REGISTERS = 255
 MOST_LOADS = 24
 MOST_LOADS_AT_ONCE = 4
 # Multiplications a thread and tile, see `spills_erratically`.
-MOST_IN_A_ROW = 1024
-MOST_IN_TWO_PASSES = 4096
+MAX_IN_A_ROW = 1024
+MAX_IN_TWO_PASSES = 4096
 MOST_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
 Array = npt.NDArray[Any]
@@ -147,8 +147,8 @@ def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt
     if problem.dtype is not DType.FLOAT32 or problem.allow_tf32:
         return np.zeros(len(candidates), np.bool_)
     multiplications = accumulator_registers(c.block_m, c.block_n, c.warps) * c.block_k
-    one = (c.block_k >= problem.K) & (multiplications >= MOST_IN_A_ROW)
-    two = (2 * c.block_k >= problem.K) & (multiplications >= MOST_IN_TWO_PASSES)
+    one = (c.block_k >= problem.K) & (multiplications >= MAX_IN_A_ROW)
+    two = (2 * c.block_k >= problem.K) & (multiplications >= MAX_IN_TWO_PASSES)
     erratic: npt.NDArray[np.bool_] = c.tiled & (one | two)
     return erratic
 

@@ -16,7 +16,7 @@ of them is the *base* time, from which a model may learn the difference.
 Sources: waves, tile and wave quantisation: NVIDIA, "Matrix Multiplication Background User's
 Guide"; the roofline: Williams, Waterman and Patterson, CACM 52(4), 2009; the order of tiles
 (GROUP_M): Triton's matrix-multiplication tutorial; copy widths by alignment: kernels compiled
-for sm_90, see `resources.LEAST_COPY`.
+for sm_90, see `resources.MIN_COPY`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 
-LEAST_MANY = 300  # problems; a few timings each on a hundred are lost among millions
+MIN_MANY = 300  # problems; a few timings each on a hundred are lost among millions
 _MANY = ", many loads"
 OF_BEFORE = ("sizes",)  # by what problems were held out before manifests told it
 
@@ -81,7 +81,7 @@ class Coverage:
             timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
         ):
             found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
-        kernels = {k for k, on in found.items() if len(on) >= LEAST_MANY or not _is_many(k)}
+        kernels = {k for k, on in found.items() if len(on) >= MIN_MANY or not _is_many(k)}
         return cls(
             tuple(sorted(kernels)), tuple(sorted({type_of(problem) for problem in problems}))
         )
@@ -90,7 +90,7 @@ class Coverage:
 def kernel(op: Operator, template: str, *, many: bool = False) -> str:
     """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of. Where
     `many`, its kernels with many loads a thread (resources.many_loads), of which others tell
-    nothing, and few of them too little: timings on LEAST_MANY problems are asked for."""
+    nothing, and few of them too little: timings on MIN_MANY problems are asked for."""
     return f"{op} {template}{_MANY if many else ''}"
 
 
@@ -202,7 +202,7 @@ class Manifest:
                 f"The model is of format version {show(version)}, this Diode reads up to "
                 f"{VERSION}; update Diode."
             )
-        read = _Reader(given)
+        read = _ManifestReader(given)
         made_with = read.mapping("features")
         feature_version, names = made_with.get("version"), made_with.get("names")
         known = {each.version: each.names_hash for each in features.SETS.values()}
@@ -224,7 +224,10 @@ class Manifest:
                 f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
                 "letters and digits."
             )
-        coverage, data = _Reader(read.mapping("coverage")), _Reader(read.mapping("data"))
+        coverage, data = (
+            _ManifestReader(read.mapping("coverage")),
+            _ManifestReader(read.mapping("data")),
+        )
         manifest = cls(
             name=check_name(read.text("name")),
             family=read.text("family"),
@@ -262,7 +265,7 @@ class Manifest:
         return manifest
 
 
-class _Reader:
+class _ManifestReader:
     """Fields of the expected type, or a sentence."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -306,11 +309,11 @@ class _Reader:
 def _member(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise ModelError("A member in the model's manifest must be an object.")
-    return {"family": _Reader(given).text("family"), **_weight_file(given)}
+    return {"family": _ManifestReader(given).text("family"), **_weight_file(given)}
 
 
 def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    read = _Reader(given)
+    read = _ManifestReader(given)
     file = read.text("file")
     if not _FILE.fullmatch(file):
         raise ModelError(

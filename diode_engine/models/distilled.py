@@ -22,7 +22,7 @@ import numpy as np
 from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.models.network import Network
-from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel, mean_answer
+from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel, mean_answer
 from diode_engine.models.tensors import Tensors
 
 EXACT = 1 << 24
@@ -71,7 +71,7 @@ class DistilledNetwork(TimingModel):
             if not np.all(reach + np.abs(layer.bias[:, 0]) < EXACT):
                 raise ModelError("The network's weights are too large for exact sums.")
             levels = LEVELS
-        if not EXACT * np.abs(self.layers[-1].scale).max(initial=0).astype(np.float64) < MOST_SUM:
+        if not EXACT * np.abs(self.layers[-1].scale).max(initial=0).astype(np.float64) < MAX_SUM:
             raise ModelError("The network's last scale is so large that it predicts no times.")
 
     def predict(self, x: Matrix) -> Matrix:

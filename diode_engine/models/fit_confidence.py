@@ -12,7 +12,7 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import MOST, WITHIN, Confidence, Values, inputs
 from diode_engine.models.neighbours import Places
 
-LEAST_CASES = 50  # problems; of fewer nothing can be said about probabilities
+MIN_CASES = 50  # problems; of fewer nothing can be said about probabilities
 _L2 = 10.0  # on standardised inputs: 867 problems decide little about thirteen weights
 
 
@@ -31,10 +31,10 @@ class Unseen:
 def fit_confidence(unseen: Sequence[Unseen], seen: Places) -> Confidence:
     """From problems with two measured candidates or more; `seen` are the places of those that
     the model it is for was trained on. Raises TrainingError where they are fewer than
-    LEAST_CASES."""
-    if len(unseen) < LEAST_CASES:
+    MIN_CASES."""
+    if len(unseen) < MIN_CASES:
         raise TrainingError(
-            f"{len(unseen)} problems are too few to tell how sure a model is ({LEAST_CASES} are "
+            f"{len(unseen)} problems are too few to tell how sure a model is ({MIN_CASES} are "
             "needed): collect or import more."
         )
     x = np.stack([inputs(case.members, case.library, case.away) for case in unseen])

@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel
+from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
 from diode_engine.models.tensors import Tensors
 
 _BLOCK = 2048  # rows at once: the activations stay in the processor's cache
@@ -97,7 +97,7 @@ class Network(TimingModel):
             raise ModelError("The network's last layer must have one output.")
         tensors.end()
         network = cls(low, high, mean, scale, tuple(layers), residual, feature_set)
-        if not network.reach() < MOST_SUM:
+        if not network.reach() < MAX_SUM:
             raise ModelError("The network's weights are so large that it predicts no times.")
         return network
 

@@ -31,7 +31,7 @@ _MARGIN = 1.1
 _MARGIN_TF32 = 1.2
 _MARGIN_FLOAT32 = 1.3
 # A choice that is less sure to be within 5 % of the best is left to the library.
-_LEAST_CONFIDENCE = 0.3
+_MIN_CONFIDENCE = 0.3
 _UNKNOWN_US = 1e12  # of a library's kernel without a prediction: after all others
 
 
@@ -65,7 +65,7 @@ class Policy:
             usual(candidates),
             ~spills_erratically(problem, candidates),
             margin(problem),
-            confidence is None or confidence >= _LEAST_CONFIDENCE,
+            confidence is None or confidence >= _MIN_CONFIDENCE,
         )
 
 

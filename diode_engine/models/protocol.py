@@ -15,7 +15,7 @@ import numpy.typing as npt
 from diode_engine import features
 
 Matrix = npt.NDArray[np.float32]
-MOST_SUM = (
+MAX_SUM = (
     1e38  # of a model's weights, whatever is asked: beyond about three times this float32 ends
 )
 

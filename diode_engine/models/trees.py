@@ -15,7 +15,7 @@ from diode_engine import features
 from diode_engine.documents import shortened, show
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel
+from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
 
 _CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _RESIDUAL = "diode_residual"
@@ -138,7 +138,7 @@ def _checked(document: Any, width: int) -> bool:
         "The trees' iterations do not fit.",
     )  # fmt: skip
     reach = abs(base) + sum(_check_tree(tree, place, width) for place, tree in enumerate(trees))
-    _require(reach < MOST_SUM, "The trees' leaves are so large that they predict no times.")
+    _require(reach < MAX_SUM, "The trees' leaves are so large that they predict no times.")
     return _is(residual, "1")
 
 

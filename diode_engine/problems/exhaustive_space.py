@@ -16,7 +16,7 @@ from diode_engine.core.templates import template_of
 from diode_engine.problems.default_space import candidates_of, offered, version_of
 
 _TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
-_LEAST_8_BIT = 32  # elements of the inner dimension, of 8-bit types
+_MIN_8_BIT = 32  # elements of the inner dimension, of 8-bit types
 
 _Part = tuple[str, str, int, int, int]  # a template, the op, the reach of the sizes
 
@@ -64,7 +64,7 @@ def _tma(problem: Problem) -> bool:
     def fits(operand: Operand, rows: int, cols: int) -> bool:
         inner = cols if operand.layout == "row" else rows
         size = problem.dtype.itemsize
-        if size == 1 and inner < _LEAST_8_BIT:
+        if size == 1 and inner < _MIN_8_BIT:
             return False
         return (operand.align * size) % _TMA_BYTES == 0 and (inner * size) % _TMA_BYTES == 0
 

@@ -20,7 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.problems.harvested import held_out_family
 
 HELD_OUT = 0.2  # of all problems: what a model is judged on
-LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
+LARGEST_SHARE = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
 VALIDATION = 0.15  # of the rest: what early stopping watches
 _VALIDATION_SEED = "validation"
 
@@ -67,7 +67,7 @@ def named(table: TimingTable) -> list[SplitPart]:
     return [part for part in parts if len(part.judged)]
 
 
-def largest(table: TimingTable, *, share: float = LARGEST) -> list[SplitPart]:
+def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPart]:
     """Extrapolation: the `share` of the problems with the most work (flops), judged by what is
     learned from smaller ones. One part, none of an empty table."""
     if not len(table):

@@ -21,7 +21,7 @@ from diode_engine.registry.aliases import (
 from diode_engine.registry.archive import export_model, import_model
 from diode_engine.registry.card import card, lineage
 from diode_engine.registry.choice import (
-    LEAST_LIKENESS,
+    MIN_LIKENESS,
     Match,
     best_for,
     differences,
@@ -31,7 +31,7 @@ from diode_engine.registry.choice import (
 from diode_engine.registry.comparison import side_by_side
 from diode_engine.registry.facts import Event, Facts, HistoryAction, ModelStatus
 from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
-from diode_engine.registry.overview import Entry, Overview, overview
+from diode_engine.registry.overview import ModelEntry, Overview, overview
 from diode_engine.registry.references import resolve
 from diode_engine.registry.sources import Kind, ModelSource, ModelVersion, list_models, sources
 from diode_engine.registry.versions import (
@@ -48,15 +48,15 @@ from diode_engine.registry.versions import (
 
 __all__ = [
     "DEFAULT",
-    "LEAST_LIKENESS",
+    "MIN_LIKENESS",
     "Basis",
-    "Entry",
     "Event",
     "Facts",
     "HistoryAction",
     "Kind",
     "KnownFor",
     "Match",
+    "ModelEntry",
     "ModelSource",
     "ModelStatus",
     "ModelVersion",

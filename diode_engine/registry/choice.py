@@ -21,7 +21,7 @@ from diode_engine.registry.sources import ModelSource, ModelVersion, list_models
 log = logging.getLogger(__name__)
 
 # Of Hardware.likeness: an H100 SXM is 0.56 like an H200, another generation 0.
-LEAST_LIKENESS = 0.5
+MIN_LIKENESS = 0.5
 # Triton's distribution has other names in nightly and ROCm builds of torch.
 _TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 
@@ -49,7 +49,7 @@ class _Known:
 def matches(hardware: Hardware, purpose: str = "gemm") -> list[Match]:
     """The models that can serve this hardware, the one to take first.
 
-    Those of the most alike hardware come first, of at least LEAST_LIKENESS. Among these the
+    Those of the most alike hardware come first, of at least MIN_LIKENESS. Among these the
     default goes first, the user's before that of Diode before a package's; then those of the
     installed torch and Triton; then the newest. A model that the gate refused, or that was rolled
     back, takes part as a default only. A model or an alias that cannot be read is passed over
@@ -76,7 +76,7 @@ def rank(
             tell(f"The model {model.folder} is passed over: {error}")
             continue
         likeness = hardware.likeness(manifest.hardware)
-        if manifest.purpose != purpose or likeness < LEAST_LIKENESS:
+        if manifest.purpose != purpose or likeness < MIN_LIKENESS:
             continue
         if model.slug not in known:
             known[model.slug] = _look_up(model.slug, models, tell)

@@ -17,7 +17,7 @@ from diode_engine.registry.versions import status_of
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """A model and what is known of it. `manifest` is None where it cannot be read, and `error`
     says why. `aliases` are all that stand for it; `taken` says how it came to be taken for its
     own hardware, None where another one is."""
@@ -63,7 +63,7 @@ class Overview:
     """All registered models, by hardware, name and version; and a sentence for each file of
     the registry that is broken."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ModelEntry, ...]
     problems: tuple[str, ...]
 
 
@@ -94,7 +94,7 @@ def overview() -> Overview:
         names = (a for a, r in aliases[model.slug].items() if r == model.reference)
         chosen = next((match for match in taken if match.model == model), None)
         entries.append(
-            Entry(model, manifest, why, known, status_of(model, known), tuple(names), chosen)
+            ModelEntry(model, manifest, why, known, status_of(model, known), tuple(names), chosen)
         )
     return Overview(tuple(entries), tuple(problems))
 

@@ -19,7 +19,7 @@ from diode_engine.store import schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
 from diode_engine.store.runs import RunState
 
-_LARGEST = 2**63 - 1  # the store's integers have 64 bits
+_MAX_INT = 2**63 - 1  # the store's integers have 64 bits
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": lambda column, value: column == value,
     "<": lambda column, value: column < value,
@@ -107,7 +107,7 @@ class _Number(_Equal):
             number = int(value) if self.divisible else float(value)
         except ValueError:
             number = float("nan")
-        if not abs(number) <= _LARGEST:
+        if not abs(number) <= _MAX_INT:
             raise BadValue(f"is no {'whole ' * self.divisible}number")
         return number
 
@@ -138,7 +138,7 @@ def _text(value: Scalar) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moment(_Equal):
+class _Time(_Equal):
     """A time, of which a value names a stretch: a year, month, day, minute or second."""
 
     of: Any
@@ -366,9 +366,9 @@ RUNS = Language(
         "message": _Text("a part of its message", match=_contains(_R.message)),
         "spec": _Text("a part of what it was asked for", match=_contains(_R.spec)),
         "id": _whole("its number, as in id>100", _R.id),
-        "started": _Moment("a time in UTC, as in started>2026-11-01 or started:2026-11",
+        "started": _Time("a time in UTC, as in started>2026-11-01 or started:2026-11",
                            of=_R.started),
-        "finished": _Moment("a time in UTC, as in finished<2026-11-01T12:30", of=_R.finished),
+        "finished": _Time("a time in UTC, as in finished<2026-11-01T12:30", of=_R.finished),
         "problems": _whole("how many it has timings of, as in problems>100", RUN_PROBLEMS),
         "timings": _whole("how many it has, as in timings>0", RUN_TIMINGS),
         "gpu": _Text("a part of the name of a GPU that it timed on", match=_on_gpu),

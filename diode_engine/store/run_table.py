@@ -24,10 +24,10 @@ from diode_engine.store.session import OpenStore
 
 Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
-_LONGEST_TAG = 50
+_MAX_TAG = 50
 # Of a run's result: a report on the shipped timings has 10 MiB, and ten objects a problem.
 _RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
-_TAG = re.compile(rf"\w[\w.+/-]{{0,{_LONGEST_TAG - 1}}}")
+_TAG = re.compile(rf"\w[\w.+/-]{{0,{_MAX_TAG - 1}}}")
 
 
 class RunTable(OpenStore):
@@ -151,7 +151,7 @@ class RunTable(OpenStore):
         for tag in tags:
             if not _TAG.fullmatch(tag):
                 raise StoreError(
-                    f"{tag!r} is no tag; a tag is one word of up to {_LONGEST_TAG} letters, digits "
+                    f"{tag!r} is no tag; a tag is one word of up to {_MAX_TAG} letters, digits "
                     "and the characters _ . + / - and begins with a letter or digit."
                 )
         with self.writes() as connection:

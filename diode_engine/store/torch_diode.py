@@ -51,7 +51,7 @@ def read(document: Mapping[str, Any]) -> tuple[TimingTable, int]:
     are of a problem that is none of Diode's (see `problem_fields`).
 
     Raises Malformed, with the place."""
-    reader = _Reader()
+    reader = _DocumentReader()
     return TimingTable.from_records(reader.rows(document)), reader.left_out
 
 
@@ -91,7 +91,7 @@ def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
     return True
 
 
-class _Reader:
+class _DocumentReader:
     def __init__(self) -> None:
         self.left_out = 0
         self._rows = 0

@@ -307,7 +307,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 class _Content(NamedTuple):
     table: TimingTable
-    rows: _Rows | None = None  # where the file groups them
+    rows: _JoinedRows | None = None  # where the file groups them
     left_out: int = 0  # timings
 
 
@@ -368,11 +368,11 @@ def _packed_table(document: Any) -> TimingTable:
     return table
 
 
-def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
+def _table(document: Any, times_required: bool) -> tuple[TimingTable, _JoinedRows]:
     environments = _records(document, "environments", _environment)
     problems = _records(document, "problems", Problem.from_dict)
     candidates = _records(document, "candidates", Candidate.from_dict)
-    rows = _Rows(document["timings"], len(problems), len(environments))
+    rows = _JoinedRows(document["timings"], len(problems), len(environments))
     time = {name: rows.numbers(name, positive=True) for name in _TIMES}
     if np.any(swapped := time["min_us"] > time["median_us"]):
         raise Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
@@ -404,7 +404,7 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
     return table, rows
 
 
-class _Rows:
+class _JoinedRows:
     """The groups' columns, one after the other, and the way back from a row to its place."""
 
     def __init__(self, groups: Any, problems: int, environments: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
-from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
+from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
@@ -40,7 +40,7 @@ def learn_confidence(
 ) -> Confidence | None:
     """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
     are too few to say. `make` makes the models of the folds, None: as `fit` does."""
-    if len(np.unique(table.problem)) < LEAST_CASES:
+    if len(np.unique(table.problem)) < MIN_CASES:
         return None
     fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
     unseen: list[Unseen] = []
@@ -83,7 +83,7 @@ def learn_confidence(
                         distance(problem, seen),
                     )
                 )
-    if len(unseen) < LEAST_CASES:
+    if len(unseen) < MIN_CASES:
         return None
     return fit_confidence(unseen, places_of(table))
 

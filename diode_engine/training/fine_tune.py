@@ -26,7 +26,7 @@ from diode_engine.training.lessons import (
 )
 from diode_engine.training.settings import TrainingSettings
 
-LEAST_DRAWN = 50  # problems unlike the timed ones on which the base is held to
+MIN_DRAWN = 50  # problems unlike the timed ones on which the base is held to
 
 
 def fine_tune(
@@ -66,7 +66,7 @@ def fine_tune(
             teacher = corrected_to(table, base, seed=seed)
         else:
             drawn = far_from(drawn, timed)
-        if len(drawn) < LEAST_DRAWN:
+        if len(drawn) < MIN_DRAWN:
             raise TrainingError(
                 "The timings are of problems of every kind, so there is nothing that a tuned model "
                 "should keep; train one from nothing."

@@ -25,8 +25,8 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings
 
-LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
-LEAST_WATCHED = 2  # problems that early stopping watches
+MIN_FITTED = 8  # problems; fewer teach nothing that holds for another
+MIN_WATCHED = 2  # problems that early stopping watches
 
 # Is told the member that is being fitted, as "network-1", and how far it is.
 MemberProgressCallback = Callable[[str, FitProgress], None]
@@ -79,10 +79,10 @@ def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, T
     are too few problems for either."""
     fitted, watched = split_validation(table, seed=seed)
     problems, spare = len(set(fitted.problem.tolist())), len(set(watched.problem.tolist()))
-    if problems < LEAST_FITTED or spare < LEAST_WATCHED:
+    if problems < MIN_FITTED or spare < MIN_WATCHED:
         raise TrainingError(
             f"{problems + spare} problems to learn from are too few ({problems} to fit to and "
-            f"{spare} to watch; {LEAST_FITTED} and {LEAST_WATCHED} are needed at least): collect "
+            f"{spare} to watch; {MIN_FITTED} and {MIN_WATCHED} are needed at least): collect "
             "or import timings of more."
         )
     return fitted, watched

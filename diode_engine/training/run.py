@@ -13,7 +13,7 @@ from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE
-from diode_engine.models.fit_confidence import LEAST_CASES
+from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Job
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
@@ -107,7 +107,7 @@ def train_from_store(
                 tuned=r.base is not None,
                 everything=r.everything,
                 trials=r.trials,
-                confidence=count_problems(learned) >= LEAST_CASES,
+                confidence=count_problems(learned) >= MIN_CASES,
             ),
             rest_of(r.family, settings),
         )

@@ -12,7 +12,7 @@ from diode_engine.errors import TrainingError
 from diode_engine.problems import splits
 from diode_engine.training.fit import learnable, one_environment
 
-LEAST_HELD_OUT = 2  # problems to judge a model by
+MIN_HELD_OUT = 2  # problems to judge a model by
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +45,10 @@ class TrainingSplit:
         all_learnable = learnable(one)
         learned, held_out = splits.split(all_learnable, by)
         problems = count_problems(held_out)
-        if problems < LEAST_HELD_OUT:
+        if problems < MIN_HELD_OUT:
             raise TrainingError(
                 f"Of {count_problems(all_learnable)} problems with timings {problems} are held "
-                f"out, which is too few to judge a model by ({LEAST_HELD_OUT} are needed): collect "
+                f"out, which is too few to judge a model by ({MIN_HELD_OUT} are needed): collect "
                 "or import more."
             )
         judged = splits.split(one, by)[1]

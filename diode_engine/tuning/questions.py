@@ -24,12 +24,12 @@ SOURCES = (
 # One of so many problems is held out: more at first, so that few minutes suffice to judge a model.
 JUDGED_EVERY = 5
 _JUDGED_FIRST, _FIRST_EVERY = 24, 3
-MOST_JUDGED = 240  # of all; more would make the figures a little surer and the model worse
+MAX_JUDGED = 240  # of all; more would make the figures a little surer and the model worse
 RANKED = 600  # problems that are ordered by what their timings would teach
 
 
 def in_turn(
-    learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MOST_JUDGED
+    learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MAX_JUDGED
 ) -> Iterator[Problem]:
     """The problems to learn from, with the ones to be judged by among them, evenly: JUDGED_EVERY
     says how many."""

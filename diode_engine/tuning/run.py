@@ -47,7 +47,7 @@ from diode_engine.validation.report import ChooserRow
 
 COLLECTED = 0.7  # of the minutes; the rest is for training and judging
 GUIDED = 0.5  # of this, what is left when a quick model takes over the choice
-LEAST_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
+MIN_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
 DRAWN = 1500  # problems of a round; time ends most rounds before they are through
 BUDGET, COMPILES = 64, 4  # candidates of a problem, and kernels compiled for it alone
 OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
@@ -303,7 +303,7 @@ class _Tuning:
         idle = 0
         for number in count():
             until = whole * GUIDED if number == 0 else whole
-            if self._timed >= whole - min(LEAST_ROUND_SECONDS, 0.1 * whole) or idle == 2:
+            if self._timed >= whole - min(MIN_ROUND_SECONDS, 0.1 * whole) or idle == 2:
                 return
             if number == 1:
                 with self._stage("making a quick model of what is known"):

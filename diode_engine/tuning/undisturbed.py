@@ -14,7 +14,7 @@ from diode_engine.store import Store
 # Launches of a kernel alone on a GPU differ little: of the shipped timings with so many launches
 # one in a thousand has a median that is 1.16 times the least time.
 DISTURBED = 1.3
-_LEAST_REPEATS = 6
+_MIN_REPEATS = 6
 # What a GPU that nobody uses shows of itself: no work, and the memory of a driver.
 _IDLE_PERCENT = 10
 _IDLE_BYTES = 4 << 30
@@ -24,7 +24,7 @@ def disturbed(table: TimingTable) -> npt.NDArray[np.bool_]:
     """[n] whether the launches of a timing differ by more than they do on a GPU of one's own."""
     with np.errstate(invalid="ignore"):
         ratio = table.median_us / table.min_us
-    uneven: npt.NDArray[np.bool_] = (ratio > DISTURBED) & (table.repeats >= _LEAST_REPEATS)
+    uneven: npt.NDArray[np.bool_] = (ratio > DISTURBED) & (table.repeats >= _MIN_REPEATS)
     return uneven
 
 

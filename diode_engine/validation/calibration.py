@@ -15,7 +15,7 @@ from diode_engine.validation.metrics import Summary, Values
 BINS = 10
 SHARES = (0.5, 0.8, 0.9)  # of the problems, the surest ones
 ASKED = (0.8, 0.9, 0.95)  # probabilities of being within 5 %
-LEAST_EFFICIENCY = 1 / (1 + WITHIN)
+MIN_EFFICIENCY = 1 / (1 + WITHIN)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def calibration(
     """`reaches` are models.ranking.Ranking.reaches of n problems, one or more; `efficiency` is
     [k, n] of the best of the first 1, 2, … candidates, one for each that `reaches` has."""
     probability = np.array(reaches).T
-    sure, reached = probability[0], efficiency >= LEAST_EFFICIENCY
+    sure, reached = probability[0], efficiency >= MIN_EFFICIENCY
     order = np.argsort(sure, kind="stable")
     n = len(order)
     parts = [part for part in np.array_split(order, BINS) if len(part)]
@@ -97,4 +97,4 @@ def _adaptive(probability: Values, efficiency: Values, asked: float) -> Adaptive
     enough = probability >= asked
     k = np.where(enough.any(axis=0), enough.argmax(axis=0), len(probability) - 1)
     best = efficiency[k, np.arange(len(k))]
-    return Adaptive(float(k.mean()) + 1, float(np.mean(best >= LEAST_EFFICIENCY)), Summary.of(best))
+    return Adaptive(float(k.mean()) + 1, float(np.mean(best >= MIN_EFFICIENCY)), Summary.of(best))

@@ -27,12 +27,12 @@ from diode_engine.validation.choosers import ATEN
 from diode_engine.validation.evaluation import evaluate
 from diode_engine.validation.report import Report
 
-LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
+MIN_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
 # How far below the present default counts as no worse: two models that differ in their seed alone
 # differ by more (docs/models.md, Results).
 TOLERANCE = 0.003
 TOLERANCE_P10 = 0.01
-MOST_CALIBRATION_ERROR = 0.05  # beyond what chance makes of exact probabilities
+MAX_CALIBRATION_ERROR = 0.05  # beyond what chance makes of exact probabilities
 # The checks that tell something about the model itself, not about the day.
 _JUDGED = ("efficiency", "calibration")
 
@@ -114,17 +114,17 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
     checks.append(
         GateCheck(
             "problems",
-            problems >= LEAST_PROBLEMS,
+            problems >= MIN_PROBLEMS,
             f"There are timings of {problems} held-out problems of {manifest.hardware.name}"
             + (
                 "."
-                if problems >= LEAST_PROBLEMS
-                else f"; to judge a model takes {LEAST_PROBLEMS} or more: collect or import some."
+                if problems >= MIN_PROBLEMS
+                else f"; to judge a model takes {MIN_PROBLEMS} or more: collect or import some."
             ),
         )
     )
     other = ATEN if against is None else against.reference
-    if problems >= LEAST_PROBLEMS:
+    if problems >= MIN_PROBLEMS:
         report = evaluate(rows, predictor, name=model.reference)
         other, check = _no_worse(manifest, report, rows, against)
         checks += [check, *_calibrated(manifest, report)]
@@ -201,9 +201,9 @@ def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
     return [
         GateCheck(
             "calibration",
-            error <= MOST_CALIBRATION_ERROR + chance,
+            error <= MAX_CALIBRATION_ERROR + chance,
             f"Its confidence is off by {error:.3f} on average, {chance:.3f} of which chance alone "
-            f"would make; {MOST_CALIBRATION_ERROR} more is allowed.",
+            f"would make; {MAX_CALIBRATION_ERROR} more is allowed.",
         )
     ]
 

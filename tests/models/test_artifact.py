@@ -25,7 +25,7 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
+from diode_engine.models.artifact import MIN_MANY, Artifact, Coverage, load_artifact
 from diode_engine.models.confidence import INPUTS, MOST, Confidence
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
@@ -504,7 +504,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     def timings(*rows: tuple[Problem, Candidate, Timing]) -> TimingTable:
         return TimingTable.from_records([(p, c, here, timing) for p, c, timing in rows])
 
-    sizes = range(1, 1 + (LEAST_MANY if enough else LEAST_MANY - 1))
+    sizes = range(1, 1 + (MIN_MANY if enough else MIN_MANY - 1))
     problems = [replace(problem, M=size) for size in sizes]
     others = [tile(16, 128, 128, 5, 2), tile(16, 256, 128, 4, 2)]  # of many loads, too
     learned = timings(

@@ -16,7 +16,7 @@ from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
-    from diode_engine.registry import Entry, Event, ModelVersion
+    from diode_engine.registry import Event, ModelEntry, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
 
@@ -85,7 +85,7 @@ def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
         diagnostics.note(f"{index} offers nothing.")
 
 
-def _row(e: Entry) -> list[str]:
+def _row(e: ModelEntry) -> list[str]:
     d = e.to_dict()
     taken = "" if e.taken is None else "default" if e.taken.default_of else "newest"
     return [

@@ -25,7 +25,7 @@ from diode_engine.core.templates.template import (
 )
 from diode_engine.core.templates.triton import (
     ARGUMENTS,
-    LEAST_8_BIT_K,
+    MIN_8_BIT_K,
     REQUIRED,
     combinations,
     cut,
@@ -77,7 +77,7 @@ def _template(name: str, label: str, offered: Callable[[Any], bool], *, shared: 
             "scaled_mm": Space(
                 reach=reach,
                 default_configs=partial(cut, config_lists.SCALED_MM_TMA),
-                exhaustive_configs=lambda m, n, k: combinations(m, n, k, WARPS, LEAST_8_BIT_K),
+                exhaustive_configs=lambda m, n, k: combinations(m, n, k, WARPS, MIN_8_BIT_K),
                 offered=lambda problem: problem.bias == "none" and offered(problem),
             )
         },

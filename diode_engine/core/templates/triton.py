@@ -39,7 +39,7 @@ _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
 _WARPS = (2, 4, 8)
 _GROUP_M = 8
-LEAST_8_BIT_K = 32  # the least BLOCK_K of 8-bit products
+MIN_8_BIT_K = 32  # the least BLOCK_K of 8-bit products
 _MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
 
 REQUIRED = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
@@ -112,11 +112,11 @@ def scaled_outside(problem: Any) -> bool:
 SCALED_MM = Space(
     reach=reach,
     default_configs=partial(cut, config_lists.SCALED_MM),
-    exhaustive_configs=lambda m, n, k: combinations(m, n, k, _WARPS, LEAST_8_BIT_K),
+    exhaustive_configs=lambda m, n, k: combinations(m, n, k, _WARPS, MIN_8_BIT_K),
     offered=lambda problem: _BLOCKS[0] < problem.K and scaled_outside(problem),
 )
 INT_MM = Space(
-    reach=lambda m, n, k: (_reach(m), _reach(n), max(LEAST_8_BIT_K, _reach(k))),
+    reach=lambda m, n, k: (_reach(m), _reach(n), max(MIN_8_BIT_K, _reach(k))),
     default_configs=partial(cut, config_lists.INT_MM),
     exhaustive_configs=partial(cut, config_lists.INT_MM),
 )

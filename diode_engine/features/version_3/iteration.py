@@ -6,8 +6,8 @@ import numpy as np
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.resources import (
-    MOST_IN_A_ROW,
-    MOST_IN_TWO_PASSES,
+    MAX_IN_A_ROW,
+    MAX_IN_TWO_PASSES,
     Array,
     accumulator_registers,
 )
@@ -44,8 +44,8 @@ def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     passes = np.exp2(out[_ITERATIONS])
     # As resources.spills_erratically has it.
     multiplications = accumulator_registers(c.block_m, c.block_n, c.warps) * c.block_k
-    unrolled = ((c.block_k >= p.K) & (multiplications >= np.float32(MOST_IN_A_ROW))) | (
-        (2 * c.block_k >= p.K) & (multiplications >= np.float32(MOST_IN_TWO_PASSES))
+    unrolled = ((c.block_k >= p.K) & (multiplications >= np.float32(MAX_IN_A_ROW))) | (
+        (2 * c.block_k >= p.K) & (multiplications >= np.float32(MAX_IN_TWO_PASSES))
     )
     # Of K, in the last iteration; beyond 2²⁴ float32 does not tell.
     last = np.clip(p.K - np.floor((p.K - _ONE) / c.block_k) * c.block_k, _ONE, c.block_k)
