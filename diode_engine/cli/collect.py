@@ -12,7 +12,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import gpus_option, json_anyway_option, seed_option, store_option
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -78,17 +78,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     help='Time these only: a JSON list of {"template": ..., "kwargs": {...}}.',
 )
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
-)
-@click.option(
-    "--gpu",
-    "--gpus",
-    "gpus",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Use this GPU; may be repeated. [default: all]",
-)
+@seed_option()
+@gpus_option("[default: all]")
 @click.option(
     "--ray",
     metavar="ADDRESS",

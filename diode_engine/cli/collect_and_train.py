@@ -9,7 +9,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import json_anyway_option, seed_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
 from diode_engine.location import Location
@@ -30,7 +30,7 @@ from diode_engine.models.families import ENSEMBLE, trainable
     help="What kind of model.",
 )
 @click.option("--name", help="Register it as the next version of this name.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw and the model.")
+@seed_option("Another seed draws other problems and makes another model.")
 @click.option("--skip-collection", is_flag=True, help="Train on what the store has.")
 @click.option("--skip-training", is_flag=True, help="Only collect, and judge the present model.")
 @click.option("--skip-validation", is_flag=True, help="Do not judge it.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,8 @@ _SURE = 0.9
 @click.option(
     "--hardware",
     metavar="NAME",
-    help="The GPU it would run on. [default: the one that is here, else the model's]",
+    help="The GPU it would run on. [default: this machine's, else the only one that models are "
+    "for]",
 )
 @click.option(
     "--torch",
@@ -124,20 +125,32 @@ def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVersion, Hardware]:
-    """The model, and the GPU that is asked about."""
+def model_and_hardware(
+    reference: str | None, name: str | None, timed_on: Collection[Hardware] = ()
+) -> tuple[ModelVersion, Hardware]:
+    """The model, and the GPU that is asked about.
+
+    The GPU is the one of this name, else the named model's. Where neither is named, it is the one
+    whose model is taken on this machine, else the only one of `timed_on`, else the only one that
+    models are for. Raises NoSuchModelError where there is no such model, or several GPUs are left.
+    """
     from diode_engine import registry
 
     hardware = None if name is None else named_hardware(name, ())
+    timed = {each.slug: each for each in timed_on}
+    only = next(iter(timed.values())) if len(timed) == 1 else None
     if reference is not None:
-        model = registry.resolve(reference)
-    elif hardware is not None:
-        match = model_for(hardware)
+        near = hardware or only  # where models for several GPUs have the name
+        model = registry.resolve_for(reference, None if near is None else near.slug)
+    elif hardware is None and (taken := taken_here()) is not None:
+        model = taken
+    elif (asked := hardware or only) is not None:
+        match = model_for(asked)
         if match is None:
-            raise NoSuchModelError(f"There is no model for {hardware.name} or a GPU much like it.")
-        model = match
+            raise NoSuchModelError(f"There is no model for {asked.name} or a GPU much like it.")
+        model, hardware = match, asked
     else:
-        model = taken_here() or _only_one()
+        model = _only_one()
     device = hardware or model.manifest.hardware
     likeness = device.likeness(model.manifest.hardware)
     if likeness < registry.MIN_LIKENESS:
@@ -149,7 +162,7 @@ def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVe
 
 
 def _only_one() -> ModelVersion:
-    """What is taken for the GPU that all models are for."""
+    """The model that is taken for the only GPU that models are for."""
     from diode_engine import registry
 
     known = {}
@@ -159,8 +172,11 @@ def _only_one() -> ModelVersion:
         except ModelError as error:
             diagnostics.warn(f"{model.folder} cannot be used: {error}")
     if len(known) > 1:
-        names = ", ".join(sorted(hardware.name for hardware in known.values()))
-        raise NoSuchModelError(f"There are models for {names}: name one with --hardware.")
+        names = sorted(hardware.name for hardware in known.values())
+        raise NoSuchModelError(
+            f"There are models for several GPUs ({', '.join(names)}), and none of these GPUs is "
+            f'in this machine. Name the GPU that is meant, as in --hardware "{names[-1]}".'
+        )
     match = model_for(next(iter(known.values()))) if known else None
     if match is None:
         raise NoSuchModelError("There is no model; train or import one.")

@@ -63,7 +63,11 @@ def to_judge(
     from diode_engine import registry
     from diode_engine.problems.splits import split
 
-    model = _only_model(table) if reference is None else registry.resolve(reference)
+    if reference is None:
+        model = _only_model(table)
+    else:
+        names = _hardware(table)
+        model = registry.resolve_for(reference, names[0] if len(names) == 1 else None)
     table, seen = _comparable(table, model), None
     everything = model.manifest.everything
     if only_held_out:

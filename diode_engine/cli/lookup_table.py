@@ -19,6 +19,7 @@ from diode_engine.errors import IntegrationError, NothingError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
     from diode_engine.core.problem import Problem
 
 Table = dict[str, list[Mapping[str, Any]]]
@@ -45,7 +46,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--hardware",
     metavar="NAME",
-    help="The GPU of the deployment. [default: the one that is here, else the model's]",
+    help="The GPU of the deployment. [default: this machine's, else the only one that the problems "
+    "were timed on, else the only one that models are for]",
 )
 @click.option(
     "--top-k",
@@ -76,8 +78,8 @@ def export_lookup_table(
     """
     if not files and query is None:
         raise click.UsageError("Name the problems, with --file or --query.")
-    model, device = model_and_hardware(reference, hardware)
-    problems = _problems(files, store, query)
+    problems, timed_on = _problems(files, store, query)
+    model, device = model_and_hardware(reference, hardware, timed_on)
     if not problems:
         raise NothingError("There are no problems in what was given.")
     question = {
@@ -104,14 +106,27 @@ def export_lookup_table(
         click.echo(f"{file}: {len(table)} keys of {len(problems)} problems, for {device.name}.")
 
 
-def _problems(files: Sequence[Path], store: Location, query: str | None) -> list[Problem]:
+def _problems(
+    files: Sequence[Path], store: Location, query: str | None
+) -> tuple[list[Problem], set[Hardware]]:
+    """The problems, each once, and the GPUs that datasets and the store have timings of."""
     from diode_engine.problems.sources import problems_in
+    from diode_engine.problems.sources.shapeset import is_shapeset
+    from diode_engine.store import read_dataset
 
-    found = [problem for file in files for problem in problems_in(file, 0)]
+    problems: list[Problem] = []
+    tables = []
+    for file in files:
+        if is_shapeset(file):
+            problems += problems_in(file, 0)
+        else:
+            tables.append(read_dataset(file, times_required=False))
     if query is not None:
         with existing(store) as opened:
-            found += opened.read(query).problems
-    return list(dict.fromkeys(found))
+            tables.append(opened.read(query))
+    problems += (problem for table in tables for problem in table.problems)
+    timed_on = {environment.hardware for table in tables for environment in table.environments}
+    return list(dict.fromkeys(problems)), timed_on
 
 
 def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:

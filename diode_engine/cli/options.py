@@ -68,6 +68,26 @@ json_anyway_option = click.option(
 )
 
 
+def seed_option(
+    meaning: str = "Another seed draws other problems.", *, default: int = 0
+) -> Callable[[F], F]:
+    """Adds --seed; the command gets `seed: int`. `meaning` says what another seed changes."""
+    return click.option("--seed", type=int, default=default, show_default=True, help=meaning)
+
+
+def gpus_option(more: str) -> Callable[[F], F]:
+    """Adds --gpu (or --gpus); the command gets `gpus: tuple[int, ...]`, empty where none is named.
+    `more` is added to the help: which GPUs may be named together, and which are the default."""
+    return click.option(
+        "--gpu",
+        "--gpus",
+        "gpus",
+        type=click.IntRange(0),
+        multiple=True,
+        help=f"Use the GPU of this number; may be repeated. {more}",
+    )
+
+
 def names(listed: str) -> tuple[str, ...]:
     """Of an option that lists names with commas."""
     return tuple(filter(None, listed.split(",")))

@@ -75,16 +75,17 @@ def _models(
 
     there = {g.environment.hardware.key: g.environment.hardware for g in groups}
     if reference is not None:
-        named = registry.resolve(reference)
-        found = dict.fromkeys(there, (named.reference, Predictor.load(named.folder)))
-        for device in there.values():
+        found: dict[str, Loaded | None] = {}
+        for key, device in there.items():
+            named = registry.resolve_for(reference, device.slug)
+            found[key] = (named.reference, Predictor.load(named.folder))
             likeness = device.likeness(named.manifest.hardware)
             if likeness < registry.MIN_LIKENESS:
                 diagnostics.warn(
                     f"{named.reference} was trained on {named.manifest.hardware.name}, which "
                     f"says little about {device.name} (likeness {likeness:.2f})."
                 )
-        return dict(found)
+        return found
     loaded: dict[str, Loaded | None] = {}
     only = None if hardware is None else named_hardware(hardware, list(there.values()))
     for device in [only] if only is not None else list(there.values()):

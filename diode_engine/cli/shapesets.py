@@ -12,7 +12,7 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import json_anyway_option, seed_option, store_option
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
 
@@ -63,7 +63,7 @@ collect_shapeset = click.Command(
     help="How many.",
 )
 @drawn_options
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
+@seed_option(default=1)
 @json_anyway_option
 def create_validation(
     file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: DrawnProblems,

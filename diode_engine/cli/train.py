@@ -11,7 +11,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import json_anyway_option, names, store_option
+from diode_engine.cli.options import json_anyway_option, names, seed_option, store_option
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, TUNED, trainable
@@ -99,7 +99,7 @@ _RATE = click.FloatRange(0, min_open=True)
     help="The version of the features that it sees; a model that is tuned keeps its own. "
     f"[default: {VERSION}]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another model.")
+@seed_option("Another seed makes another model.")
 @click.option(
     "--all",
     "everything",
@@ -182,7 +182,9 @@ def train(
     from diode_engine.store import Store
     from diode_engine.training.run import TrainingRequest, train_from_store
 
-    base = None if fine_tune is None else load_artifact(registry.resolve(fine_tune).folder)
+    base = None
+    if fine_tune is not None:
+        base = load_artifact(registry.resolve_for(fine_tune, hardware).folder)
     request = TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,

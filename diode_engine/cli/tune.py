@@ -12,7 +12,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import as_json_option, gpus_option, seed_option, store_option
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -45,17 +45,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Tune to the problems of this shapeset (see capture) or dataset; may be repeated.",
 )
 @click.option("--name", help="Register it as the next version of this name.  [default: gemm]")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
-)
-@click.option(
-    "--gpu",
-    "--gpus",
-    "gpus",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Use this GPU; may be repeated, of one kind. [default: the first]",
-)
+@seed_option()
+@gpus_option("All must be of one kind. [default: the first]")
 @click.option(
     "-o",
     "--output",

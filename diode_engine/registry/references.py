@@ -37,6 +37,17 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     return _one(named, reference, models)
 
 
+def resolve_for(reference: str, hardware: str | None) -> ModelVersion:
+    """As `resolve`; where models for several GPUs have the name, the one for this hardware (its
+    name or slug), else another GPU's."""
+    if hardware is None:
+        return resolve(reference)
+    try:
+        return resolve(reference, hardware)
+    except NoSuchModelError:
+        return resolve(reference)
+
+
 def _folder(reference: str) -> Path | None:
     """The model's folder that this is the path of."""
     try:
@@ -61,8 +72,8 @@ def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) 
     slugs = dict.fromkeys(m.slug for m in found)
     if len(slugs) > 1:
         raise RegistryError(
-            f"{reference} means more than one model; say for which hardware it is: "
-            f"{', '.join(slugs)}."
+            f"There is a model {reference} for each of these GPUs: {', '.join(slugs)}. Name one "
+            "GPU with --hardware, or give the path of the model's folder."
         )
     # One model may lie in several sources, but two models may also have been given one number.
     if len(found) == 1 or (found and len({_identity(m) for m in found}) == 1):

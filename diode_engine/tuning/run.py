@@ -25,7 +25,6 @@ from diode_engine.core.problem import Failure, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import (
     CollectionError,
-    NoSuchModelError,
     RegistryError,
     TrainingError,
 )
@@ -151,10 +150,7 @@ def _base(request: TuneRequest, hardware: Hardware, before: Match | None) -> Mod
     if request.base == NONE:
         return None
     if request.base is not None:
-        try:  # several GPUs may have one of this name
-            return registry.resolve(request.base, hardware.name)
-        except NoSuchModelError:
-            return registry.resolve(request.base)
+        return registry.resolve_for(request.base, hardware.name)
     return None if before is None else before.model
 
 
