@@ -1,8 +1,9 @@
-"""Documents from files that a stranger may have made: bytes, JSON and TOML.
+"""Reading files that a stranger may have made: bytes, JSON and TOML.
 
-What a file may hold is bounded before objects are made of it: a kilobyte can be compressed from
-32 MiB, and three bytes of JSON are an object of 64. Who reads a file gives the `Limits` of its
-kind; what is over them, or is malformed, is Malformed, to which the reader adds the file's name.
+What a file may hold is limited before objects are made of it: a compressed kilobyte can become 32
+MiB, and three bytes of JSON can become an object of 64 bytes. The code that reads a kind of file
+gives its `Limits`. Where a document is over them, or is malformed, Malformed is raised, and the
+reader adds the file's name.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{
 
 
 class Malformed(Exception):
-    """What is wrong with a document, and where, as a sentence about "it", cut where names in the
-    document make it long."""
+    """What is wrong with a document, and where, as a sentence about "it". It is shortened where
+    names in the document make it long."""
 
     def __str__(self) -> str:
         return shortened(super().__str__(), 600)
@@ -42,8 +43,8 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a kind of document: its bytes, once decompressed, its lists and objects, and all values
-    in these."""
+    """The limits of a kind of document: its bytes (after decompression), how many lists and objects
+    it may have, and how many values these may have together."""
 
     bytes: int
     containers: int = 1 << 17  # a small document: at most 30 MiB of them
@@ -100,8 +101,8 @@ def read_json(path: Path, limits: Limits) -> Any:
 
 
 def parse_json(data: bytes, limits: Limits) -> Any:
-    """The document, as `check_values` has it, of objects in which no name is twice. Raises
-    Malformed."""
+    """The document, checked by `check_values`. Raises Malformed, also where an object has a name
+    twice."""
     limits.check_bytes(len(data))
     check_json_counts(data, limits)
     try:
@@ -181,8 +182,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def decompressed(data: bytes, limits: Limits) -> bytes:
     """The content of the Zstandard frames. Raises Malformed.
 
-    A chunk is decompressed at once, and a kilobyte can hold 32 MiB: small chunks keep what lies
-    beyond the limits small.
+    A chunk is decompressed at once, and a kilobyte can become 32 MiB. Chunks are small, so that
+    little is decompressed beyond the limits.
     """
     import zstandard
 
@@ -237,8 +238,8 @@ def show(value: Any) -> str:
 
 
 def shortened(sentence: str, most: int = 300) -> str:
-    """What a document says as part of a sentence: cut where it is long, and with escapes in place
-    of what no terminal should be sent."""
+    """Text from a document as part of a sentence: cut where it is long, with escapes in place of
+    control characters, which could change a terminal."""
     text = sentence if len(sentence) <= most else f"{sentence[:most]}…"
     if text.isprintable():
         return text

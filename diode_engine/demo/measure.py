@@ -41,7 +41,7 @@ def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         raise IntegrationError(str(diode_engine.get_stats()["reason"]))
     device = torch.device("cuda", torch.cuda.current_device())
     timer = Timer(device)
-    # What a process pays once (imports, the compile workers, the driver) is no GEMM's cost.
+    # What a process does once (imports, compile workers, driver) does not count for a GEMM.
     torch.compile(lambda x: x.sin() + 1, mode=MODE)(torch.ones(1024, device=device))
     for given in question["problems"]:
         yield _measured(Problem.from_dict(given), device, timer)

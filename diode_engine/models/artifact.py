@@ -65,14 +65,14 @@ OF_BEFORE = ("sizes",)  # by what problems were held out before manifests told i
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the training timings held. Of anything else a model says nothing."""
+    """What occurs in the training timings. The model predicts nothing else."""
 
     kernels: tuple[str, ...]  # as `kernel` has them
     types: tuple[str, ...]  # as `type_of` has them
 
     @classmethod
     def of(cls, table: TimingTable) -> Coverage:
-        """What occurs among the table's successful timings."""
+        """What occurs in the table's successful timings."""
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]
         many = many_loads(timed.problems, timed.candidates, timed.problem, timed.candidate)
@@ -88,9 +88,13 @@ class Coverage:
 
 
 def kernel(op: Operator, template: str, *, many: bool = False) -> str:
-    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of. Where
-    `many`, its kernels with many loads a thread (resources.many_loads), of which others tell
-    nothing, and few of them too little: timings on MIN_MANY problems are asked for."""
+    """How the coverage names a template on an op. The op is part of it: timings of decompose_k on
+    mm say nothing of decompose_k on bmm.
+
+    With `many` it means the template's kernels with many loads a thread (resources.many_loads).
+    Other kernels say nothing of them, and few timings say too little: timings on MIN_MANY problems
+    are needed.
+    """
     return f"{op} {template}{_MANY if many else ''}"
 
 
@@ -99,13 +103,14 @@ def _is_many(name: str) -> bool:
 
 
 def type_of(problem: Problem) -> str:
-    """The kind of arithmetic: the operands' type, "tf32" where float32 may be computed so."""
+    """The kind of arithmetic: the operands' type, or "tf32" for a float32 product that may be
+    computed so."""
     return "tf32" if problem.allow_tf32 else str(problem.dtype)
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a model was made from."""
+    """What a model was trained on."""
 
     datasets: tuple[str, ...] = ()  # content keys: of the timings learned from, then of files
     runs: tuple[str, ...] = ()  # of the store that the timings were in: "import 1", "collect 7"
@@ -117,11 +122,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
-    problems that were held out. `held_out_by` tells which these are, as
-    problems.splits.HELD_OUT_BY does; `everything` whether they were trained on too; None: nobody
-    knows.
-    `confidence` is the file of its models.confidence.Confidence, None where it has none."""
+    """What a model says about itself.
+
+    `metrics` holds numbers (or tables of them) by name, measured on held-out problems.
+    `held_out_by` says how these were held out (see problems.splits.HELD_OUT_BY). `everything` says
+    whether the model was trained on them too; None: not known. `confidence` is the file of its
+    models.confidence.Confidence, None where it has none.
+    """
 
     name: str
     family: str
@@ -144,7 +151,7 @@ class Manifest:
 
     @property
     def feature_set(self) -> features.FeatureSet:
-        """What it sees of a problem and a candidate."""
+        """The feature set that the model was trained on."""
         return features.SETS[self.feature_version]
 
     @property
@@ -154,7 +161,7 @@ class Manifest:
 
     @property
     def identity(self) -> str:
-        """32 hex digits: equal where predictions are, whatever the model is called."""
+        """32 hex digits, equal for models that predict the same, whatever they are called."""
         parts = [
             f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
             json.dumps(asdict(self.coverage), sort_keys=True),
@@ -266,7 +273,7 @@ class Manifest:
 
 
 class _ManifestReader:
-    """Fields of the expected type, or a sentence."""
+    """Reads fields of the expected type; raises ModelError with a sentence otherwise."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
@@ -462,8 +469,8 @@ def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
 def load_member(
     family: str, data: bytes, feature_set: features.FeatureSet = features.CURRENT
 ) -> TimingModel:
-    """The model of this family in these bytes, which sees this feature set. Raises ModelError
-    where there is no such family or the bytes are not one."""
+    """The model of this family from these bytes, for rows of this feature set. Raises ModelError
+    where there is no such family or the bytes are not such a model."""
     if family not in FAMILIES:
         raise ModelError(
             f"The model has a member of the family {show(family)}, which this Diode does not "
@@ -490,7 +497,8 @@ def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
 
 
 def _read(path: Path, size: int | None) -> bytes:
-    """A regular file of exactly this size, or of a manifest's at most; never through a link."""
+    """The content of a regular file of exactly this size, or at most of a manifest's size. Links
+    are not followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,11 +1,11 @@
-"""How sure a choice is: the probability that the best of the first k candidates takes at most
-5 % longer than the best of all.
+"""How sure a choice is: the probability that the best of the first k candidates takes at most 5 %
+longer than the best of all.
 
-A logistic regression for each k, on what the members of a model say about one problem: how they
-differ, how far behind the next candidates are, and how far the problem is from those that were
-trained on. It is fitted (`fit_confidence`) to predictions of models that had not seen the
-problems, which is what calibrates it (Platt, Probabilistic Outputs for Support Vector Machines,
-1999, with several inputs in place of one). It is asked with numpy alone.
+There is a logistic regression for each k. Its inputs come from what the members of a model predict
+for one problem: how much they differ, how far behind the next candidates are, and how far the
+problem is from those that were trained on. It is fitted (`fit_confidence`) to predictions of models
+that had not seen the problems; that calibrates it (Platt, Probabilistic Outputs for Support Vector
+Machines, 1999, with several inputs instead of one). At compile time it needs numpy alone.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """`weight` is [MOST, INPUTS] and `bias` [MOST], a row for each k from 1; `places` is
-    [PLACE, problems], those of the training problems."""
+    """`weight` is [MOST, INPUTS] and `bias` is [MOST], one row for each k from 1 on; `places` is
+    [PLACE, problems], the coordinates of the training problems (see neighbours.places)."""
 
     weight: npt.NDArray[np.float32]
     bias: npt.NDArray[np.float32]
@@ -55,9 +55,9 @@ class Confidence:
     def probabilities(
         self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
     ) -> tuple[float, ...]:
-        """[MOST] for k = 1, 2, …, never falling. `members` is [members, n], the log time that
-        each member of the model predicts for n candidates, one or more; `library` [n] tells
-        which of these are a library's kernels."""
+        """[MOST] the probabilities for k = 1, 2, …; they never fall. `members` is [members, n], the
+        log times that each member of the model predicts for n candidates, at least one; `library`
+        [n] says which of the candidates are a library's kernels."""
         x = inputs(members, library, distance(problem, self.places))
         # Sums, not a product of matrices: the same bits whatever the threads.
         logits = (x * self.weight).sum(axis=1) + self.bias
@@ -73,7 +73,7 @@ class Confidence:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of `to_bytes`. Raises ModelError where the bytes are anything else."""
+        """The inverse of `to_bytes`. Raises ModelError where the bytes are not what it writes."""
         tensors = Tensors(data, "confidence")
         n = len(INPUTS)
         weight, bias = tensors.take("weight", MOST, n), tensors.take("bias", MOST)
@@ -83,15 +83,15 @@ class Confidence:
 
 
 def distance(problem: Problem, seen: Places) -> float:
-    """The mean distance of a problem to the nearest of those that were trained on."""
+    """The mean distance of a problem to the nearest of the training problems."""
     away = distances(problem, seen)
     nearest = min(_NEIGHBOURS, len(away))
     return float(np.partition(away, nearest - 1)[:nearest].mean()) if nearest else math.inf
 
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:
-    """[MOST, INPUTS] what the probabilities are made from; `away` is a `distance`, the others
-    as `Confidence.probabilities` has them."""
+    """[MOST, INPUTS] the inputs of the regressions. `away` is a `distance`; the others are as in
+    `Confidence.probabilities`."""
     mean = members.sum(axis=0) / len(members)
     short = np.arange(len(mean))
     if len(mean) > _SHORTLIST:

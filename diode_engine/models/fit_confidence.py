@@ -18,9 +18,10 @@ _L2 = 10.0  # on standardised inputs: 867 problems decide little about thirteen 
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """A problem and what a model that had not seen it said: `members` [members, n] log times of
-    the measured candidates, `log_us` [n] the measured ones, `library` [n] whose kernels they
-    are, `away` the problem's distance (confidence.distance) to what that model had seen."""
+    """A problem, and the predictions of a model that had not seen it: `members` [members, n] log
+    times of the measured candidates, `log_us` [n] the measured log times, `library` [n] which
+    candidates are a library's, `away` the problem's distance (confidence.distance) to what that
+    model had seen."""
 
     members: Values
     log_us: Values
@@ -29,9 +30,9 @@ class Unseen:
 
 
 def fit_confidence(unseen: Sequence[Unseen], seen: Places) -> Confidence:
-    """From problems with two measured candidates or more; `seen` are the places of those that
-    the model it is for was trained on. Raises TrainingError where they are fewer than
-    MIN_CASES."""
+    """Each problem must have at least two measured candidates. `seen` are the places of the
+    problems that the final model was trained on. Raises TrainingError where there are fewer than
+    MIN_CASES problems."""
     if len(unseen) < MIN_CASES:
         raise TrainingError(
             f"{len(unseen)} problems are too few to tell how sure a model is ({MIN_CASES} are "
@@ -57,9 +58,9 @@ def _reached(case: Unseen) -> npt.NDArray[np.bool_]:
 
 
 def _logistic(x: Values, y: npt.NDArray[np.bool_]) -> Values:
-    """[1 + F] the bias and weights of a logistic regression of y [n] on x [n, F], the weights
-    (not the bias) held back by _L2. The targets are Platt's, a little inside of 0 and 1, so that
-    no number of equal answers makes it certain."""
+    """[1 + F] the bias and the weights of a logistic regression of y [n] on x [n, F]. The weights,
+    not the bias, are regularised by _L2. The targets are Platt's, a little inside of 0 and 1, so
+    that even equal answers everywhere do not make it certain."""
     from scipy.optimize import minimize
     from scipy.special import expit
 

@@ -24,9 +24,9 @@ _LN2 = np.float32(math.log(2))
 
 @dataclass(frozen=True, eq=False)
 class Network(TimingModel):
-    """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F];
-    a layer is (weight [inputs, outputs], bias [outputs]). The answer is the mean of the last
-    one's outputs, of which a saved network has one."""
+    """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F]; a
+    layer is (weight [inputs, outputs], bias [outputs]). The answer is the mean of the last layer's
+    outputs; a saved network has one output."""
 
     low: Matrix
     high: Matrix
@@ -102,7 +102,7 @@ class Network(TimingModel):
         return network
 
     def reach(self) -> float:
-        """How far the sums of any layer can be from 0, whatever is asked."""
+        """The largest absolute value that a sum of any layer can have, for any input."""
         low, high, mean, scale = (
             each.astype(np.float64) for each in (self.low, self.high, self.mean, self.scale)
         )

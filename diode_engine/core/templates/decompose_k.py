@@ -23,8 +23,9 @@ _MIN_PART = 128
 
 
 def k_splits(m: int, n: int, k: int) -> list[int]:
-    """Divisors of K whose parts are powers of two, then multiples of 32, then the others: all of
-    them, of which the DEFAULT space has the first ten."""
+    """Into how many parts K may be split. Numbers for which a part's length is a power of two
+    come first, then those with a multiple of 32, then the others; the DEFAULT space has the
+    first ten."""
     most = min(k // m, k // n, k // _MIN_PART)
     small = [d for d in range(1, math.isqrt(k) + 1) if k % d == 0]
     powers: list[int] = []

@@ -1,4 +1,4 @@
-"""Load instructions of a thread for its share of a tile."""
+"""How many load instructions a thread needs for its share of a tile."""
 
 from __future__ import annotations
 

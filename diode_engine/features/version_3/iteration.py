@@ -1,4 +1,5 @@
-"""One iteration of a tile's K loop in the device's own units, and loops that are none."""
+"""One iteration of a tile's K loop in the device's own units, and K loops so short that the
+compiler unrolls them."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _LATENCY_US = np.float32(0.6)  # of a load from DRAM
 
 
 def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
-    """As that of version 2, with the values of NAMES after its columns."""
+    """As `fill` of version 2's cross.py; the values of NAMES come after its columns."""
     *of_version_2, full_precision = facts
     cross.fill(facts[:-1], knobs, hardware, out[:_OLD])
     p, c, device = ProblemFacts(*of_version_2), Knobs(*knobs), Device.of(hardware)
