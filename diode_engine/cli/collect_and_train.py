@@ -1,4 +1,4 @@
-"""diode-engine collect-and-train: from nothing to a model that is judged, in one command."""
+"""diode-engine collect-and-train: from no timings to a validated model, in one command."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def collect_and_train(
 ) -> None:  # fmt: skip
     """Collect timings, train a model on them and judge it: `collect`, `train` and `validate`.
 
-    Each writes one JSON line to stdout. What was interrupted goes on when the same is asked again;
-    `workflow` has longer chains, and all options.
+    Each writes one JSON line to stdout. The same command continues what was interrupted. For longer
+    sequences, with all options, see `workflow`.
     """
     if not skip_collection:
         diagnostics.note("Collecting ...")

@@ -1,4 +1,4 @@
-"""diode-engine explain: why a model takes the kernel that it takes. No GPU and no torch."""
+"""diode-engine explain: why a model takes the kernel that it takes. Needs no GPU and no torch."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def explain(
 ) -> None:  # fmt: skip
     """Why a model takes the kernel that it takes for OP of sizes M, N and K.
 
-    Of all the candidates that max-autotune's EXHAUSTIVE space has, those that the device can
-    launch are ranked, as at compile time. The first is compared with the best of the library's
-    kernels (or, if it is one, the best of Triton's): how much each group of features adds to the
-    difference, what either needs of the device, and how sure the model is.
+    All candidates of max-autotune's EXHAUSTIVE space that the device can launch are ranked, as at
+    compile time. The first is compared with the best of the library's kernels (or, if it is one of
+    these, with the best of Triton's): how much each group of features adds to the difference, what
+    each kernel needs of the device, and how sure the model is.
     """
     from diode_engine.core.problem import Problem
 
@@ -113,7 +113,7 @@ def explain(
 
 
 def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
-    """By their names; a value that is none of the attribute's stays the text that it is."""
+    """The attributes by their names. A text that is none of an attribute's values stays a text."""
     known = {attribute.name: attribute for attribute in OPERATORS[op].attributes}
     found: dict[str, Any] = {}
     for each in given:

@@ -54,7 +54,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Kernels a problem; Inductor times them if there are several.",
+    help="Kernels for each problem; Inductor times them if there are several.",
 )
 @as_json_option
 def export_lookup_table(
@@ -63,8 +63,8 @@ def export_lookup_table(
 ) -> None:  # fmt: skip
     """Write a model's choices to FILE, a table for Inductor without Diode.
 
-    It is for the torch that is installed here, and for the problems that are named; others are
-    left to Inductor. No GPU is needed. In the program that uses it:
+    The table is for the torch that is installed here, and for the problems that are named; other
+    problems are left to Inductor. No GPU is needed. In the program that uses the table:
 
     \b
         import json, torch._inductor.config as config
@@ -74,7 +74,8 @@ def export_lookup_table(
         V.set_choices_handler(LookupTableChoices())
         torch.compile(model, mode="max-autotune-no-cudagraphs")
 
-    Persistent TMA kernels are in it where ENABLE_PERSISTENT_TMA_MATMUL=1 is set, here and there.
+    Persistent TMA kernels need ENABLE_PERSISTENT_TMA_MATMUL=1 both for this command and for the
+    program.
     """
     if not files and query is None:
         raise click.UsageError("Name the problems, with --file or --query.")
@@ -93,8 +94,8 @@ def export_lookup_table(
         diagnostics.warn(f"Of {unknown} problems the model can say nothing: Inductor chooses.")
     if twofold:
         diagnostics.warn(
-            f"{twofold} keys are of several problems, with and without TF32, which Inductor's key "
-            "does not tell: they are left to Inductor. Name problems of one kind."
+            f"{twofold} keys stand for problems with and without TF32, which Inductor's key "
+            "does not tell apart: they are left to Inductor. Name problems of one kind."
         )
     done = {
         "file": str(file), "model": model.reference, "hardware": device.name,
@@ -149,8 +150,8 @@ def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
 
 
 def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:
-    """The table, how many problems have no entry, and how many keys are left out since problems
-    differ in what they want there."""
+    """The table, the number of problems without an entry, and the number of keys that are left out
+    because several problems have the key and need different kernels."""
     table: Table = {}
     unknown, twofold = 0, set()
     for entries in answers:

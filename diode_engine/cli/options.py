@@ -17,9 +17,12 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class StoreType(click.Path):
-    """A store's location. A URL with a password is refused where everybody on the machine may see
-    it, on the command line; from elsewhere its password goes into the environment of this process,
-    so that those that it starts can be told the URL without it."""
+    """A store's location.
+
+    A URL with a password is refused on the command line, where everybody on the machine may see it.
+    From elsewhere, the password is put into this process's environment, so that its child processes
+    can be given the URL without it.
+    """
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False)
@@ -89,5 +92,5 @@ def gpus_option(more: str) -> Callable[[F], F]:
 
 
 def names(listed: str) -> tuple[str, ...]:
-    """Of an option that lists names with commas."""
+    """The names in an option's value, which has commas between them."""
     return tuple(filter(None, listed.split(",")))

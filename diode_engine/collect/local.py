@@ -1,4 +1,4 @@
-"""The executor of one machine: worker processes on its GPUs, and compilers on its cores."""
+"""The executor of one machine: worker processes on its GPUs, and compilers on its CPU cores."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compil
 
 @dataclass(frozen=True)
 class Direct:
-    """Timing by kernels that are compiled once for many problems and launched directly.
-
-    `binaries` is the folder they are kept in, `compilers` how many processes fill it (None:
-    one for each core that the GPUs' workers leave).
-    """
+    """Timing with kernels that are compiled once for many problems and launched directly.
+    `binaries` is the folder for them; `compilers` is the number of processes that fill it (None:
+    one for each core that the GPUs' workers leave)."""
 
     binaries: Path
     compilers: int | None = None
@@ -36,7 +34,7 @@ class Direct:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
@@ -53,18 +51,19 @@ def devices() -> tuple[int, ...]:
 
 
 def workers_of(cores: int, gpus: int, *, direct: bool) -> int:
-    """How many workers a GPU has by itself: one spends most of its time compiling, so there is
-    one a core, less the run's."""
+    """The default number of workers for each GPU. A worker spends most of its time compiling, so
+    the GPUs share the cores, except one for the run itself. With `direct` at most DIRECT_WORKERS.
+    """
     most = max(1, (cores - 1) // gpus)
     return min(most, DIRECT_WORKERS) if direct else most
 
 
 class LocalExecutor:
-    """Workers on these of this process's GPUs.
+    """Workers on these GPUs of this process. With `direct`, kernels are launched directly (see
+    Direct); else each is compiled and timed as Inductor does it.
 
-    With `direct` kernels are launched directly (see Direct), else each is compiled and timed as
-    Inductor does it. `watch` gives what knows the GPUs' clocks, `deadline` is a worker's, in
-    seconds, and `command` starts one (without `direct`).
+    `watch` gives the object that reads the GPUs' states, `deadline` is a worker's, in seconds, and
+    `command` starts a worker (without `direct`).
     """
 
     def __init__(

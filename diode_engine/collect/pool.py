@@ -1,4 +1,4 @@
-"""Worker processes on one or more GPUs of this machine, each at one conversation at a time."""
+"""Worker processes on one or more GPUs of this machine, each with one conversation at a time."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class _At:
 class Pool:
     """`per_gpu` workers on each of the GPUs.
 
-    `command` starts a worker, given the number of its connection's file descriptor; `deadline`
-    is in seconds; with `in_turn` workers time a batch's candidates in turn. `run` may be called
-    again when it has ended. A context manager: leaving it ends all workers at once.
+    `command` starts a worker; the number of its connection's file descriptor is added to it.
+    `deadline` is in seconds. With `in_turn` workers time a batch's candidates in turn. `run` may be
+    called again when it has ended. A context manager: leaving it ends all workers at once.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Pool:
         self._at.clear()
 
     def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end; yields after every message and once a second.
-        Raises CollectionError if workers cannot be started."""
+        """Holds all conversations to their end. Yields after every message and once a second.
+        Raises CollectionError where workers cannot be started."""
         for event in self._supervisor.step(seconds=0.0):  # what has died since the last time
             if isinstance(event, Lost):
                 self._lost(event)
@@ -114,7 +114,7 @@ class Pool:
             yield
 
     def _begin(self, worker: Worker, at: _At, conversations: Conversations) -> None:
-        """Gives the worker something to do, if there is something left."""
+        """Gives the worker the next conversation, if there is one."""
         assert at.host is not None
         while (conversation := conversations(at.host)) is not None:
             at.talk = self._talk(conversation)
@@ -125,8 +125,8 @@ class Pool:
     def _go_on(
         self, worker: Worker, at: _At, answer: protocol.Message | WorkerDied | Ready | None
     ) -> bool:
-        """Passes an answer on, and to the worker what is asked next; False where the
-        conversation is at its end."""
+        """Gives an answer to the conversation, and the worker its next request; False where the
+        conversation has ended."""
         assert at.talk is not None
         try:
             request = next(at.talk) if answer is None else at.talk.send(answer)
@@ -171,7 +171,7 @@ class Pool:
                     self._begin(worker, at, conversations)
 
     def _lost(self, event: Lost) -> None:
-        """The worker that was started instead goes on, on the same GPU."""
+        """Continues with the worker that was started instead, on the same GPU."""
         at = self._at.pop(event.worker)
         self._at[event.instead] = at
         asked = at.host is not None and at.talk is not None and at.pending is None
@@ -198,8 +198,8 @@ class Pool:
                 return
 
     def _check(self, worker: Worker, message: protocol.Message) -> None:
-        """Raises OSError for what a worker should not have said: its answers are not to be
-        relied on any more."""
+        """Raises OSError for a message that a worker should not have sent: it cannot be trusted any
+        more."""
         at = self._at[worker]
         try:
             if at.host is None:
@@ -216,7 +216,7 @@ class Pool:
 
 
 def _host(gpu: int, hello: dict[str, Any]) -> Host:
-    """Raises ValueError, KeyError or TypeError where it is no hello."""
+    """Raises ValueError, KeyError or TypeError where the message is not a worker's first one."""
     if not isinstance(hello["gpu"], str):
         raise TypeError("a GPU's name is a text")
     return Host(gpu, hello["gpu"], Environment.from_dict(hello["environment"]))

@@ -28,8 +28,8 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """Raises OSError where it is no message, as a connection that is lost does: whoever sent it
-    is not to be relied on any more."""
+    """The message. Raises OSError where it is none, as for a lost connection: its sender cannot be
+    trusted any more."""
     try:
         message: Message = msgpack.unpackb(data)
     except ValueError as error:
@@ -40,8 +40,8 @@ def unpack(data: bytes) -> Message:
 
 
 def check_answer(message: Message, answered: int, asked: int) -> int:
-    """How many more candidates the message answers for, after so many of those that were asked.
-    Raises KeyError, TypeError or ValueError for what cannot be said then."""
+    """How many of the candidates that were asked the message answers, after so many were answered
+    before. Raises KeyError, TypeError or ValueError for a message that is not possible then."""
     if "refused" in message:
         return 0
     if "done" in message:
@@ -70,7 +70,7 @@ def unpack_candidates(packed: bytes) -> tuple[Candidate, ...]:
 
 
 def timed(index: int, timing: Timing, reason: str) -> Message:
-    """The message for one timing, with what went wrong in words."""
+    """The message for one timing, with a sentence on what went wrong."""
     return {
         "timing": index,
         "min_us": timing.min_us,

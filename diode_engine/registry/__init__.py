@@ -1,9 +1,9 @@
-"""Trained models: which there are, what each came from, and which one serves a device.
+"""Trained models: which there are, what each was made from, and which one is taken for a device.
 
-A version is a folder that is never changed (see models.artifact), its number a whole one that is
-never given twice. What may change about it (aliases, status, tags, notes and their history) is
-kept apart. The alias "default" names the model that is taken for a hardware; without one it is
-the newest. See docs/registry.md.
+A version is a folder that never changes (see models.artifact). Its number is a whole number that is
+never used twice. What may change about it (aliases, status, tags, notes and their history) is kept
+apart. The alias "default" names the model that is taken for a hardware; without one it is the
+newest. See docs/registry.md.
 """
 
 from diode_engine.registry.aliases import (

@@ -1,4 +1,4 @@
-"""What a model is, in words: its card, in Markdown, and its lineage."""
+"""A model described in words: its card, in Markdown, and its lineage."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def lineage(model: ModelVersion, known: Facts) -> dict[str, Any]:
 
 
 def card(model: ModelVersion, known: Facts) -> str:
-    """The model card, as Markdown (after Mitchell et al., "Model Cards for Model Reporting",
-    2019): what it is for, what it was made of, how good it is and what it cannot do. Raises
+    """The model card, as Markdown (after Mitchell et al., "Model Cards for Model Reporting", 2019):
+    what the model is for, what it was made of, how good it is and what it cannot do. Raises
     ModelError where its manifest cannot be read."""
     m = model.manifest
     sections = [

@@ -1,5 +1,6 @@
-"""A tuning: one run of the store that looks at a GPU, times what would teach the most, trains, and
-promotes what is better. The collections and the training in it are runs of their own."""
+"""A tuning: one run of the store that looks at a GPU, times the problems that teach the most,
+trains, and promotes the model if it is better. Its collections and its training are runs of their
+own."""
 
 from __future__ import annotations
 
@@ -55,9 +56,9 @@ TELL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What is asked of a tuning. `base` is what it starts from: a model's reference, NONE, or None
-    for the model that is taken for the GPU now. `own` are a program's products; they are timed
-    first and closely, and the model that is registered has learned from all of them."""
+    """What is asked of a tuning. `base` is the model to start from: a reference, NONE, or None for
+    the model that is taken for the GPU now. `own` are a program's products; they are timed first
+    and with more candidates, and the registered model has learned from all of them."""
 
     minutes: float = 10.0
     base: str | None = None
@@ -79,7 +80,7 @@ Note = Callable[[str], None]
 
 
 def state_of(gpu: int) -> GpuState | None:
-    """How a GPU is now; None where nothing tells. Imports torch."""
+    """The state of a GPU; None where it is not known. Imports torch."""
     watch = GpuWatch.open()
     if watch is None:
         return None
@@ -89,7 +90,7 @@ def state_of(gpu: int) -> GpuState | None:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a tuning came to: `document` is the run's result, with its page."""
+    """The result of a tuning; `document` is the run's result, with its page."""
 
     run: int
     model: ModelVersion
@@ -113,15 +114,16 @@ def tune(
     report: Callable[[Mapping[str, Any]], None] = lambda progress: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuned:
-    """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune.
+    """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune. Where
+    the same tuning was interrupted before, the time that it spent on timing counts, and the call
+    continues there.
 
-    Of a tuning like it that did not come to its end the time that it has timed counts, so the same
-    call goes on there. `executor` makes what times kernels on the GPUs, anew for each round;
-    `capture` gives more of a program's own products; `look` tells how a GPU is before anything of
-    ours runs on it. `report` is given the run's progress.
+    `executor` makes the executor that times kernels, anew for each round. `capture` gives more of a
+    program's own products. `look` gives the state of a GPU before anything of this process runs on
+    it. `report` is called with the run's progress.
 
-    Raises CollectionError where the GPU is not one that kernels are timed on, or is lost,
-    TrainingError where the timings do not suffice, ModelError and RegistryError where there is no
+    Raises CollectionError where kernels cannot be timed on this kind of GPU, or the GPU is lost;
+    TrainingError where there are too few timings; ModelError and RegistryError where there is no
     such model to start from. What was timed stays in the store.
     """
     if hardware.backend != "cuda":
@@ -155,7 +157,7 @@ def _base(request: TuneRequest, hardware: Hardware, before: Match | None) -> Mod
 
 
 def _seconds_timed(store: Store, spec: Mapping[str, Any]) -> float:
-    """How long those like it have timed that came after the last one that was done."""
+    """How long earlier runs of this tuning have timed since the last one that was done."""
     seconds = 0.0
     for run in store.runs():
         if run.kind == "tune" and dict(run.spec) == dict(spec):
@@ -170,7 +172,7 @@ def _sentence(tuned: Tuned) -> str:
 
 
 class _Tuning:
-    """One tuning, and how far it is."""
+    """One tuning in progress."""
 
     def __init__(
         self,
@@ -218,7 +220,7 @@ class _Tuning:
             self._stages[-1]["seconds"] = round(self._clock() - began, 1)
 
     def tell(self, *, force: bool = False) -> None:
-        """Writes how far it is, now and then."""
+        """Writes how far it is, not at every call."""
         now = self._clock()
         if not force and now - self._told < TELL_SECONDS:
             return
@@ -240,7 +242,7 @@ class _Tuning:
         self._report(progress)
 
     def _check(self) -> None:
-        """As Job.check, and shows that it goes on."""
+        """As Job.check; it also writes how far the tuning is."""
         self._job.check()
         self.tell()
 
@@ -310,7 +312,7 @@ class _Tuning:
                 idle = 0 if self._timings > timings or number == 0 else idle + 1
 
     def _guide(self) -> Predictor | None:
-        """None where what is known does not suffice for one yet."""
+        """A quick model; None where there are too few timings for one yet."""
         try:
             table = self._sound(self._store.read(hardware=self._hardware.name))
             learned = TrainingSplit.of(table, self._hardware.name, self._by).learned
@@ -368,7 +370,7 @@ class _Tuning:
         self._throttled += sum(gpu.throttled for gpu in progress.gpus.values())
 
     def _sound(self, table: TimingTable) -> TimingTable:
-        """Those on this GPU with this torch that nothing else had a part in."""
+        """The timings on this GPU with this torch that nothing else disturbed."""
         here = [
             e.hardware.is_called(self._hardware.name) and e.torch == self._torch
             for e in table.environments
@@ -400,8 +402,8 @@ class _Tuning:
             ) from error
 
     def _rows(self, trained: Trained, split: TrainingSplit, *, seen: bool) -> list[dict[str, Any]]:
-        """What each chooser reaches on the held-out problems, the model first; `seen` where it has
-        learned from them too, so that only its manifest tells."""
+        """What each chooser reaches on the held-out problems, the model first. With `seen` the
+        model has learned from these problems, so its figures come from its manifest."""
         model = trained.model
         own, *others = evaluate(split.judged, Predictor.load(model.folder)).rows
         rows = [_told(model) if seen else _figures(model.reference, own)]
@@ -459,7 +461,7 @@ class _Tuning:
         }
 
     def _left_out(self) -> int:
-        """Timings on this GPU that were disturbed, of whatever run."""
+        """Disturbed timings on this GPU, of any run."""
         table = self._store.read(hardware=self._hardware.name)
         return int((disturbed(table) | throttled(self._store, table)).sum())
 
