@@ -89,13 +89,13 @@ COMMANDS = {
     ),
     "workflow": CommandEntry(
         "diode_engine.cli.workflow:workflow",
-        "Run several commands, without steps that are up to date.",
+        "Run several commands; skip what is up to date.",
     ),
     "runs": CommandEntry(
         "diode_engine.cli.runs:runs", "List, follow, cancel and resume long jobs."
     ),
     "doctor": CommandEntry(
-        "diode_engine.cli.doctor:doctor", "Say what works on this machine, what does not, and why."
+        "diode_engine.cli.doctor:doctor", "Say what works here, what does not, and why."
     ),
     "serve": CommandEntry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
     "db": CommandEntry(

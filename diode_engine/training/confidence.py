@@ -1,7 +1,7 @@
 """How sure a model is, learned from its training problems alone.
 
-The problems are parted into folds. Models made in the same way but in fewer steps predict each
-fold without having seen it, and what came of their choices is what the confidence is fitted to.
+The problems are divided into folds. Models that are made in the same way, with fewer steps, predict
+each fold without having seen it. The confidence is fitted to how good their choices were.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def learn_confidence(
     checkpoints: Checkpoints | None = None,
     make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
 ) -> Confidence | None:
-    """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
-    are too few to say. `make` makes the models of the folds, None: as `fit` does."""
+    """The confidence of a model that is fitted to these rows, which are as `fit` takes them; None
+    where there are too few. `make` makes the models of the folds; None: as `fit` does."""
     if len(np.unique(table.problem)) < MIN_CASES:
         return None
     fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
@@ -89,5 +89,5 @@ def learn_confidence(
 
 
 def places_of(table: TimingTable) -> Places:
-    """Where the problems with timings are."""
+    """The coordinates (neighbours.places) of the problems with timings."""
     return places([table.problems[i] for i in np.unique(table.problem)])
