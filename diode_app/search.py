@@ -1,5 +1,5 @@
-"""What the palette (`:`) finds beside the actions: runs, models, problems, saved filters, settings
-and help."""
+"""What the palette (`:`) finds besides the actions: runs, models, problems, saved filters,
+settings, help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROBLEMS = 8  # that are shown of those that a query finds
 
 @dataclass(frozen=True)
 class Found:
-    """Something that can be found: `words` are searched and shown, `does` opens it."""
+    """Something that was found: `words` are searched and shown, `does` opens it."""
 
     words: str
     says: str
@@ -38,8 +38,8 @@ class Found:
 
 
 class Everything(Provider):
-    """Asks the store and the registry when the palette is opened, and the store once more for
-    what may be a problem: its number, or a filter query such as op:bmm."""
+    """Reads the store and the registry when the palette is opened. Reads the store once more for an
+    input that may be a problem: its number, or a filter query such as op:bmm."""
 
     async def startup(self) -> None:
         # Not waited for here: the next letter cancels the search for the one before, and with it
@@ -141,7 +141,7 @@ class Everything(Provider):
             )  # fmt: skip
 
     def _help(self) -> Iterable[Found]:
-        """What can be done on other screens; what can be done here is among the actions."""
+        """Actions of other screens; those of the present screen are found as actions."""
         app: Any = self.app
         for title, actions in sections():
             for action in actions:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """One dashboard. `here` is None until the hardware was found out. Screens want of others:
-    `asked` is the problem that Ask is to show next, `narrowed` are filters by the mode of the
-    screen whose list is to have one."""
+    """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
+    others here: `asked` is the problem that Ask shows next; `narrowed` are filters, by the mode of
+    the screen whose list gets them."""
 
     source: Source
     settings: Settings = field(default_factory=Settings)

@@ -32,8 +32,8 @@ _ORDER = (*dict.fromkeys(_KINDS.values()), *(what for _, what in _SAMPLED))
 
 @dataclass(frozen=True)
 class Series:
-    """What a curve is of: the kind of its values, and whose they are, such as a member of a
-    model. `of_fit` it is on the problems that were fitted to."""
+    """What a curve shows: the kind of its values, and whose they are, such as a member of a model.
+    `of_fit` says that it is on the problems that the member was fitted to."""
 
     kind: str
     member: str
@@ -49,7 +49,7 @@ class Series:
 
 
 def series_of(name: str) -> Series:
-    """Such as `network-1/train_objective`."""
+    """The series of a name such as `network-1/train_objective`."""
     member, _, last = name.rpartition("/")
     kind = _KINDS.get(last, last)
     if member == "search":
@@ -62,7 +62,7 @@ def series_of(name: str) -> Series:
 
 
 def kinds(names: Iterable[str]) -> list[str]:
-    """The kinds of these series, the usual ones first, folds last."""
+    """The kinds of these series, the most used first, those of folds last."""
     found = dict.fromkeys(series_of(name).kind for name in names)
     return sorted(found, key=lambda kind: (", on folds" in kind, _place(kind), kind))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diode_engine.registry import Event, ModelEntry
     from diode_engine.store import Store
 
-# What a row of the lineage leads to, as its key begins: a run, a model, problems of the store.
+# The beginning of a lineage row's key says what it leads to: a run, a model, problems of the store.
 RUN, MODEL, DATA, NOWHERE = "run", "model", "data", "none"
 
 
@@ -72,7 +72,7 @@ def _said(event: Event) -> str:
 
 
 def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:
-    """Several steps may lead to the same place."""
+    """The rows of the lineage; several may lead to the same place."""
     steps = _steps(store, entry, m)
     return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
@@ -108,7 +108,7 @@ def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]
 
 
 def _row(leads: str, where: str, step: str, what: str) -> Row:
-    """What leads nowhere says so by having no arrow."""
+    """A row; one that leads nowhere has no arrow."""
     mark = "" if leads == NOWHERE else "→"
     cells = {"step": step, "what": what, "leads": mark}
     return Row(f"{leads}:{where}", cells, {"step": step, "what": what})
@@ -123,7 +123,7 @@ def _query(m: Manifest) -> str:
 
 
 def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:
-    """The run of this store that registered the model, and what to say of it."""
+    """The run of this store that registered the model, and the text for it."""
     from diode_engine.runs import find
 
     if store is None:
@@ -146,8 +146,8 @@ def _base(identity: str) -> Row:
 
 
 def _source(store: Store | None, name: str) -> Row:
-    """A run that timings came with, such as "collect 7": of the store that it was trained from,
-    which may be another than this one."""
+    """A run that timings came from, such as "collect 7". It is of the store that the model was
+    trained from, which may be another store than this one."""
     from diode_engine.errors import NoSuchRunError
 
     kind, _, number = name.rpartition(" ")

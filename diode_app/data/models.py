@@ -33,8 +33,8 @@ class Models:
 
 
 def models(here: Hardware | None, gpus: int) -> Models:
-    """What there is now. `here` is this machine's hardware, None while it is not known, `gpus`
-    how many it has."""
+    """The models as they are now. `here` is this machine's hardware, None while it is not known;
+    `gpus` is how many it has."""
     from diode_engine import registry
 
     found = registry.overview()
@@ -108,7 +108,7 @@ def _row(folder: str, entry: ModelEntry) -> Row:
 
 
 def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
-    """What a person wants to know of a model first."""
+    """The facts that a person wants to know of a model first."""
     m, known = entry.manifest, entry.facts
     found: dict[str, str] = {}
     if m is None:
@@ -146,7 +146,7 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models by their own metrics; `warning` says where these do not compare."""
+    """Two models by their own metrics; `warning` says where these cannot be compared."""
 
     names: tuple[str, str]
     rows: tuple[Row, ...]
@@ -175,8 +175,8 @@ def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
         tuple(rows),
         None
         if judged[0] == judged[1] and left["hardware"] == right["hardware"]
-        else "They were judged on different problems: their metrics do not compare. Judge both on "
-        "yours in Validate.",
+        else "They were judged on different problems, so their metrics cannot be compared. Judge "
+        "both on yours in Validate.",
     )
 
 
@@ -202,7 +202,7 @@ def _value(value: object) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found of a model: checks are (name, passed, sentence)."""
+    """The gate's verdict on a model; checks are (name, passed, sentence)."""
 
     model: str
     against: str
@@ -211,7 +211,7 @@ class Verdict:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Verdict:
-        """From what the gate wrote (validation.gate.GateVerdict.to_dict)."""
+        """From what the gate has written (validation.gate.GateVerdict.to_dict)."""
         return cls(
             str(given["model"]),
             str(given["against"]),
@@ -221,9 +221,10 @@ class Verdict:
 
 
 async def promote(source: Source, entry: ModelEntry, *, force: str = "") -> Verdict:
-    """Has the gate judge the model on the store's timings, in a process of its own, and makes it
-    the default if it passes; with `force`, the reason, it is made that against what the gate has
-    just found, which is not asked again. Raises DiodeError where it could not be judged."""
+    """Lets the gate judge the model on the store's timings, in a process of its own, and makes
+    the model the default if it passes. With `force`, the reason, the model becomes the default
+    against the gate's last verdict; it is not judged again. Raises DiodeError where it could not
+    be judged."""
     words = ["models", "promote", *named(entry), f"--store={source.location}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]
@@ -242,7 +243,7 @@ async def promote(source: Source, entry: ModelEntry, *, force: str = "") -> Verd
 
 
 def _last_judged(model: str, store: Store) -> int | None:
-    """The last run that has judged the model for a promotion."""
+    """The last run that judged the model for a promotion."""
     from diode_engine.store.query import runs
 
     found = (run for run in runs(store, "kind:promote state:done") if run.spec["model"] == model)

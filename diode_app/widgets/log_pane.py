@@ -1,4 +1,4 @@
-"""A run's log as it grows: it can be stopped, and searched."""
+"""A run's log as it grows; it can be stopped, and searched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_LINES = 5000
 
 
 class LogPane(Actions, Vertical):
-    """The end of a text file, followed. While it is stopped the file is read no further."""
+    """Follows the end of a text file. While it is stopped the file is not read."""
 
     DEFAULT_CSS = """
     LogPane {
@@ -55,7 +55,7 @@ class LogPane(Actions, Vertical):
         self._tell()
 
     def focus_lines(self) -> None:
-        """Takes the focus, and with it the keys of a log."""
+        """Takes the focus, so that the log's keys work."""
         self.query_one(Log).focus()
 
     def follow(self, path: Path | None) -> None:

@@ -17,8 +17,8 @@ _TYPES = (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT32)  # those that models are
 
 
 class ProblemForm(VerticalGroup):
-    """Posts `ProblemForm.Changed` when what it says has changed. What a problem has beside these
-    fields (alignments, the output's type) is kept from `put`, until a field is changed."""
+    """Posts `ProblemForm.Changed` when its problem has changed. What a problem has besides these
+    fields (alignments, the output's type) is kept from `put` until a field is changed."""
 
     DEFAULT_CSS = """
     ProblemForm {
@@ -36,7 +36,7 @@ class ProblemForm(VerticalGroup):
     """
 
     class Changed(Message):
-        """`problem` is None where the fields are none; `why` says so in a sentence."""
+        """`problem` is None where the fields give no valid problem; `why` then says the reason."""
 
         def __init__(self, problem: Problem | None, why: str | None) -> None:
             super().__init__()
@@ -96,7 +96,7 @@ class ProblemForm(VerticalGroup):
         self.post_message(self.Changed(problem, None))
 
     def problem(self) -> Problem:
-        """Raises RecordError where the fields are no problem."""
+        """The problem. Raises RecordError where the fields give none."""
         sizes = {}
         for name in _SIZES:
             text = self.query_one(f"#problem-{name}", Input).value
@@ -127,7 +127,7 @@ class ProblemForm(VerticalGroup):
         return str(self.query_one(f"#problem-{name}", Select).value)
 
     def _open(self) -> None:
-        """Only what the op and the type have can be changed."""
+        """Enables the fields that the op and the type have."""
         op = named(self._chosen("op"))
         batch = self.query_one("#problem-B", Input)
         batch.disabled = not op.batched

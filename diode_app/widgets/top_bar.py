@@ -1,4 +1,4 @@
-"""The two lines above every screen: where one is, and how the store is."""
+"""The two lines above every screen: the places, and the state of the store."""
 
 from __future__ import annotations
 

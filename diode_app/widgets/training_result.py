@@ -1,4 +1,4 @@
-"""What came of a training, as a page of text."""
+"""The result of a training, as a page of text."""
 
 from __future__ import annotations
 

@@ -52,6 +52,6 @@ def go_on(store: Location) -> None:
         result = opened.result(run)
     if status.state != "done" or result is None:
         raise TrainingError(
-            f"Run {run} is {status.state}: {status.why or status.run.message or 'the reason is not known'}"
+            f"Run {run} is {status.state}: {status.why or status.run.message or 'unknown reason'}"
         )
     click.echo(json.dumps({k: v for k, v in result.items() if k != "settings"}))

@@ -18,7 +18,7 @@ from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import ErrorDialog, Notice, Prompt, Twins
+from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Notice, Prompt
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts
@@ -230,7 +230,7 @@ async def test_a_command_is_shown_and_copied(make_app, store, path):
         await started(pilot)
         await pilot.press("y")
         await settled(pilot)
-        assert isinstance(app.screen, Twins)
+        assert isinstance(app.screen, HeadlessCommands)
         await pilot.press("y")
         await settled(pilot)
         assert app.clipboard == f"diode-tui --store={path} --open=home"

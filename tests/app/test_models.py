@@ -409,7 +409,7 @@ async def test_card_gate_and_history(make_app, store, plain):
         await pilot.press("h")
         await settled(pilot)
         assert "alias default to plain@1 (it is the only one)" in text_of(app)
-        commands = dict(app.screen.twins())
+        commands = dict(app.screen.headless_commands())
         assert commands["Card"].endswith("show plain@1 --hardware=nvidia-h200 --card")
 
 
@@ -426,7 +426,7 @@ async def test_two_models_side_by_side(make_app, store, plain, tmp_path):
         assert isinstance(app.screen, CompareScreen)
         assert "plain@1 and stages@1" in text_of(app)
         assert "trained problems" in text_of(app)
-        assert app.screen.twins() == [
+        assert app.screen.headless_commands() == [
             ("Back", "diode-engine models compare plain@1 stages@1")
         ]  # fmt: skip
         await pilot.press("escape")

@@ -8,10 +8,10 @@ from diode_app.widgets.modals import (
     Choose,
     Confirm,
     ErrorDialog,
+    HeadlessCommands,
     Notice,
     PickOne,
     Prompt,
-    Twins,
     Working,
 )
 from tests.app.waiting import click_on, settled, started
@@ -30,8 +30,8 @@ NAMES = [("a", "one"), ("b", "two")]
         (lambda: Prompt("Which?", "this"), "Escape leaves", None),
         (lambda: Prompt("Which?", "this"), "Enter takes it", "this"),
         (lambda: Prompt("Which?", "no", check=lambda _: "Not that."), "Escape leaves", None),
-        (lambda: Twins(NAMES), "Escape leaves", None),
-        (lambda: Twins(NAMES), "y copies", "one"),
+        (lambda: HeadlessCommands(NAMES), "Escape leaves", None),
+        (lambda: HeadlessCommands(NAMES), "y copies", "one"),
         (lambda: Choose("Some", ["a", "b"], ["b"]), "Use these", ("b",)),
         (lambda: Choose("Some", ["a", "b"], ["b"]), "Escape leaves", None),
         (lambda: PickOne("One", NAMES), "Escape leaves", None),

@@ -178,7 +178,7 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         only.value = "op:mm"
         await pilot.press("escape")
         await settled(pilot)
-        command = dict(app.screen.twins())["Start"]
+        command = dict(app.screen.headless_commands())["Start"]
         assert command.startswith("diode-engine validate --query=op:mm --store=")
         await pilot.press("g")
         await say_yes(pilot)

@@ -118,7 +118,7 @@ def test_a_query_finds_what_it_says(store, query, holds):
     ("query", "sentence", "marked"),
     [
         ("op:mm dtyp:bf16", "no field dtyp (character 7); the fields are op, dtype, out", "dtyp"),
-        ("op:mm mm", "mm is no term; a term is a field", "mm"),
+        ("op:mm mm", "mm is not a term; a term is a field", "mm"),
         ("op", "op lacks a comparison and a value", "op"),
         ("m<=64 op:", "op: lacks a value (character 10); op can be mm, addmm", "op:"),
         ("op:mm,,bmm", "lacks a value (character 7)", "op:mm,"),

@@ -172,9 +172,9 @@ def test_statistics_are_by_hardware_op_and_type(store):
         (lambda s: query.problems(s, sort="speed"), "'speed' is nothing to sort by; there are pr"),
         (lambda s: query.statistics(s, by=["m"]), "'m' is nothing to group by; there are gpu"),
         (lambda s: query.space_map(s, x="op"), "'op' is nothing to draw a map by; there are b"),
-        (lambda s: query.problems(s, "nonsense"), "no term"),
-        (lambda s: query.count_problems(s, "nonsense"), "no term"),
-        (lambda s: query.runs(s, "nonsense"), "no term"),
+        (lambda s: query.problems(s, "nonsense"), "not a term"),
+        (lambda s: query.count_problems(s, "nonsense"), "not a term"),
+        (lambda s: query.runs(s, "nonsense"), "not a term"),
     ],
 )
 def test_what_cannot_be_asked_is_a_sentence(store, ask, sentence):
