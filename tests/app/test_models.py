@@ -172,7 +172,7 @@ async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monke
         await pilot.press("p")
         await until(pilot, Working)
         assert "plain@1 is judged on the held-out problems" in text_of(app)
-        assert "at work for" in text_of(app)
+        assert "working for" in text_of(app)
         await pilot.press("escape")
         await pilot.pause()
         assert not app.screen.is_modal

@@ -184,7 +184,7 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         await say_yes(pilot)
         await settled(pilot)
         (toast,) = toasts(app)
-        assert "is at work" in toast
+        assert "has started" in toast
         run = timed.runs()[-1]
         wait_for_end(run.process)
         assert timed.run(run.id).state is RunState.DONE, timed.run(run.id).message
