@@ -1,14 +1,12 @@
-"""Kernels of FlexAttention, compiled without a GPU; flex_attention.py times them.
+"""Kernels of FlexAttention for flex_attention.py; compiling them needs no GPU.
 
 Inductor's own lowering is asked for a family of calls, with symbols for batch and length, so that
-one kernel serves all problems of the family. Each job runs in a process that sees no GPU.
+one kernel serves all problems of the family.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from importlib import import_module
@@ -18,8 +16,7 @@ import flex_problems
 import torch
 from flex_problems import BACKWARD, DECODING, DENSE, DOCUMENT, WINDOW, WINDOW_LENGTH, Family
 
-from diode_engine.core.hardware import Hardware
-from diode_engine.inductor import torch_versions, without_gpu
+from diode_engine.inductor import torch_versions
 from diode_engine.inductor.lowering.binary import Binary, binary_of
 
 _FLEX = "torch._inductor.kernel.flex"
@@ -255,21 +252,15 @@ def _is_of(choice: Any, config: Config) -> bool:
     return all(f"{name}={value}, " in said for name, value in expected.items())
 
 
-def prepare(hardware: Hardware, caches: str) -> None:
-    """Makes this process one that compiles; it never sees the GPU."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
-    os.environ["TRITON_CACHE_DIR"] = f"{caches}/triton"
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    torch.set_num_threads(1)
-    without_gpu.pretend(hardware)
-
-
 def compiled(family: Family, wanted: Sequence[Config]) -> dict[Config, Kernel | str]:
-    """Each config's kernel, or why there is none; in a process that was prepared."""
+    """Each config's kernel, or why there is none; for the GPU that is there or pretended."""
+    from torch._inductor import config as inductor
+
     results: dict[Config, Kernel | str] = dict.fromkeys(wanted, "Inductor declines it")
+    # Triton's own launcher keeps what was compiled; Inductor's in C++ does not.
+    off = dict.fromkeys(torch_versions.static_launchers(inductor), False)
     try:
-        with choices_of(family, wanted) as choices:
+        with inductor.patch(off), choices_of(family, wanted) as choices:
             for config, choice in choices.items():
                 try:
                     results[config] = _compile(choice)
@@ -296,7 +287,3 @@ def _compile(choice: Any) -> Kernel:
         tuple(by_example[int(value)] for value in extra[:count]),
         split=int(extra[-1]),  # of the grid, which follows; a decoding kernel's third
     )
-
-
-if __name__ == "__main__":
-    print("This is a part of flex_attention.py.", file=sys.stderr)

@@ -138,8 +138,7 @@ def fit(
         """The teacher's answers, with the timings that are to be learned among them."""
         coverage = Coverage.of(table)
         timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
-        drawn = drawn_problems(coverage, settings.lessons - len(timed), seed=seed)
-        asked = [*timed, *drawn][: settings.lessons]
+        asked = [*timed, *drawn_problems(coverage, settings.lessons - len(timed), seed=seed)]
         learned, checks = part(
             lessons(
                 teacher,

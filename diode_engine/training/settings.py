@@ -14,9 +14,10 @@ from diode_engine.models.fitting_method import FitSettings
 @dataclass(frozen=True)
 class TrainingSettings:
     """`families` has the settings of families whose settings are not the defaults, by name; the
-    training sets their seeds. A model with a teacher learns its answers on `lessons` problems; of
-    each problem at most `rows` timings are learned. `features` is the version of the feature set; a
-    model that is tuned keeps its own."""
+    training sets their seeds. A model with a teacher learns its answers on all problems with
+    timings and, where these are fewer than `lessons`, on drawn ones too; of each problem at most
+    `rows` timings are learned. `features` is the version of the feature set; a model that is tuned
+    keeps its own."""
 
     families: Mapping[str, FitSettings] = field(default_factory=dict)
     lessons: int = 10000

@@ -100,6 +100,27 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
     assert taught(False, True)
 
 
+@pytest.mark.parametrize("least", [1, 10_000])
+def test_every_timed_problem_is_among_the_lessons(
+    learned: TimingTable, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    asked: list[Problem] = []
+
+    def watched(
+        teacher: Any, coverage: Any, hardware: Any, problems: list[Problem], **rest: Any
+    ) -> Examples:
+        asked.extend(problems)
+        return lessons(teacher, coverage, hardware, problems, **rest)
+
+    drawn = [Problem.make("mm", 64, 64, 16 * k, "bfloat16") for k in range(1, 9)]
+    monkeypatch.setattr("diode_engine.training.fit.lessons", watched)
+    monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: drawn)
+    quick = replace(SMALL.with_fewer_steps(20), lessons=least)
+    fit(learned, "distilled", settings=quick)
+    timed = {learned.problems[i] for i in set(learned.problem.tolist())}
+    assert set(asked) == (timed if least == 1 else timed | set(drawn))
+
+
 def shifted(table: TimingTable, problems: np.ndarray, factor: float) -> TimingTable:
     """The table where large tiles are slower on these problems."""
     large = np.array([(c.config.get("BLOCK_M") or 0) == 128 for c in table.candidates])
