@@ -26,7 +26,7 @@ NAMES = [("a", "one"), ("b", "two")]
         (lambda: Confirm("Do it?"), "No (n)", False),
         (lambda: Notice("Title", "words"), "Close", None),
         (lambda: ErrorDialog("It failed."), "Close", None),
-        (lambda: Working("It works"), "Escape leaves it", None),
+        (lambda: Working("It works"), "Escape: it continues", None),
         (lambda: Prompt("Which?", "this"), "Escape leaves", None),
         (lambda: Prompt("Which?", "this"), "Enter takes it", "this"),
         (lambda: Prompt("Which?", "no", check=lambda _: "Not that."), "Escape leaves", None),
