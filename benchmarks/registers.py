@@ -26,7 +26,7 @@ import triton
 
 from diode_engine import features
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.farm import Farm
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import spills_erratically
@@ -93,8 +93,8 @@ def compiled_here(
     environment = Environment(H200, "", str(torch.__version__), triton.__version__)
     with tempfile.TemporaryDirectory() as root:
         binaries = Binaries(Path(root), environment)
-        with Farm(binaries, workers) as farm:
-            farm.order(list(sample)).result()
+        with CompilerPool(binaries, workers) as compilers:
+            compilers.order(list(sample)).result()
         return [
             Compiled(*of, b.registers, b.stack_bytes)
             for cls, of in sample.items()

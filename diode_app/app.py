@@ -22,7 +22,7 @@ from textual.widgets import Input
 from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
-from diode_app.data.source import Condition, Source
+from diode_app.data.store_access import Condition, StoreAccess
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING, Keys, Passed
 from diode_app.links import Link, link_to, page_of
@@ -155,9 +155,9 @@ class DiodeApp(Actions, App[None]):
             )
 
     async def _look(self) -> None:
-        before = self.session.source.last
+        before = self.session.store.last
         try:
-            look = await self.session.source.look()
+            look = await self.session.store.look()
         finally:
             self._looking = False
         self._telling.title(look, self.session.location.name)
@@ -182,7 +182,7 @@ class DiodeApp(Actions, App[None]):
             return look(store, run)
 
         try:
-            status = await self.session.source.read(ended)
+            status = await self.session.store.read(ended)
         except DiodeError:
             return  # the store is gone, and the screen says so
         sentence = sentence_of(status)
@@ -198,7 +198,7 @@ class DiodeApp(Actions, App[None]):
 
     def action_undo(self) -> None:
         async def take_back() -> str:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             done = self.session.undo.take()
             if done is None:
                 return "There is nothing to undo."
@@ -208,7 +208,7 @@ class DiodeApp(Actions, App[None]):
 
     def action_create_store(self) -> None:
         async def create() -> str:
-            await self.session.source.create()
+            await self.session.store.create()
             return f"The store {self.session.location} is ready."
 
         self._act(create)
@@ -217,7 +217,7 @@ class DiodeApp(Actions, App[None]):
         async def bring() -> str | None:
             from diode_app.screens.run import RunScreen
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             files = shipped_timings()
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
@@ -225,7 +225,7 @@ class DiodeApp(Actions, App[None]):
                 Confirm("Import the timings that come with Diode into this store?", yes="Import")
             ):
                 return None
-            run = await self.session.source.start_import(files)
+            run = await self.session.store.start_import(files)
             self.push_screen(RunScreen(self.session, run))
             return f"Run {run} imports the shipped timings; it goes on when you leave."
 
@@ -434,5 +434,5 @@ def create_app(
         settings, problem, path = Settings(), str(error), None
     if theme is not None:
         settings = replace(settings, theme=theme)
-    session = Session(Source(store, read_only=read_only), settings, path)
+    session = Session(StoreAccess(store, read_only=read_only), settings, path)
     return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted)

@@ -106,7 +106,7 @@ async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
         from diode_app.screens.run import RunScreen
 
         number = int(wanted.name)
-        await session.source.read(lambda store: store.run(number))
+        await session.store.read(lambda store: store.run(number))
         return RunScreen(session, number)
     if wanted.place == "models":
         from diode_app.screens.model import ModelScreen
@@ -115,7 +115,7 @@ async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
     from diode_app.screens.problem import ProblemScreen
 
     return ProblemScreen(
-        session, *await session.source.read(lambda store: _problem(store, wanted.name))
+        session, *await session.store.read(lambda store: _problem(store, wanted.name))
     )
 
 

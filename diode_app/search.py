@@ -48,10 +48,10 @@ class Everything(Provider):
 
     async def _gathered(self) -> list[Found]:
         found = [*self._help(), *self._settings(), *self._filters()]
-        if self._session.source.last.ready:
+        if self._session.store.last.ready:
             # The screen behind the palette says what is wrong with the store.
             with contextlib.suppress(DiodeError):
-                found += await self._session.source.read(self._runs)
+                found += await self._session.store.read(self._runs)
         return found + await in_thread(self._models, "search")
 
     async def search(self, query: str) -> Hits:
@@ -59,9 +59,9 @@ class Everything(Provider):
         for found in await asyncio.shield(self._gathering):
             if (match := matcher.match(found.words)) > 0:
                 yield Hit(match, matcher.highlight(found.words), found.does, help=found.says)
-        if not self._session.source.last.ready:
+        if not self._session.store.last.ready:
             return
-        for found in await self._session.source.read(lambda store: self._problems(store, query)):
+        for found in await self._session.store.read(lambda store: self._problems(store, query)):
             yield Hit(1.0, found.words, found.does, help=found.says)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.data.progress import fraction
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.settings import BELL, NOTIFICATION
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
-    from diode_app.data.source import Source
+    from diode_app.data.store_access import StoreAccess
     from diode_engine.registry import Match, ModelEntry
     from diode_engine.store import Store
 
@@ -220,18 +220,18 @@ class Verdict:
         )
 
 
-async def promote(source: Source, entry: ModelEntry, *, force: str = "") -> Verdict:
+async def promote(access: StoreAccess, entry: ModelEntry, *, force: str = "") -> Verdict:
     """Lets the gate judge the model on the store's timings, in a process of its own, and makes
     the model the default if it passes. With `force`, the reason, the model becomes the default
     against the gate's last verdict; it is not judged again. Raises DiodeError where it could not
     be judged."""
-    words = ["models", "promote", *named(entry), f"--store={source.location}", "--json"]
+    words = ["models", "promote", *named(entry), f"--store={access.location}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]
-        if (run := await source.read(partial(_last_judged, entry.model.reference))) is not None:
+        if (run := await access.read(partial(_last_judged, entry.model.reference))) is not None:
             words.append(f"--verdict-of={run}")
     try:
-        said = await source.command(words)
+        said = await access.command(words)
     except CommandError as error:
         said = error.out
         if not said.strip():

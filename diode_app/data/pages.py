@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_ROWS = 500  # on a page: a DataTable of 50,000 rows takes seconds to paint
+MAX_ROWS = 500  # on a page: a DataTable of 50,000 rows takes seconds to paint
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from diode_app import text
 from diode_app.data import predictors
-from diode_app.data.pages import MOST_ROWS, Row
+from diode_app.data.pages import MAX_ROWS, Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problems import rows_of, short
 from diode_engine.core.problem import Candidate, Problem
@@ -111,7 +111,7 @@ def problem_view(
 def _candidates(store: Store, row: ProblemRow, offset: int) -> list[CandidateRow]:
     from diode_engine.store.query import candidates
 
-    return candidates(store, row.number, row.environment_number, offset=offset, limit=MOST_ROWS)
+    return candidates(store, row.number, row.environment_number, offset=offset, limit=MAX_ROWS)
 
 
 def _view(

@@ -14,7 +14,7 @@ from textual.widgets import Input, Label, Select, Static
 from diode_app.actions import Action
 from diode_app.data.choice import Answer, Question, RankReasons, answer, why
 from diode_app.data.predictors import Model, all_models
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.data.threads import in_thread
 from diode_app.screens import picking
 from diode_app.screens.ask_words import headline, why_words

@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Select, Static
 
 from diode_app.actions import Actions
-from diode_app.data.source import Condition, Look
+from diode_app.data.store_access import Condition, Look
 from diode_app.keys import ASKING
 from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
@@ -84,7 +84,7 @@ class DiodeScreen(Actions, Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.reading: Reading[Any] = Reading(self, session.source, self.show, self.fail)
+        self.reading: Reading[Any] = Reading(self, session.store, self.show, self.fail)
         self.has_body = False
         self.is_made = False  # and reads, so that keys may come
         self._seen: Look | None = None
@@ -245,17 +245,17 @@ class DiodeScreen(Actions, Screen[None]):
         await self._resumed()
 
     async def _resumed(self) -> None:
-        if self._seen is not None or self.session.source.last.condition is not Condition.OPENING:
-            await self._looked(self.session.source.last)
+        if self._seen is not None or self.session.store.last.condition is not Condition.OPENING:
+            await self._looked(self.session.store.last)
         else:
-            self.query_one(TopBar).show(self.session.source.last)
+            self.query_one(TopBar).show(self.session.store.last)
         if self.has_body:
             if not self.NEEDS_STORE:
                 self.reload()
             self.looked()
 
     def on_resize(self) -> None:
-        self.query_one(TopBar).show(self.session.source.last)
+        self.query_one(TopBar).show(self.session.store.last)
 
     async def on_store_looked(self, event: StoreLooked) -> None:
         if event.look != self._seen:

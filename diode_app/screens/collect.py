@@ -153,7 +153,7 @@ class CollectScreen(DiodeScreen):
             self.put("#collect-gpus", says)
             self.query_one("#collect-gpus").display = bool(says)
             self.form.complain({})
-            if self.session.source.last.ready:
+            if self.session.store.last.ready:
                 self.reload()
 
     def reader(self) -> Callable[[Store], CollectionPlan] | None:
@@ -199,7 +199,7 @@ class CollectScreen(DiodeScreen):
         self._fields_follow()
         if self.form.mistakes:
             self._no_plan("No plan yet: a field needs another value.")
-        elif self.session.source.last.ready:
+        elif self.session.store.last.ready:
             self.reload()
 
     def _fields_follow(self) -> None:
@@ -239,7 +239,7 @@ class CollectScreen(DiodeScreen):
             return start(store, "collect", spec).id
 
         async def go() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             if self._gpus == 0:
                 if await self.confirmed_import():
                     await self.app.run_action("app.import_shipped(True)")
@@ -247,7 +247,7 @@ class CollectScreen(DiodeScreen):
             counts = self.query_one("#collect-counts", Static).content
             if not await self.confirmed(f"Start this collection?\n{counts}", "Start it"):
                 return None
-            run = await self.session.source.write(begin)
+            run = await self.session.store.write(begin)
             self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."

@@ -86,9 +86,9 @@ class ModelScreen(ModelActions):
         self._asking.do(self._read)
 
     async def _read(self) -> ModelView:
-        folder, source = self._folder, self.session.source
-        if source.last.ready:
-            return await source.read(lambda store: model_view(store, folder))
+        folder, access = self._folder, self.session.store
+        if access.last.ready:
+            return await access.read(lambda store: model_view(store, folder))
         return await in_thread(partial(model_view, None, folder), "model")
 
     def _show(self, found: ModelView) -> None:

@@ -74,12 +74,12 @@ class ModelActions(DiodeScreen):
     def action_promote(self) -> None:
         if (entry := self._chosen()) is None:
             return
-        source, reference = self.session.source, entry.model.reference
+        access, reference = self.session.store, entry.model.reference
 
         async def judge() -> str | None:
-            source.must_be_writable()
+            access.must_be_writable()
             verdict = await self.waited_for(
-                promote(source, entry), f"{reference} is judged on the held-out problems ..."
+                promote(access, entry), f"{reference} is judged on the held-out problems ..."
             )
             if verdict.promoted:
                 await self.app.push_screen_wait(
@@ -102,7 +102,7 @@ class ModelActions(DiodeScreen):
             if reason is None:
                 return None
             await self.waited_for(
-                promote(source, entry, force=reason), f"{reference} becomes the default ..."
+                promote(access, entry, force=reason), f"{reference} becomes the default ..."
             )
             return f"{reference} is taken now, against the gate."
 
@@ -116,7 +116,7 @@ class ModelActions(DiodeScreen):
         async def back() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             now, before = await in_thread(lambda: registry.last_change(slug), "history")
             then = before or "what Diode, or a package, has as the default"
             if not await self.confirmed(
@@ -126,10 +126,10 @@ class ModelActions(DiodeScreen):
             ):
                 return None
             taken_back = await in_thread(partial(defaulted_again, now, slug), "rollback")
-            await self.session.source.change(lambda: registry.rollback(slug), "rollback")
+            await self.session.store.change(lambda: registry.rollback(slug), "rollback")
 
             async def take_back() -> str:
-                await self.session.source.change(taken_back, "rollback")
+                await self.session.store.change(taken_back, "rollback")
                 return f"{now} is taken for {slug} again."
 
             self.session.undo.add(f"the roll-back of {now}", take_back)
@@ -156,7 +156,7 @@ class ModelActions(DiodeScreen):
             return
 
         async def ask() -> None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             choices = await in_thread(model_choices, "models")
             model = entry.model.reference
             given = model if model in choices else str(entry.model.folder)
@@ -201,7 +201,7 @@ class ModelActions(DiodeScreen):
             from diode_engine import registry
 
             model = entry.model
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     f"Write {model.reference} to",
@@ -218,7 +218,7 @@ class ModelActions(DiodeScreen):
                 f"{target} exists already. Replace it?", "Replace it"
             ):
                 return None
-            digest = await self.session.source.change(
+            digest = await self.session.store.change(
                 lambda: registry.export_model(model, target, replace=there), "export"
             )
             return f"{model.reference} is in {target}; its SHA-256 is {digest}."
@@ -232,7 +232,7 @@ class ModelActions(DiodeScreen):
         async def delete() -> str | None:
 
             model = entry.model
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             named = f" It is {', '.join(entry.aliases)}, which goes too." if entry.aliases else ""
             if not await self.confirmed(
                 f"Delete {model.reference} for {model.slug} and its files in {model.folder}?"
@@ -240,13 +240,13 @@ class ModelActions(DiodeScreen):
                 "Delete it",
             ):
                 return None
-            again = await self.session.source.change(partial(removed_model, model), "remove")
+            again = await self.session.store.change(partial(removed_model, model), "remove")
             self.removed()
             if again is None:
                 return f"{model.reference} is deleted."
 
             async def take_back() -> str:
-                there = await self.session.source.change(again, "import")
+                there = await self.session.store.change(again, "import")
                 return f"{model.reference} is there again, as {there}."
 
             self.session.undo.add(f"the deletion of {model.reference}", take_back)
@@ -264,7 +264,7 @@ class ModelActions(DiodeScreen):
             from diode_engine import registry
 
             model = entry.model
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             before = [name for name in entry.aliases if name != registry.DEFAULT]
             given = await self.app.push_screen_wait(
                 Prompt(
@@ -284,7 +284,7 @@ class ModelActions(DiodeScreen):
                     if name not in after:
                         registry.remove_alias(name, model.slug)
 
-            await self.session.source.change(write, "alias")
+            await self.session.store.change(write, "alias")
             return f"{model.reference} has the aliases {' '.join(after) or '(none)'}."
 
         self.act(alias, f"names {entry.model.reference}")
@@ -296,7 +296,7 @@ class ModelActions(DiodeScreen):
         async def tag() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             before = entry.facts.tags
             given = await self.app.push_screen_wait(
                 Prompt(f"Tags of {entry.model.reference}, with spaces between", " ".join(before))
@@ -305,13 +305,13 @@ class ModelActions(DiodeScreen):
                 return None
             after = given.split()
             gone = [word for word in before if word not in after]
-            known = await self.session.source.change(
+            known = await self.session.store.change(
                 lambda: registry.tag(entry.model, after, gone), "tag"
             )
             taken_back = partial(registry.tag, entry.model, before, set(after) - set(before))
 
             async def take_back() -> str:
-                tags = (await self.session.source.change(taken_back, "tag")).tags
+                tags = (await self.session.store.change(taken_back, "tag")).tags
                 return f"{entry.model.reference} has the tags {' '.join(tags) or '(none)'} again."
 
             self.session.undo.add(f"the tags of {entry.model.reference}", take_back)
@@ -326,13 +326,13 @@ class ModelActions(DiodeScreen):
         async def note() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(f"Note on {entry.model.reference}", entry.facts.note)
             )
             if given is None:
                 return None
-            await self.session.source.change(lambda: registry.set_note(entry.model, given), "note")
+            await self.session.store.change(lambda: registry.set_note(entry.model, given), "note")
             return f"The note on {entry.model.reference} is written."
 
         self.act(note, f"notes on {entry.model.reference}")

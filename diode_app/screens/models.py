@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.models import Models, facts, models
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
@@ -162,7 +162,7 @@ class ModelsScreen(ModelActions):
         async def bring() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     "Register the model in this archive, or folder",
@@ -174,12 +174,10 @@ class ModelsScreen(ModelActions):
                 return None
             path = Path(given).expanduser()
             if path.is_dir():
-                model = await self.session.source.change(
-                    lambda: registry.register(path), "register"
-                )
+                model = await self.session.store.change(lambda: registry.register(path), "register")
                 new = True
             else:
-                model, new = await self.session.source.change(
+                model, new = await self.session.store.change(
                     lambda: registry.import_model(path), "import"
                 )
             if not new:

@@ -43,8 +43,8 @@ _CAPTURED = (
 
 async def of_store(screen: DiodeScreen) -> Problem | None:
     """A problem of the store; None where the person leaves. Raises StoreError."""
-    source = screen.session.source
-    known = await source.read(known_values)
+    access = screen.session.store
+    known = await access.read(known_values)
     table = PagedTable(
         screen.session, _STORED, problems_page, what="problems", sort="problem",
         filter_hint="op:mm dtype:bf16 m<=64 k%8!=0", suggest=suggestions(known),
@@ -54,7 +54,7 @@ async def of_store(screen: DiodeScreen) -> Problem | None:
     )
     if key is None:
         return None
-    row = await source.read(lambda store: row_of(store, *parse_key(key)))
+    row = await access.read(lambda store: row_of(store, *parse_key(key)))
     return None if row is None else row.problem
 
 

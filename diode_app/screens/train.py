@@ -85,7 +85,7 @@ class TrainScreen(DiodeScreen):
         self._models: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
         self._listing: Reading[tuple[Training, ...]] = Reading(
-            self, session.source, self._show_trainings, self.fail
+            self, session.store, self._show_trainings, self.fail
         )
 
     def body(self) -> ComposeResult:
@@ -213,7 +213,7 @@ class TrainScreen(DiodeScreen):
         self._fields_follow()
         if self.form.mistakes:
             self._nothing()
-        elif self.session.source.last.ready:
+        elif self.session.store.last.ready:
             self.reload()
 
     def _fields_follow(self) -> None:
@@ -248,11 +248,11 @@ class TrainScreen(DiodeScreen):
             return start(store, "train", spec).id
 
         async def go() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             counts = self.query_one("#train-counts", Static).content
             if not await self.confirmed(f"Start this training?\n{counts}", "Start it"):
                 return None
-            run = await self.session.source.write(begin)
+            run = await self.session.store.write(begin)
             self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."

@@ -311,7 +311,7 @@ class ValidateScreen(DiodeScreen):
 
     def _open(self, case: Case) -> None:
         async def go() -> None:
-            environment = await self.session.source.read(lambda store: environment_of(store, case))
+            environment = await self.session.store.read(lambda store: environment_of(store, case))
             self.app.push_screen(ProblemScreen(self.session, case.problem.key, environment))
 
         self.act(go, "opens a problem")
@@ -320,7 +320,7 @@ class ValidateScreen(DiodeScreen):
 
     def action_new(self) -> None:
         async def ask() -> None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             choices = await in_thread(model_choices, "models")
             self.app.push_screen(NewValidationScreen(self.session, choices))
 
@@ -331,7 +331,7 @@ class ValidateScreen(DiodeScreen):
         assert report is not None
 
         async def choose() -> None:
-            there = await self.session.source.read(reports)
+            there = await self.session.store.read(reports)
             choices = [(c.name, c.name) for c in report.choosers if c.name != report.model]
             choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                         for run, judged in there if run != report.run]  # fmt: skip

@@ -156,11 +156,11 @@ class NewValidationScreen(DiodeScreen):
             return start(store, "validate", spec).id
 
         async def begin() -> None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             counts = self.query_one("#validation-count", Static).content
             if not await self.confirmed(f"Start this validation?\n{counts}", "Start it"):
                 return
-            run = await self.session.source.write(start)
+            run = await self.session.store.write(start)
             self.app.notify(f"Run {run} has started; its report is shown here when it is done.")
             self.call_next(self.action_back)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from textual.widget import Widget
 
-from diode_app.data.source import Source
+from diode_app.data.store_access import StoreAccess
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -75,11 +75,15 @@ class Reading(Latest[T]):
     """`ask` reads the store in a thread and gives the frozen result to `show`."""
 
     def __init__(
-        self, node: Widget, source: Source, show: Callable[[T], None], fail: Callable[[str], None]
+        self,
+        node: Widget,
+        store: StoreAccess,
+        show: Callable[[T], None],
+        fail: Callable[[str], None],
     ) -> None:
         super().__init__(node, show, fail)
-        self._source = source
+        self._store = store
 
     def ask(self, work: Callable[[Store], T]) -> None:
         """`work` runs in a thread: it must use only the store and frozen values."""
-        self.do(partial(self._source.read, work))
+        self.do(partial(self._store.read, work))

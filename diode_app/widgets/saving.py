@@ -29,7 +29,7 @@ async def save_as(
     session = getattr(app, "session", None)
     try:
         if isinstance(session, Session):
-            session.source.must_be_writable()
+            session.store.must_be_writable()
     except DiodeError as error:
         await app.push_screen_wait(ErrorDialog(str(error)))
         return

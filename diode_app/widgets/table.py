@@ -18,7 +18,7 @@ from textual.widgets.data_table import CellDoesNotExist
 
 from diode_app import text
 from diode_app.actions import Action, Actions
-from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json, as_text
+from diode_app.data.pages import MAX_ROWS, Page, PageQuery, as_csv, as_json, as_text
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING
 from diode_app.session import Session
@@ -211,11 +211,11 @@ class PagedTable(Actions, Vertical):
         """The page that is asked for. Raises DiodeError where the filter has a mistake."""
         read = self._read
         assert read is not None
-        return await self._session.source.read(lambda store: read(store, query))
+        return await self._session.store.read(lambda store: read(store, query))
 
     def ask(self, query: PageQuery) -> None:
         """Shows the result of this query from now on."""
-        self.query_now = replace(query, rows=min(query.rows, MOST_ROWS))
+        self.query_now = replace(query, rows=min(query.rows, MAX_ROWS))
         self.query_one(FilterBox).put(query.filter)
         self.reload()
 
@@ -420,7 +420,7 @@ class PagedTable(Actions, Vertical):
 
     async def _export(self) -> None:
         try:
-            self._session.source.must_be_writable()
+            self._session.store.must_be_writable()
         except DiodeError as error:
             await self.app.push_screen_wait(ErrorDialog(str(error)))
             return
@@ -448,7 +448,7 @@ class PagedTable(Actions, Vertical):
         self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
 
     async def _write(self, target: Path) -> int:
-        query = replace(self.query_now, page=0, rows=MOST_ROWS)
+        query = replace(self.query_now, page=0, rows=MAX_ROWS)
         records: list[Mapping[str, Any]] = []
         while rows := (await self.fetch(query)).rows:
             records.extend(row.record for row in rows)

@@ -82,7 +82,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     """
     folder = file.absolute().parent
     steps, store = _read(file, folder)
-    memory = _Memory(file.absolute().with_name(f".{file.name}.done"), store)
+    memory = _DoneSteps(file.absolute().with_name(f".{file.name}.done"), store)
     environment = {**os.environ, **child_environment(store), "DIODE_STORE": str(store)}
     before = ""  # the key of the step before; another one there has all after it run
     changed = False  # whether a step before runs, which may make the inputs of this one
@@ -184,7 +184,7 @@ def _key(step: WorkflowStep, before: str) -> str:
     return content_key("step", fields)
 
 
-class _Memory:
+class _DoneSteps:
     """Which steps are done, of what, what they left as output, and the store's timings then."""
 
     def __init__(self, path: Path, store: Location) -> None:

@@ -1,8 +1,8 @@
 """The process that times compiled kernels on one GPU, many in turn.
 
-It takes the binaries from a folder. Compilers (see `farm`) have put them there before it is asked.
-A candidate that is not one Triton kernel, or that has no binary through no fault of its own, is
-compiled and timed as the other worker does it.
+It takes the binaries from a folder. Compilers (see `compiler_pool`) have put them there before it
+is asked. A candidate that is not one Triton kernel, or that has no binary through no fault of its
+own, is compiled and timed as the other worker does it.
 
     python -m diode_engine.collect.direct_worker BINARIES FD
 """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.compiler_pool import COMPILER, CompilerPool
 from diode_engine.collect.executor import Conversations
-from diode_engine.collect.farm import COMPILER, Farm
 from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER, Pool
 from diode_engine.core.hardware import Environment
@@ -86,7 +86,7 @@ class LocalExecutor:
             self._command = (*direct.worker, str(direct.binaries))
         self._deadline = deadline
         self._watch = watch
-        self._farms: dict[Environment, Farm] = {}
+        self._compiler_pools: dict[Environment, CompilerPool] = {}
         self._open = contextlib.ExitStack()
 
     @property
@@ -113,23 +113,23 @@ class LocalExecutor:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-        self._farms.clear()
+        self._compiler_pools.clear()
 
     def run(self, conversations: Conversations) -> Iterator[None]:
         return self._pool.run(conversations)
 
-    def compilers(self, environment: Environment) -> Farm | None:
+    def compilers(self, environment: Environment) -> CompilerPool | None:
         if self._direct is None:
             return None
-        if environment not in self._farms:
+        if environment not in self._compiler_pools:
             # Of a GPU's workers one times and perhaps another gets ready; the others wait.
             spare = cores() - 2 * len(self.gpus) - 1
             given = self._direct.compilers
             count = max(1, spare) if given is None else given
             binaries = Binaries(self._direct.binaries, environment)
-            farm = Farm(binaries, count, command=self._direct.compiler)
-            self._farms[environment] = self._open.enter_context(farm)
-        return self._farms[environment]
+            compilers = CompilerPool(binaries, count, command=self._direct.compiler)
+            self._compiler_pools[environment] = self._open.enter_context(compilers)
+        return self._compiler_pools[environment]
 
     def states(self) -> Mapping[int, GpuState]:
         found = {gpu: self._looks.look(gpu) for gpu in self.gpus}

@@ -41,7 +41,7 @@ _Talk = Generator[protocol.Message | Pending | None, protocol.Message | WorkerDi
 
 
 @dataclass(eq=False)
-class _At:
+class _WorkerState:
     """What a worker is at. It has a host when it is ready, which `unsent` waits for; of the
     candidates that it was last asked for it has answered so many."""
 
@@ -78,12 +78,12 @@ class Pool:
         ] * per_gpu
         self._looks = looks
         self._in_turn = in_turn
-        self._at: dict[Worker, _At] = {}
+        self._at: dict[Worker, _WorkerState] = {}
         self._supervisor = Supervisor("diode-collect-", deadline=deadline, check=self._check)
 
     def __enter__(self) -> Pool:
         for gpu, start in self._starts:
-            self._at[self._supervisor.start(start)] = _At(gpu)
+            self._at[self._supervisor.start(start)] = _WorkerState(gpu)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +113,7 @@ class Pool:
                 yield
             yield
 
-    def _begin(self, worker: Worker, at: _At, conversations: Conversations) -> None:
+    def _begin(self, worker: Worker, at: _WorkerState, conversations: Conversations) -> None:
         """Gives the worker the next conversation, if there is one."""
         assert at.host is not None
         while (conversation := conversations(at.host)) is not None:
@@ -123,7 +123,7 @@ class Pool:
         self._supervisor.rest(worker)
 
     def _go_on(
-        self, worker: Worker, at: _At, answer: protocol.Message | WorkerDied | Ready | None
+        self, worker: Worker, at: _WorkerState, answer: protocol.Message | WorkerDied | Ready | None
     ) -> bool:
         """Gives an answer to the conversation, and the worker its next request; False where the
         conversation has ended."""

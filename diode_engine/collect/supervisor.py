@@ -25,7 +25,7 @@ from diode_engine.errors import CollectionError
 
 START_SECONDS = 300.0
 # Where several workers in a row die at their start, the next one will die too.
-MOST_FAILED_STARTS = 3
+MAX_FAILED_STARTS = 3
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Supervisor:
         if not worker.ready:
             who = worker.start.who
             failed = self._failed_starts[who] = self._failed_starts.get(who, 0) + 1
-            if failed >= MOST_FAILED_STARTS:
+            if failed >= MAX_FAILED_STARTS:
                 raise CollectionError(
                     f"{who} cannot be started; the last one said: {_last_words(worker.log)}"
                 )

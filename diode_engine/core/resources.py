@@ -35,12 +35,12 @@ _MAX_ACCUMULATOR_REGISTERS = 255
 
 # With more load instructions a thread, in a pipelined loop and in another, a kernel without wgmma
 # runs as ptxas happens to compute their addresses (docs/calibration.md).
-MOST_LOADS = 24
-MOST_LOADS_AT_ONCE = 4
+MAX_LOADS = 24
+MAX_LOADS_AT_ONCE = 4
 # Multiplications a thread and tile, see `spills_erratically`.
 MAX_IN_A_ROW = 1024
 MAX_IN_TWO_PASSES = 4096
-MOST_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
+MAX_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
 Array = npt.NDArray[Any]
 
@@ -166,11 +166,11 @@ def many_loads(
     candidate: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.bool_]:
     """[n] whether candidates[candidate[i]] is, on problems[problem[i]], a tiled kernel without
-    wgmma of more than MOST_LOADS a thread, and no stride is odd there: one of whose speed other
+    wgmma of more than MAX_LOADS a thread, and no stride is odd there: one of whose speed other
     kernels tell nothing. (TMA kernels load without addresses.)"""
     facts = np.zeros((3, len(problems)), np.float32)
     for i, p in enumerate(problems):
-        if min(p.a.align, p.b.align) > MOST_ODD_ALIGN:
+        if min(p.a.align, p.b.align) > MAX_ODD_ALIGN:
             size = p.dtype.itemsize
             facts[:2, i] = [size / min(WIDEST_LOAD, size * each.align) for each in (p.a, p.b)]
             facts[2, i] = wgmma_operands(p)
@@ -186,7 +186,7 @@ def _loads(c: CandidateColumns) -> tuple[Array, Array, Array, Array]:
     tile. The others are the largest numbers of load instructions for which times can be predicted:
     without wgmma, and with wgmma where the tile allows it."""
     share = c.block_k / (32 * c.warps)
-    limit = np.where(c.stages > 1, np.float32(MOST_LOADS), np.float32(MOST_LOADS_AT_ONCE))
+    limit = np.where(c.stages > 1, np.float32(MAX_LOADS), np.float32(MAX_LOADS_AT_ONCE))
     most = np.where(c.tiled & ~c.tma, limit, np.float32(np.inf))
     typed = np.where(uses_wgmma(True, c.block_m, c.warps), np.float32(np.inf), most)
     return c.block_m * share, c.block_n * share, most, typed

@@ -66,7 +66,7 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
     """Adds a read-only key: in every thread its value is what `value` returns at the time. (From
     torch 2.13 on a value that is set in a config module is visible in one thread only.)"""
 
-    class Entry(_config_module()._ConfigEntry):  # type: ignore[misc]
+    class ReadOnlyEntry(_config_module()._ConfigEntry):  # type: ignore[misc]
         @property
         def default(self) -> str:
             return value()
@@ -78,7 +78,7 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
         # comes before what a saved config, loaded again, may have set
         env_value_force = default
 
-    _add_entry(config, name, Entry, "")
+    _add_entry(config, name, ReadOnlyEntry, "")
 
 
 def _add_entry(config: Any, name: str, kind: Any, default: Any) -> None:

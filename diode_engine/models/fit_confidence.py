@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.errors import TrainingError
-from diode_engine.models.confidence import MOST, WITHIN, Confidence, Values, inputs
+from diode_engine.models.confidence import MAX_K, WITHIN, Confidence, Values, inputs
 from diode_engine.models.neighbours import Places
 
 MIN_CASES = 50  # problems; of fewer nothing can be said about probabilities
@@ -42,17 +42,17 @@ def fit_confidence(unseen: Sequence[Unseen], seen: Places) -> Confidence:
     reached = np.stack([_reached(case) for case in unseen])
     mean, spread = x.mean(axis=(0, 1)), x.std(axis=(0, 1))
     scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0)
-    fitted = np.stack([_logistic((x[:, k] - mean) * scale, reached[:, k]) for k in range(MOST)])
+    fitted = np.stack([_logistic((x[:, k] - mean) * scale, reached[:, k]) for k in range(MAX_K)])
     weight = fitted[:, 1:] * scale
     bias = fitted[:, 0] - weight @ mean
     return Confidence(weight.astype(np.float32), bias.astype(np.float32), seen)
 
 
 def _reached(case: Unseen) -> npt.NDArray[np.bool_]:
-    """[MOST] whether the best of the first k is within WITHIN of the best."""
+    """[MAX_K] whether the best of the first k is within WITHIN of the best."""
     order = np.argsort(case.members.mean(axis=0), kind="stable")
     so_far = np.minimum.accumulate(case.log_us[order])
-    loss = so_far[np.minimum(np.arange(MOST), len(order) - 1)] - case.log_us.min()
+    loss = so_far[np.minimum(np.arange(MAX_K), len(order) - 1)] - case.log_us.min()
     reached: npt.NDArray[np.bool_] = loss <= np.log1p(WITHIN)
     return reached
 

@@ -29,7 +29,7 @@ from diode_engine.registry.choice import (
     matches,
 )
 from diode_engine.registry.comparison import side_by_side
-from diode_engine.registry.facts import Event, Facts, HistoryAction, ModelStatus
+from diode_engine.registry.facts import Event, HistoryAction, ModelFacts, ModelStatus
 from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
 from diode_engine.registry.overview import ModelEntry, Overview, overview
 from diode_engine.registry.references import resolve, resolve_for
@@ -51,12 +51,12 @@ __all__ = [
     "MIN_LIKENESS",
     "Basis",
     "Event",
-    "Facts",
     "HistoryAction",
     "Kind",
     "KnownFor",
     "Match",
     "ModelEntry",
+    "ModelFacts",
     "ModelSource",
     "ModelStatus",
     "ModelVersion",

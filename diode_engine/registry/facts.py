@@ -80,7 +80,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """What may change about one model. `status` None: nobody has judged it; `gate` is the
     last verdict on it; `origin` says where it was imported from."""
 
@@ -96,12 +96,12 @@ class Document:
     """All that may change, for one hardware; models are named by their references."""
 
     aliases: dict[str, str] = field(default_factory=dict)
-    models: dict[str, Facts] = field(default_factory=dict)
+    models: dict[str, ModelFacts] = field(default_factory=dict)
     history: list[Event] = field(default_factory=list)
 
-    def of(self, reference: str) -> Facts:
+    def of(self, reference: str) -> ModelFacts:
         """What is known of this model."""
-        return self.models.get(reference, Facts())
+        return self.models.get(reference, ModelFacts())
 
     def to_dict(self) -> dict[str, Any]:
         models = {
@@ -128,9 +128,9 @@ class Document:
         )
 
 
-def _facts(given: Mapping[str, Any]) -> Facts:
+def _facts(given: Mapping[str, Any]) -> ModelFacts:
     status = given.get("status")
-    return Facts(
+    return ModelFacts(
         None if status is None else ModelStatus(status),
         tuple(_text(tag) for tag in given.get("tags", ())),
         _text(given.get("note", "")),

@@ -11,7 +11,7 @@ from diode_engine.models.artifact import Manifest
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.choice import Match, rank
-from diode_engine.registry.facts import Facts, ModelStatus
+from diode_engine.registry.facts import ModelFacts, ModelStatus
 from diode_engine.registry.sources import ModelVersion, list_models, sources
 from diode_engine.registry.versions import status_of
 
@@ -25,7 +25,7 @@ class ModelEntry:
     model: ModelVersion
     manifest: Manifest | None
     error: str | None
-    facts: Facts
+    facts: ModelFacts
     status: ModelStatus
     aliases: tuple[str, ...]
     taken: Match | None

@@ -26,7 +26,7 @@ from diode_engine.models.artifact import (
 )
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, check_registered, set_default
-from diode_engine.registry.facts import Document, Event, Facts, HistoryAction, ModelStatus
+from diode_engine.registry.facts import Document, Event, HistoryAction, ModelFacts, ModelStatus
 from diode_engine.registry.sources import ModelVersion, list_models, user_source
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
@@ -89,7 +89,7 @@ def add(
                 version += 1  # something else lies there, or one without a lock was quicker
         model = ModelVersion(name, version, target, source, slug)
         if origin is not None:
-            document.models[model.reference] = Facts(origin=origin)
+            document.models[model.reference] = ModelFacts(origin=origin)
     return model
 
 
@@ -162,20 +162,20 @@ def _folder_for_removed(model: ModelVersion) -> Iterator[Path]:
             raise
 
 
-def facts_of(model: ModelVersion) -> Facts:
+def facts_of(model: ModelVersion) -> ModelFacts:
     """What may change about this model. Raises RegistryError where the user's registry is
     broken."""
     return facts.read(model.slug).of(model.reference)
 
 
-def status_of(model: ModelVersion, known: Facts | None = None) -> ModelStatus:
+def status_of(model: ModelVersion, known: ModelFacts | None = None) -> ModelStatus:
     """The status that was set on this machine. Without one, a model that Diode ships is validated
     and any other a draft. `known` are its facts, where the caller has them."""
     known = facts_of(model) if known is None else known
     return known.status or (ModelStatus.VALIDATED if model.shipped else ModelStatus.DRAFT)
 
 
-def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Facts:
+def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()) -> ModelFacts:
     """Adds and removes tags; returns the model's new facts. Raises RegistryError on what cannot be
     a tag."""
     add, remove = tuple(add), set(remove)
@@ -186,13 +186,13 @@ def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()
                 "at most, a letter or digit first."
             )
 
-    def change(known: Facts) -> Facts:
+    def change(known: ModelFacts) -> ModelFacts:
         return replace(known, tags=tuple(sorted({*known.tags, *add} - remove)))
 
     return _change(model, change)
 
 
-def set_note(model: ModelVersion, note: str) -> Facts:
+def set_note(model: ModelVersion, note: str) -> ModelFacts:
     """Replaces the user's note on the model; returns the model's new facts. Raises RegistryError
     where it is too long."""
     if len(note) > _NOTE_LENGTH:
@@ -200,12 +200,12 @@ def set_note(model: ModelVersion, note: str) -> Facts:
     return _change(model, lambda known: replace(known, note=note))
 
 
-def set_verdict(model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any]) -> Facts:
+def set_verdict(model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any]) -> ModelFacts:
     """Keeps what the gate found; returns the model's new facts."""
     return _change(model, lambda known: replace(known, status=status, gate=gate))
 
 
-def _change(model: ModelVersion, change: Callable[[Facts], Facts]) -> Facts:
+def _change(model: ModelVersion, change: Callable[[ModelFacts], ModelFacts]) -> ModelFacts:
     check_registered(model)
     with facts.changing(model.slug) as document:
         known = change(document.of(model.reference))

@@ -44,7 +44,7 @@ from diode_engine.store.runs import ENDED, Run, RunState
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
-MOST_ROWS = 500  # a page; what is asked for beyond is left out
+MAX_ROWS = 500  # a page; what is asked for beyond is left out
 
 _S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
 _DTYPE = _P.dtype.concat(sa.case((_P.allow_tf32 == 1, " tf32"), else_=""))
@@ -191,7 +191,7 @@ def problems(
     sort: str = "problem",
     descending: bool = False,
     offset: int = 0,
-    limit: int = MOST_ROWS,
+    limit: int = MAX_ROWS,
 ) -> list[ProblemRow]:
     """A page of the problems, each in each environment in which it was measured. `sort` is one of
     SORTS; rows without the value come last; equal rows are in the order in which the store got
@@ -202,7 +202,7 @@ def problems(
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
         .order_by((order.desc() if descending else order).nulls_last(), _S.problem, _S.environment)
-        .limit(min(limit, MOST_ROWS))
+        .limit(min(limit, MAX_ROWS))
         .offset(offset)
     )
     with store.reads() as connection:
@@ -255,7 +255,7 @@ def _rows(
 
 
 def candidates(
-    store: OpenStore, problem: int, environment: int, *, offset: int = 0, limit: int = MOST_ROWS
+    store: OpenStore, problem: int, environment: int, *, offset: int = 0, limit: int = MAX_ROWS
 ) -> list[CandidateRow]:
     """A page of a problem's candidates, the fastest first; those that only failed come last. The
     numbers are those of a ProblemRow; where there is no such row, none are found."""
@@ -278,7 +278,7 @@ def candidates(
         for row in rows:
             if row[3] is not None:
                 failures.setdefault(row[0], Counter())[row[3]] += 1
-        page = np.lexsort((ids, time_us))[offset : offset + min(limit, MOST_ROWS)]
+        page = np.lexsort((ids, time_us))[offset : offset + min(limit, MAX_ROWS)]
         found = few_records(
             connection, store.location, schema.candidates, set(ids[page].tolist()), candidate_of
         )
@@ -368,14 +368,14 @@ def statistics(
             sums = found.setdefault(tuple(values[name] for name in names), [0] * len(counts))
             sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     groups = [Statistic(values, *sums) for values, sums in found.items()]
-    return sorted(groups, key=lambda g: (-g.problems, g.values))[:MOST_ROWS]
+    return sorted(groups, key=lambda g: (-g.problems, g.values))[:MAX_ROWS]
 
 
 # Runs
 
 
 def runs(
-    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MOST_ROWS
+    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MAX_ROWS
 ) -> list[Run]:
     """A page of the runs, the last one first; the next page is that `before` its last run. The
     store alone does not know whether a run that has not ended is alive. So where the query asks for
@@ -389,7 +389,7 @@ def runs(
         select = select.where(schema.runs.c.state.in_(map(str, stored)))
     if before is not None:
         select = select.where(schema.runs.c.id < before)
-    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MOST_ROWS))
+    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MAX_ROWS))
     with store.reads() as connection:
         rows = connection.execute(select).all()
         t = schema.tags.c

@@ -10,7 +10,7 @@ import numpy as np
 from diode_engine.core.problem import Candidate
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.confidence import MOST
+from diode_engine.models.confidence import MAX_K
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import calibration
 from diode_engine.validation.choosers import ScoredChooser
@@ -63,7 +63,7 @@ def evaluate(
         choosers.median_candidate(pool),
     ]
     there = [chooser for chooser in everyone if chooser is not None]
-    ks = tuple(range(1, MOST + 1))
+    ks = tuple(range(1, MAX_K + 1))
     found = {c.name: efficiencies(pool, c.score, ks if c.ranks else (1,)) for c in there}
     instead, default = found[choosers.ATEN][0], found[choosers.DEFAULT][0]
     rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]

@@ -165,7 +165,7 @@ async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monke
         await done.wait()
         raise DiodeError("The gate fell.")
 
-    monkeypatch.setattr("diode_app.data.source.run_command", run_command)
+    monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await open_models(pilot)
@@ -190,7 +190,7 @@ async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch)
         asked.append(words)
         return json.dumps(said)
 
-    monkeypatch.setattr("diode_app.data.source.run_command", run_command)
+    monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await open_models(pilot)

@@ -7,7 +7,7 @@ from textual.app import App
 from textual.widgets import OptionList
 
 from diode_app.data.pages import Row
-from diode_app.data.source import Source
+from diode_app.data.store_access import StoreAccess
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.key_bar import KeyBar
@@ -25,7 +25,7 @@ COLUMNS = [TableColumn(key, key.upper(), right=True) for key in ("n", "eff", "wi
 class TableApp(App[None]):
     def __init__(self, folder, rows=3, columns=COLUMNS, cell="0.459", settings=None):
         super().__init__()
-        session = Session(Source(folder / "none.db"), settings or Settings(), None)
+        session = Session(StoreAccess(folder / "none.db"), settings or Settings(), None)
         self.table = MemoryTable(session, columns, what="things")
         self._rows = [
             Row(str(i), {c.key: cell for c in columns}, {c.key: i for c in columns})

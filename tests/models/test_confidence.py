@@ -11,7 +11,7 @@ import pytest
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.artifact import Artifact, load_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence, distance, inputs
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence, distance, inputs
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.network import Network
@@ -63,7 +63,7 @@ def test_probabilities_are_how_often_it_happens(fitted: Confidence) -> None:
 def test_more_tries_are_never_less_sure(fitted: Confidence, unseen: list[Unseen]) -> None:
     for case in unseen[:50]:
         found = fitted.probabilities(PROBLEM, case.members, case.library)
-        assert len(found) == MOST
+        assert len(found) == MAX_K
         assert list(found) == sorted(found)
         assert 0 < found[0] <= found[-1] < 1
 

@@ -107,7 +107,7 @@ def test_pages_hold_each_row_once(store, sort, descending):
 def test_a_page_has_its_limit(place, make_table):
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(510, 1))
-        assert len(query.problems(store, limit=10_000)) == query.MOST_ROWS
+        assert len(query.problems(store, limit=10_000)) == query.MAX_ROWS
         assert len(query.problems(store, offset=500)) == 10
 
 

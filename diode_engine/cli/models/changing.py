@@ -20,7 +20,7 @@ from diode_engine.cli.models.options import (
 from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Facts, ModelVersion
+    from diode_engine.registry import ModelFacts, ModelVersion
 
 
 @click.command()
@@ -124,7 +124,7 @@ def note(model: str, text: str, hardware: str | None, as_json: bool) -> None:
     _say(found, registry.set_note(found, text), as_json)
 
 
-def _say(model: ModelVersion, facts: Facts, as_json: bool) -> None:
+def _say(model: ModelVersion, facts: ModelFacts, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"model": model.reference, **asdict(facts)}))
     else:

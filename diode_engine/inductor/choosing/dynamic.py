@@ -22,7 +22,7 @@ from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
 
 _VALUES = 12  # of a symbol
-_MOST = 1 << 20  # a symbol's largest value
+_MAX_SIZE = 1 << 20  # a symbol's largest value
 _USUAL = 8192  # how far a dimension reaches that has no bound
 _BEYOND_HINT = 4  # or so many times its hint
 _STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
@@ -103,7 +103,7 @@ def _bounds(symbol: sympy.Symbol) -> tuple[int, int | None]:
     if ranges is not None:
         if ranges.lower.is_Integer:
             least = max(1, int(ranges.lower))
-        if ranges.upper.is_Integer and int(ranges.upper) <= _MOST:
+        if ranges.upper.is_Integer and int(ranges.upper) <= _MAX_SIZE:
             most = int(ranges.upper)
     return least, most
 
@@ -121,7 +121,7 @@ def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
 def _apart(least: int, most: int | None) -> list[int]:
     """Whole numbers from the least to the largest that lie apart by equal factors."""
     # Without a limit half of them are beyond what a dimension usually is.
-    count, end = (2 * _VALUES, max(least, _MOST)) if most is None else (_VALUES, most)
+    count, end = (2 * _VALUES, max(least, _MAX_SIZE)) if most is None else (_VALUES, most)
     ratio = (end / least) ** (1 / (count - 1))
     return list(dict.fromkeys(min(end, round(least * ratio**i)) for i in range(count)))
 

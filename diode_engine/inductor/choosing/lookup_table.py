@@ -25,11 +25,11 @@ from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import candidate_of
 
-Entry = Mapping[str, Any]
+LookupEntry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Question:
     """One question of Inductor for a problem's kernels: its key, and what is offered."""
 
     key: str
@@ -39,19 +39,19 @@ class _Asked:
 class _Recorder(kernels.Noting):
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[_Asked] = []
+        self.asked: list[_Question] = []
         self._keys = LookupTableChoices()
 
     def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
         key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
         offered = tuple(chain.from_iterable(offers.values()))
         if key is not None and offered:
-            self.asked.append(_Asked(key, offered))
+            self.asked.append(_Question(key, offered))
 
 
 def lookup_entries(
     problem: Problem, predictor: TimePredictor, *, top: int = 1
-) -> dict[str, list[Entry]]:
+) -> dict[str, list[LookupEntry]]:
     """By the key under which Inductor asks for the problem on the present GPU: the `top` kernels
     with the shortest predicted time, of those that can be launched; empty where the model has no
     prediction.
@@ -64,7 +64,7 @@ def lookup_entries(
     recorder = _Recorder()
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         kernels.ask(recorder, problem.op, operands, fields=problem.op_fields)
-    table: dict[str, list[Entry]] = {}
+    table: dict[str, list[LookupEntry]] = {}
     for asked in recorder.asked:
         best = _best(problem, asked.offered, predictor, top)
         table.setdefault(asked.key, []).extend(map(_entry, best))
@@ -82,7 +82,7 @@ def _best(
     return [choices[candidates[i]] for i in order]
 
 
-def _entry(choice: Any) -> Entry:
+def _entry(choice: Any) -> LookupEntry:
     entry = {"template_id": choice.template.uid, **choice.params.to_kwargs()}
     source = getattr(choice.template, "src_hash", None)
     return entry if source is None else {**entry, "template_hash": source}

@@ -60,9 +60,9 @@ class _Product:
 
     def _kept(self, configs: Sequence[Any]) -> list[Any]:
         params = [grouped.params_of(each) for each in configs]
-        offers = [grouped.Offer(grouped.TRITON, each) for each in params]
+        offers = [grouped.OfferedKernel(grouped.TRITON, each) for each in params]
         if use_aten_gemm_kernels():
-            offers.insert(0, grouped.Offer(grouped.LIBRARY, grouped.Params({})))
+            offers.insert(0, grouped.OfferedKernel(grouped.LIBRARY, grouped.Params({})))
         self._predictions = self.chooser.kept_of(self._op_name, self._inputs, offers)
         preprocessing.add(final_choice)
         wanted = {id(each.pick.params) for each in self._predictions}

@@ -35,7 +35,7 @@ class Params:
 
 
 @dataclass(eq=False)
-class Offer:
+class OfferedKernel:
     """A choice that Inductor could render; the part of a KernelTemplateChoice that Diode uses."""
 
     uid: str
@@ -71,10 +71,10 @@ def params_of(config: Any) -> Params:
     return Params({name: kwargs[name] for name in template_of(TRITON).parameters})
 
 
-def offers(operands: Sequence[Any]) -> list[Offer]:
+def offers(operands: Sequence[Any]) -> list[OfferedKernel]:
     """What Inductor offers for torch._grouped_mm of these TensorBoxes, the library's call first.
     Call it inside `kernels.graph_for`, with options under which Inductor offers kernels."""
-    found: list[Offer] = []
+    found: list[OfferedKernel] = []
     cut: Any = mm_grouped.early_config_prune
     triton: list[tuple[Any, Mapping[str, Any]]] = []
 
@@ -84,9 +84,13 @@ def offers(operands: Sequence[Any]) -> list[Offer]:
         return []
 
     def note_choices(name: str, choices: list[Any], nodes: Any, layout: Any, **_: Any) -> None:
-        found.extend(Offer(LIBRARY, Params({}), partial(_same, choice)) for choice in choices)
         found.extend(
-            Offer(TRITON, params_of(config), partial(_rendered, config, named, nodes, layout))
+            OfferedKernel(LIBRARY, Params({}), partial(_same, choice)) for choice in choices
+        )
+        found.extend(
+            OfferedKernel(
+                TRITON, params_of(config), partial(_rendered, config, named, nodes, layout)
+            )
             for config, named in triton
         )
         raise _Offered

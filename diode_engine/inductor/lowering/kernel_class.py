@@ -27,9 +27,9 @@ from diode_engine.core.problem import (
     content_key,
 )
 from diode_engine.core.resources import (
-    MOST_LOADS,
-    MOST_LOADS_AT_ONCE,
-    MOST_ODD_ALIGN,
+    MAX_LOADS,
+    MAX_LOADS_AT_ONCE,
+    MAX_ODD_ALIGN,
     WIDEST_LOAD,
     tile_loads,
     uses_wgmma,
@@ -42,12 +42,12 @@ DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
 _TILE = frozenset({"block_m", "block_n", "block_k", "stages", "warps"})
 
-MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
+MAX_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 SHORT_LOOP = 2  # iterations
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
 _INPUTS = {"a", "b", "scale_a", "scale_b", "bias"}  # what a class knows of
-MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
+MAX_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def class_of(
     if template.constants is None or "block_k" not in tile:
         return None
     p = problem
-    if p.B > MOST_BATCHES or {i.name for i in p.op.inputs} - _INPUTS:
+    if p.B > MAX_BATCHES or {i.name for i in p.op.inputs} - _INPUTS:
         return None
     constants = {*fixed, *template.constants, *(dim for dim in DIMS if getattr(p, dim) == 1)}
     for operand, rows, cols in ((p.a, "M", "K"), (p.b, "K", "N")):
@@ -185,7 +185,7 @@ def class_of(
         lead = operand.leading_stride(getattr(p, rows), getattr(p, cols))
         if lead != getattr(p, inner):
             constants.add(inner)
-    if _most_elements(p) > MOST_ELEMENTS:
+    if _most_elements(p) > MAX_ELEMENTS:
         constants = set(DIMS)
     block_m, block_n, block_k = (tile[column] for column in TILE)
     leads_k = p.a.layout is Layout.ROW or p.b.layout is Layout.COL
@@ -226,7 +226,7 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
         return None
     fixed: Collection[str] = ()
     iterations = -(-problem.K // block_k)
-    aligned = min(problem.a.align, problem.b.align) > MOST_ODD_ALIGN
+    aligned = min(problem.a.align, problem.b.align) > MAX_ODD_ALIGN
     if not aligned or addresses_erratic(problem, candidate):
         fixed = ALL_FIXED
     elif iterations <= SHORT_LOOP:
@@ -244,7 +244,7 @@ def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
         return False
     if uses_wgmma(wgmma_operands(problem), tile["block_m"], tile["warps"]):
         return False
-    most = MOST_LOADS if tile["stages"] > 1 else MOST_LOADS_AT_ONCE
+    most = MAX_LOADS if tile["stages"] > 1 else MAX_LOADS_AT_ONCE
     return loads_a_thread(problem, candidate) > most
 
 

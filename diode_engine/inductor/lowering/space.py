@@ -30,8 +30,8 @@ from diode_engine.inductor.lowering.candidates import candidate_from, candidate_
 from diode_engine.inductor.torch_versions import part, template_heuristic
 
 _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
-_LEAST_TILE = 16
-_MOST_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
+_MIN_TILE = 16
+_MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
 _KEPT = 64  # spaces: a model's problems share a few
 
 
@@ -184,7 +184,7 @@ class _Configs:
         """What is offered for these sizes, and for each the index of its config."""
         return self._cut(
             *(
-                min(largest, max(_LEAST_TILE, 1 << (size - 1).bit_length()))
+                min(largest, max(_MIN_TILE, 1 << (size - 1).bit_length()))
                 for size, largest in zip((m, n, k), self._largest, strict=True)
             )
         )
@@ -193,9 +193,9 @@ class _Configs:
         """As Inductor's preprocess_mm_configs, in its order."""
         tiles = self._tiles.copy()
         blocks, warps = tiles[:3], tiles[4]
-        np.clip(blocks, _LEAST_TILE, np.array(reach)[:, None], out=blocks)
+        np.clip(blocks, _MIN_TILE, np.array(reach)[:, None], out=blocks)
         area = blocks[0] * blocks[1]
-        places = np.flatnonzero(-(-area // (32 * warps)) <= _MOST_ACCUMULATORS)
+        places = np.flatnonzero(-(-area // (32 * warps)) <= _MAX_ACCUMULATORS)
         np.minimum(warps, area // 256, out=warps)  # a warp computes at least 16×16
         tiles = tiles[:, places]
         names = np.ravel_multi_index(tuple(tiles), tuple(tiles.max(axis=1, initial=0) + 1))

@@ -145,7 +145,7 @@ def _predicted(
 def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
     known = chooser.padding_us.get(problem)
     if known is None:
-        asked = _Asked(chooser.spaces)
+        asked = _SpaceRecorder(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
             kernels.ask(asked, problem.op, operands)
         offered = CandidateTable.joined(asked.tables)
@@ -153,7 +153,7 @@ def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float
     return known
 
 
-class _Asked(kernels.Noting):
+class _SpaceRecorder(kernels.Noting):
     def __init__(self, spaces: Spaces) -> None:
         super().__init__()
         self.tables: list[CandidateTable] = []

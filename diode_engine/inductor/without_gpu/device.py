@@ -149,7 +149,7 @@ def _replace_triton_driver(hardware: Hardware) -> None:
 
     major, minor = (int(part) for part in hardware.arch.split("."))
 
-    class Driver(CudaDriver):  # type: ignore[misc]
+    class TargetOnlyDriver(CudaDriver):  # type: ignore[misc]
         def __init__(self) -> None:
             self.get_current_stream = _answer(0)
             self.get_current_device = _answer(0)
@@ -174,6 +174,6 @@ def _replace_triton_driver(hardware: Hardware) -> None:
         def is_active(cls) -> bool:
             return True
 
-    pretended = Driver()
+    pretended = TargetOnlyDriver()
     driver.set_active(pretended)
     driver._default = pretended

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.farm import Farm
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
@@ -47,7 +47,7 @@ def script(monkeypatch, tmp_path):
 
 
 def compiler_pool(binaries, workers=2, **more):
-    return Farm(binaries, workers, command=COMMAND, **more)
+    return CompilerPool(binaries, workers, command=COMMAND, **more)
 
 
 def test_each_class_is_compiled_once(binaries, script):
@@ -84,7 +84,7 @@ def test_a_fault_of_the_farm_itself_ends_every_order(binaries, script, monkeypat
     def fails(*_: object) -> None:
         raise MemoryError("all of it is used")
 
-    monkeypatch.setattr(Farm, "_hear", fails)
+    monkeypatch.setattr(CompilerPool, "_hear", fails)
     with compiler_pool(binaries) as compilers:
         with pytest.raises(CollectionError, match="all of it is used"):
             compilers.order(CLASSES).result()

@@ -61,7 +61,7 @@ class Look:
         return self.condition is Condition.READY
 
 
-class Source:
+class StoreAccess:
     """Reads of the store at `location`, and all that the dashboard writes: the store, and by
     `change` and `command` models and files. Everything is awaited and done in a thread or a
     process.
