@@ -48,6 +48,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "changed": "the settings that differ from the defaults",
         "gpu": "the numbers of the GPUs that it times on",
         "host": "the machine that it works, or has worked, on",
+        "user": "who started it, by the name that they have on that machine",
         "started": "month, day and time",
         "tags": "yours",
         "note": "yours, else how it ended",

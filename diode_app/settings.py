@@ -15,7 +15,7 @@ from diode_engine.errors import DiodeError
 
 RUN_COLUMNS = (
     "mark", "run", "kind", "state", "progress", "rate", "left", "duration", "family", "efficiency",
-    "against", "model", "data", "changed", "gpu", "started", "host", "tags", "note",
+    "against", "model", "data", "changed", "gpu", "started", "host", "user", "tags", "note",
 )  # fmt: skip
 PROBLEM_COLUMNS = (
     "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",

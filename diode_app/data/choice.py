@@ -17,10 +17,13 @@ from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.problem import Bias, Candidate, DType, Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
 
-_TYPES = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
+_TYPES = {
+    DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32",
+    DType.FLOAT8_E4M3FN: "e4m3", DType.FLOAT8_E5M2: "e5m2", DType.INT8: "int8",
+}  # fmt: skip
 SURE = 0.9  # how sure the k to time is to make it
 
 
@@ -40,9 +43,10 @@ class Question:
         """The words after `diode-engine explain` that ask the same of the model; None where that is
         not possible, for an unusual alignment or type."""
         p = self.problem
+        own = {attribute.name: p.op_fields[attribute.name] for attribute in p.op.attributes}
         usual = Problem.make(
             p.op, p.M, p.N, p.K, p.dtype, B=p.B, a_layout=p.a.layout, b_layout=p.b.layout,
-            allow_tf32=p.allow_tf32, bias=p.bias,
+            allow_tf32=p.allow_tf32, bias=p.bias, **own,
         )  # fmt: skip
         if p.dtype not in _TYPES or p != usual:
             return None
@@ -50,14 +54,18 @@ class Question:
             "batch": p.B if p.op.batched else None,
             "dtype": "tf32" if p.allow_tf32 else _TYPES[p.dtype],
             "layouts": f"{p.a.layout}/{p.b.layout}",
-            "bias": p.bias if p.op.biased else None,
+            "bias": None if p.bias is Bias.NONE else p.bias,
             "model": self.model.reference,
             "hardware": self.hardware.slug,
             "torch": self.torch or None,
         }
         sizes = (str(p.op), str(p.M), str(p.N), str(p.K))
         given = (f"--{name}={value}" for name, value in options.items() if value is not None)
-        return (*sizes, *given)
+        unusual = (
+            f"--with={attribute.name}={own[attribute.name]}"
+            for attribute in p.op.attributes if own[attribute.name] != attribute.usual
+        )  # fmt: skip
+        return (*sizes, *given, *unusual)
 
 
 @dataclass(frozen=True)

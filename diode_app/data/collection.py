@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 OPS = tuple(OPERATORS)
-TYPES = ("bf16", "fp16", "tf32", "fp32")
+TYPES = ("bf16", "fp16", "tf32", "fp32", "e4m3", "e5m2", "int8")
 LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 SPACES = ("EXHAUSTIVE", "DEFAULT")
 # The values of the form's fields where a person has changed nothing.

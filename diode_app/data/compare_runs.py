@@ -87,6 +87,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
         "duration, s": round(status.seconds, 1),
         f"started, {text.zone()}": f"{text.local(status.run.started):%Y-%m-%d %H:%M:%S}",
         "host": None if status.run.process is None else status.run.process.host,
+        "started by": status.run.user,
         "tags": " ".join(status.run.tags),
         "note": status.run.note,
     }

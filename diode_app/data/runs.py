@@ -163,6 +163,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "why": status.why,
         "message": run.message,
         "started": text.moment(run.started),
+        "started by": run.user,
         "worked for": text.seconds(status.seconds),
         "last heard of": None
         if run.finished is not None

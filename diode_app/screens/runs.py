@@ -46,7 +46,7 @@ _RIGHT = frozenset({"run", "rate", "efficiency", "against"})
 # Where there is no room for all columns, the last of these are left out first.
 _RANKS = {key: rank for rank, key in enumerate(
     ("kind", "efficiency", "progress", "left", "family", "against", "duration", "note", "tags",
-     "model", "data", "changed", "rate", "started", "gpu", "host"),
+     "model", "data", "changed", "rate", "started", "gpu", "host", "user"),
     start=1,
 )}  # fmt: skip
 _PINNED, _MARKED = "★", "●"

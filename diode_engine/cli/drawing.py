@@ -73,7 +73,10 @@ _OPTIONS = (
     click.option("--power-of-two", is_flag=True, help="The same as --source powers."),
     click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators."),
     click.option(
-        "--dtypes", metavar="TYPE,...", default="", help="Only of these: bf16, fp16, fp32, tf32."
+        "--dtypes",
+        metavar="TYPE,...",
+        default="",
+        help="Only of these: bf16, fp16, fp32, tf32, e4m3, e5m2, int8.",
     ),
     click.option(
         "--layouts",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -12,6 +13,9 @@ from click.core import ParameterSource
 from diode_engine import paths
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
+
+if TYPE_CHECKING:
+    from diode_engine.training.fits import FitExecutor
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -94,3 +98,26 @@ def gpus_option(more: str) -> Callable[[F], F]:
 def names(listed: str) -> tuple[str, ...]:
     """The names in an option's value, which has commas between them."""
     return tuple(filter(None, listed.split(",")))
+
+
+def ray_option(of: str) -> Callable[[F], F]:
+    """Where the fits of this option are made; `fits_on` takes what is given."""
+    return click.option(
+        "--ray",
+        metavar="ADDRESS",
+        help=f"With {of}: make the fits on the cores of the Ray cluster at this address, host:port "
+        "or auto (docs/scale.md).",
+    )
+
+
+@contextlib.contextmanager
+def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
+    """What makes fits on the cluster; None where no address is given. Raises TrainingError where
+    there is no such cluster, or no Ray."""
+    if address is None:
+        yield None
+        return
+    from diode_engine.training.ray_fits import RayFits
+
+    with RayFits(address) as fits:
+        yield fits

@@ -88,7 +88,7 @@ def list_(
 
 _CSV = (
     "id", "kind", "state", "started", "finished", "seconds", "tags", "note", "message", "why",
-    "progress", "spec", "command", "directory", "log", "host", "pid", "resumes",
+    "progress", "spec", "command", "directory", "log", "host", "pid", "user", "resumes",
 )  # fmt: skip
 
 
@@ -103,9 +103,10 @@ def _cells(status: Status) -> dict[str, Any]:
 
 def _columns(found: list[Status]) -> list[TextColumn]:
     rows = list(zip(*map(_row, found), strict=True))
-    header = ("run", "kind", "state", "started (UTC)", "for", "tags", "message")
+    header = ("run", "kind", "state", "started (UTC)", "for", "user", "host", "tags", "message")
+    spare = {"tags": 1, "user": 2, "host": 3}
     return [
-        TextColumn(name, cells, spare=1 if name == "tags" else 0, cut=name == "message")
+        TextColumn(name, cells, spare=spare.get(name, 0), cut=name == "message")
         for name, cells in zip(header, rows, strict=True)
     ]
 
@@ -120,6 +121,8 @@ def _row(status: Status) -> list[str]:
         str(status.state),
         f"{run.started:%Y-%m-%d %H:%M}",
         duration(status.seconds),
+        run.user or "",
+        "" if run.process is None else run.process.host,
         " ".join(run.tags),
         status.why or run.message or (progress_text(run.progress) if run.progress else ""),
     ]
@@ -149,6 +152,7 @@ def show(run: int, store: Location, as_json: bool) -> None:
         "note": r.note,
         "progress": progress_text(r.progress) if r.progress else None,
         "started": f"{r.started:%Y-%m-%d %H:%M:%S} UTC",
+        "started by": r.user,
         "for": duration(status.seconds),
         "last heard of": f"{duration(status.quiet_seconds)} ago" if r.finished is None else None,
         "goes on with": None if r.resumes is None else f"run {r.resumes}",

@@ -11,7 +11,14 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import json_anyway_option, names, seed_option, store_option
+from diode_engine.cli.options import (
+    fits_on,
+    json_anyway_option,
+    names,
+    ray_option,
+    seed_option,
+    store_option,
+)
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, TUNED, trainable
@@ -115,6 +122,7 @@ _RATE = click.FloatRange(0, min_open=True)
     help="First search for better settings in N trials on folds of the training problems; asked "
     "again, it goes on after those that are done.",
 )
+@ray_option("--search")
 @click.option("--hidden", "--hidden-dim", type=_COUNT, help="Networks: width of a layer.")
 @click.option(
     "--layers", "--num-layers", type=click.IntRange(1, 8), help="Networks: hidden layers."
@@ -149,6 +157,7 @@ def train(
     seed: int,
     everything: bool,
     trials: int | None,
+    ray: str | None,
     **options: Any,
 ) -> None:
     """Train a model on timings, and register it.
@@ -177,6 +186,8 @@ def train(
         raise click.UsageError("--fine-tune keeps the model's features: leave out --features.")
     if fine_tune is not None and trials is not None:
         raise click.UsageError("--search is for models made from nothing, not for --fine-tune.")
+    if ray is not None and trials is None:
+        raise click.UsageError("--ray is for the trials of --search.")
     from diode_engine import registry
     from diode_engine.models.artifact import load_artifact
     from diode_engine.store import Store
@@ -191,13 +202,13 @@ def train(
         settings=_settings(tuned=base is not None, deeper=deeper, **options),
     )  # fmt: skip
     opened = Store.open(store) if datasets else existing(store)
-    with opened, diagnostics.progress() as display:
+    with opened, fits_on(ray) as fits, diagnostics.progress() as display:
         what = f"the model {fine_tune}" if fine_tune is not None else family
         source = ", ".join(map(str, datasets[:3])) or f"the store {store}"
         source += f" and {len(datasets) - 3} more files" if len(datasets) > 3 else ""
         diagnostics.note(f"Training {what} on the timings in {source} ...")
         trained = train_from_store(
-            opened, request, report=fit_report(display), told=_trial_report(display)
+            opened, request, report=fit_report(display), told=_trial_report(display), fits=fits
         )
     _say(trained)
     click.echo(json.dumps(trained.to_dict()))

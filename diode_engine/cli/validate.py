@@ -14,7 +14,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import as_json_option, fits_on, ray_option
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, trainable
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     type=click.Choice(trainable()),
     help=f"What --cross-validate trains.  [default: {ENSEMBLE}]",
 )
+@ray_option("--cross-validate")
 @as_json_option
 @click.option(
     "--figure",
@@ -64,6 +65,7 @@ def validate(
     only_held_out: bool,
     kind: str | None,
     family: str | None,
+    ray: str | None,
     as_json: bool,
     figure: Path | None,
     worst: int,
@@ -84,6 +86,8 @@ def validate(
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
     if kind is not None and (reference is not None or figure is not None):
         raise click.UsageError("--cross-validate trains models: it takes no --model or --figure.")
+    if kind is None and ray is not None:
+        raise click.UsageError("--ray is for the fits of --cross-validate.")
     if figure is not None:
         from diode_engine.validation.figure import check
 
@@ -98,7 +102,7 @@ def validate(
             if only_held_out:
                 diagnostics.note("The problems that training holds out take no part.")
                 table = split(table)[0]
-            return _cross_validated(table, kind, family or ENSEMBLE, check, tell)
+            return _cross_validated(table, kind, family or ENSEMBLE, ray, check, tell)
         report = _judge(table, reference, only_held_out=only_held_out)
         check()
         return report
@@ -109,7 +113,7 @@ def validate(
         with existing(store) as opened:
             spec = {
                 "model": reference, "query": query or None, "held_out": only_held_out,
-                "cross_validate": kind, "family": family,
+                "cross_validate": kind, "family": family, "ray": ray,
             }  # fmt: skip
             report = as_run(
                 opened,
@@ -135,6 +139,7 @@ def _cross_validated(
     table: TimingTable,
     kind: str,
     family: str,
+    ray: str | None,
     check: Callable[[], None],
     tell: Callable[[Mapping[str, Any]], None],
 ) -> CrossValidation:
@@ -150,7 +155,7 @@ def _cross_validated(
     def begins(parts: Sequence[str]) -> None:
         whole.stages = stages_of_folds(family, parts)
 
-    with diagnostics.progress() as display:
+    with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
 
         def report(member: str, progress: FitProgress) -> None:
@@ -162,7 +167,7 @@ def _cross_validated(
                 told = time.monotonic()
                 tell({"member": member, **whole.to_dict()})
 
-        return cross_validate(table, kind, family=family, report=report, begins=begins)
+        return cross_validate(table, kind, family=family, report=report, begins=begins, fits=fits)
 
 
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Timed
 from diode_engine.collect.protocol import Message, timing
+from diode_engine.collect.timed_rows import timed_rows
 from diode_engine.core.problem import Failure, Timing
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class _Batch:
 
     def ask(self) -> Asking:
         timings = yield from self._ask(list(range(len(self._candidates))))
-        return Timed(tuple(timings), self._gpu, workers_lost=self._lost)
+        return Timed(timed_rows(timings), self._gpu, workers_lost=self._lost)
 
     def _one_by_one(self, places: list[int]) -> _Asking:
         """Asks for each candidate alone, since one of them ended a worker that timed all in

@@ -73,6 +73,8 @@ class CandidatePlan:
         already; it is called for each batch, and only with a limit."""
         self._random = random.Random(f"{seed}/{problem.key}")
         self._times: dict[Candidate, float] = {}
+        # Where all are timed, and compiled, their order changes nothing.
+        self._in_order = selection.budget is None and selection.compiles is None
         if selection.fixed is not None:
             wanted = set(selection.fixed)
             offered = [c for c in offered if c in wanted]
@@ -90,7 +92,8 @@ class CandidatePlan:
         known = sum(c.key in done for c in (first if selection.default else offered))
         self._first = [c for c in first if c.key not in done]
         self._rest = [c for c in rest if c.key not in done]
-        self._places = np.array([_place(c) for c in self._rest]).reshape(-1, 6)
+        near = [] if self._in_order else [_place(c) for c in self._rest]
+        self._places = np.array(near).reshape(-1, 6)
         self._open = np.ones(len(self._rest), dtype=bool)
         self._compiles = selection.compiles
         self._at_hand = at_hand
@@ -100,7 +103,7 @@ class CandidatePlan:
         self.left = left
         spread = max(0, left - len(self._first))
         self._advice = advise(self._rest) if budget is not None and spread else None
-        kinds = [_Kind.RANDOM, _Kind.NEAR]
+        kinds = [_Kind.RANDOM] if self._in_order else [_Kind.RANDOM, _Kind.NEAR]
         if self._advice is not None:
             kinds = [_Kind.EXPECTED, _Kind.HOPED, *kinds]
         # Of so many that are still to come, the last ones are of the last kind.
@@ -108,7 +111,7 @@ class CandidatePlan:
 
     def record(self, candidate: Candidate, time_us: float | None) -> None:
         """Takes note of a candidate's time; None where it failed."""
-        if time_us is not None:
+        if time_us is not None and not self._in_order:
             self._times[candidate] = time_us
 
     def next_batch(self, size: int) -> list[Candidate]:
@@ -127,7 +130,8 @@ class CandidatePlan:
         for _ in range(wanted):
             kind = self._kinds.pop()
             if kind not in orders:
-                orders[kind] = iter(np.argsort(self._scores(kind), kind="stable"))
+                order = np.argsort(self._scores(kind), kind="stable")
+                orders[kind] = iter(order[self._open[order]].tolist())
             chosen = next(
                 (
                     i

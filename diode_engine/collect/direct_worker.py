@@ -294,7 +294,7 @@ def main() -> None:
         driver = Driver(device=device.index)
         bench = Bench(device, lock, Binaries(root, environment()), driver)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        serve(connection, lock, device, bench.answers)
+        serve(connection, lock, device, bench.answers, together=True)
 
 
 if __name__ == "__main__":

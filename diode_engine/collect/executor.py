@@ -23,8 +23,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.timed_rows import TimedRows
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 
@@ -74,12 +75,12 @@ class Refused:
     workers_lost: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timed:
-    """The answer to a Batch: (index in the batch, timing) for each, the GPU, the GPU's state, and
-    whether it was throttled meanwhile."""
+    """The answer to a Batch: its timings, the GPU, the GPU's state, and whether it was throttled
+    meanwhile."""
 
-    timings: tuple[tuple[int, Timing], ...]
+    rows: TimedRows
     gpu: int
     state: GpuState | None = None
     throttled: bool = False

@@ -104,13 +104,13 @@ class Progress:
         """Replaces the number of candidates that was expected of a problem."""
         self.candidates += candidates - instead
 
-    def timed(self, failure: Failure | None, gpu: GpuProgress) -> None:
-        """Counts one timing or failure."""
-        self.timings += 1
-        gpu.timings += 1
+    def timed(self, failure: Failure | None, gpu: GpuProgress, count: int = 1) -> None:
+        """Counts so many timings, or failures for this reason."""
+        self.timings += count
+        gpu.timings += count
         if failure is not None:
-            self.failures[failure] += 1
-            gpu.failures += 1
+            self.failures[failure] += count
+            gpu.failures += count
 
     @property
     def rate(self) -> float:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +20,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from diode_engine import ray_connection
 from diode_engine.collect.executor import (
     READY,
     Answer,
@@ -40,8 +41,9 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER
 from diode_engine.collect.ray_hosts import CompileHost, GpuHost, Hello, Missing, Setup
+from diode_engine.collect.ray_messages import RequestPacker
+from diode_engine.collect.timed_rows import TIMED
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Timing
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -138,6 +140,7 @@ class RayExecutor:
         self._exhausted = False
         self._compilers: dict[Environment, RayCompilers] = {}
         self._owns_connection = False
+        self._pack = RequestPacker()
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -186,23 +189,9 @@ class RayExecutor:
         return sum(map(_gpus, self._nodes()))
 
     def _connect(self) -> None:
-        ray = self._ray = _ray()
-        if ray.is_initialized():
-            return
-        # Ray replaces the handler of SIGTERM, by which a run is cancelled.
-        main = threading.current_thread() is threading.main_thread()
-        handler = signal.getsignal(signal.SIGTERM) if main else None
-        try:
-            ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, RuntimeError, ValueError, AssertionError) as error:
-            why = str(error).strip().splitlines() or [type(error).__name__]
-            raise CollectionError(
-                f"There is no Ray cluster to be reached at {self._address}: {why[0]}"
-            ) from error
-        finally:
-            if main:
-                signal.signal(signal.SIGTERM, handler)
-        self._owns_connection = True
+        self._ray = ray_connection.imported("Collecting", CollectionError)
+        if ray_connection.connect(self._ray, self._address, CollectionError):
+            self._owns_connection = True
 
     def _disconnect(self) -> None:
         if self._owns_connection:
@@ -461,7 +450,7 @@ class RayExecutor:
                     return
                 references = compilers.references(wanted)
             self.later(
-                gpu.actor.ask.remote(slot.place, request, references),
+                gpu.actor.ask.remote(slot.place, self._pack(request), references),
                 partial(self._answered, slot, at),
             )
         else:
@@ -666,17 +655,6 @@ class RayCompilers:
             order.fail(error)
 
 
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise CollectionError(
-            f"Collecting on a cluster needs Ray, which is not installed ({error}): install "
-            "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
-        ) from error
-    return ray
-
-
 def _gpus(node: Mapping[str, Any]) -> int:
     return int(node["Resources"].get("GPU", 0))
 
@@ -690,17 +668,17 @@ def _kinds(node: Mapping[str, Any]) -> list[str]:
 
 
 def _answers(request: Request, answer: object) -> bool:
-    """Whether it can be the answer to the request."""
+    """Whether it can be the answer to the request. What workers said was looked at where they
+    are."""
     if isinstance(request, Offer):
         return isinstance(answer, Offered | Refused)
     if not isinstance(request, Batch) or not isinstance(answer, Timed):
         return False
-    places = [place for place, _ in answer.timings]
-    return (
-        len(set(places)) == len(places)
-        and set(places) <= set(range(len(request.candidates)))
-        and all(isinstance(timing, Timing) for _, timing in answer.timings)
-    )
+    rows = answer.rows
+    if not isinstance(rows, np.ndarray) or rows.dtype != TIMED or rows.ndim != 1:
+        return False
+    places = rows["place"].tolist()
+    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
 
 
 def _words(error: BaseException) -> str:

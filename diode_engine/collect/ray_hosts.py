@@ -14,9 +14,10 @@ from typing import Any
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.compiler_pool import CompilerPool
-from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Offer, Request
+from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request
 from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
 from diode_engine.collect.pool import Pool
+from diode_engine.collect.ray_messages import unpack_request
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -94,12 +95,11 @@ class GpuHost:
         node = ray.get_runtime_context().get_node_id()
         return Hello(platform.node(), node, __version__, hosts[0])
 
-    def ask(
-        self, worker: int, request: Offer | Batch, references: Mapping[str, Any]
-    ) -> Answer | Missing:
-        """The worker's answer. `references` are Ray's, for binaries that this machine may lack,
-        each to a mapping of them by key. Raises CollectionError where the worker cannot be
-        started again."""
+    def ask(self, worker: int, packed: bytes, references: Mapping[str, Any]) -> Answer | Missing:
+        """The worker's answer to a packed request. `references` are Ray's, for binaries that this
+        machine may lack, each to a mapping of them by key. Raises CollectionError where the worker
+        cannot be started again."""
+        request = unpack_request(packed)
         if isinstance(request, Batch) and (missing := self._fetch(request, references)):
             return Missing(missing)
         answers: list[Answer] = []

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from diode_engine.collect.adviser import Adviser, adviser_for
 from diode_engine.collect.asking import MAX_DEATHS
 from diode_engine.collect.candidate_plan import CandidatePlan
@@ -28,9 +30,11 @@ from diode_engine.collect.executor import (
 from diode_engine.collect.plan import Plan, PlannedProblem
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import unpack_candidates
+from diode_engine.collect.timed_rows import as_table
 from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Failure
+from diode_engine.core.table import FAILURES
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Job
 
@@ -227,14 +231,18 @@ class _Collection:
             if answer.state is not None:
                 done.add(progress.seconds, answer.state)
             run = self._run_for(answer)
-            rows = [(batch[place], timed) for place, timed in answer.timings]
-            self.writer.add(run, ((problem, c, environment, t) for c, t in rows))
+            table = as_table(problem, tuple(batch), environment, answer.rows)
+            self.writer.add(run, table)
             done.name, done.driver = environment.hardware.name, environment.driver
-            done.throttled += len(rows) if run != self._run else 0
-            for candidate, timed in rows:
-                plan.record(candidate, timed.time_us)
-                progress.timed(timed.failure, done)
-                deaths += timed.failure in (Failure.CRASH, Failure.TIMEOUT)
+            done.throttled += len(table) if run != self._run else 0
+            worked = table.failure == 0
+            for place, us in zip(table.candidate[worked], table.time_us[worked], strict=True):
+                plan.record(batch[place], float(us))
+            progress.timed(None, done, int(worked.sum()))
+            for code, count in enumerate(np.bincount(table.failure[~worked])[1:].tolist()):
+                if count:
+                    progress.timed(FAILURES[code], done, count)
+                    deaths += count * (FAILURES[code] in (Failure.CRASH, Failure.TIMEOUT))
         progress.expect(left, 0)  # where it was left alone
         progress.problems_done += 1
 

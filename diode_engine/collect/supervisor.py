@@ -175,17 +175,16 @@ class Supervisor:
         for worker in list(self.workers):
             if worker.connection in ready:
                 try:
-                    message = protocol.unpack(worker.connection.recv_bytes())
-                    self._check(worker, message)
+                    for message in protocol.unpack_all(worker.connection.recv_bytes()):
+                        self._check(worker, message)
+                        if not worker.ready:
+                            worker.ready = True
+                            self._failed_starts.pop(worker.start.who, None)
+                        if worker.deadline != math.inf:
+                            worker.deadline = now + self._deadline
+                        yield Said(worker, message)
                 except (EOFError, OSError):
                     yield self._replaced(worker, timed_out=False)
-                    continue
-                if not worker.ready:
-                    worker.ready = True
-                    self._failed_starts.pop(worker.start.who, None)
-                if worker.deadline != math.inf:
-                    worker.deadline = now + self._deadline
-                yield Said(worker, message)
             elif worker.deadline <= now:
                 yield self._replaced(worker, timed_out=True)
 

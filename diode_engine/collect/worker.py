@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
@@ -30,6 +31,7 @@ from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels
 
+TOGETHER_SECONDS = 0.05
 # After these the CUDA context is gone, and with it every later launch of this process.
 STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
 
@@ -107,8 +109,17 @@ class ProblemAtWork:
 Answers = Callable[[ProblemAtWork, list[Candidate]], Iterator[protocol.Message]]
 
 
-def serve(connection: Connection, lock: Path, device: torch.device, answers: Answers) -> None:
-    """Answers requests until the connection closes; `answers` times candidates."""
+def serve(
+    connection: Connection,
+    lock: Path,
+    device: torch.device,
+    answers: Answers,
+    *,
+    together: bool = False,
+) -> None:
+    """Answers requests until the connection closes; `answers` times candidates. With `together`,
+    timings wait for those that follow within TOGETHER_SECONDS and are sent with them: nobody needs
+    to know at which candidate the worker is."""
     hello = {"environment": environment().to_dict(), "gpu": name_of(device.index)}
     connection.send_bytes(protocol.pack(hello))
     work: ProblemAtWork | None = None
@@ -137,11 +148,18 @@ def serve(connection: Connection, lock: Path, device: torch.device, answers: Ans
             }
             connection.send_bytes(protocol.pack(answer))
             continue
+        said: list[bytes] = []
+        sent = time.monotonic()
         for message in answers(work, [Candidate.from_dict(c) for c in request["candidates"]]):
-            connection.send_bytes(protocol.pack(message))
-            if message.get("failure") in STICKY:
+            said.append(protocol.pack(message))
+            broken = message.get("failure") in STICKY
+            late = time.monotonic() - sent > TOGETHER_SECONDS
+            if not together or "begin" in message or broken or late:
+                connection.send_bytes(b"".join(said))
+                said, sent = [], time.monotonic()
+            if broken:
                 os._exit(1)  # the pool starts another process
-        connection.send_bytes(protocol.pack({"done": True}))
+        connection.send_bytes(b"".join([*said, protocol.pack({"done": True})]))
 
 
 def one_by_one(timer: Timer) -> Answers:

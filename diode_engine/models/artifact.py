@@ -4,7 +4,7 @@ hold code::
     {"format": "diode-model", "version": 1, "name": …, "family": …, "purpose": "gemm",
      "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},
      "torch": [versions], "triton": [versions],
-     "coverage": {"kernels": […], "types": […]},
+     "coverage": {"kernels": […], "types": […], "op_types": […]},
      "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
               "problems": n, "timings": n, "base": identity},
      "everything": bool or null, "held_out_by": ["sizes", …], "metrics": {…}, "notes": …,
@@ -27,7 +27,7 @@ import stat
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,27 @@ class Coverage:
 
     kernels: tuple[str, ...]  # as `kernel` has them
     types: tuple[str, ...]  # as `type_of` has them
+    op_types: tuple[str, ...] = ()  # "mm bfloat16"; none, as older models have it: all of both
+
+    @property
+    def products(self) -> frozenset[str]:
+        """The ops with each type that was timed on them, as `product` has them."""
+        if self.op_types:
+            return frozenset(self.op_types)
+        ops = {name.partition(" ")[0] for name in self.kernels}
+        return frozenset(f"{op} {type_}" for op in ops for type_ in self.types)
+
+    def joined(self, other: Coverage) -> Coverage:
+        """What either covers."""
+        return Coverage(
+            tuple(sorted({*self.kernels, *other.kernels})),
+            tuple(sorted({*self.types, *other.types})),
+            tuple(sorted(self.products | other.products)),
+        )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """As manifest.json has it: what an older model has not is left out."""
+        return {k: list(v) for k, v in asdict(self).items() if v or k != "op_types"}
 
     @classmethod
     def of(cls, table: TimingTable) -> Coverage:
@@ -83,7 +104,9 @@ class Coverage:
             found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
         kernels = {k for k, on in found.items() if len(on) >= MIN_MANY or not _is_many(k)}
         return cls(
-            tuple(sorted(kernels)), tuple(sorted({type_of(problem) for problem in problems}))
+            tuple(sorted(kernels)),
+            tuple(sorted({type_of(problem) for problem in problems})),
+            tuple(sorted({product(problem) for problem in problems})),
         )
 
 
@@ -106,6 +129,12 @@ def type_of(problem: Problem) -> str:
     """The kind of arithmetic: the operands' type, or "tf32" for a float32 product that may be
     computed so."""
     return "tf32" if problem.allow_tf32 else str(problem.dtype)
+
+
+def product(problem: Problem) -> str:
+    """An op with its kind of arithmetic: what was timed of float32 tells nothing of an op that
+    was timed in bfloat16 only."""
+    return f"{problem.op} {type_of(problem)}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +193,7 @@ class Manifest:
         """32 hex digits, equal for models that predict the same, whatever they are called."""
         parts = [
             f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
-            json.dumps(asdict(self.coverage), sort_keys=True),
+            json.dumps(self.coverage.to_dict(), sort_keys=True),
             *(f"{member['family']} {member['sha256']}" for member in self.members),
         ]
         if self.confidence is not None:
@@ -185,7 +214,7 @@ class Manifest:
             "features": {"version": self.feature_version, "names": self.feature_names},
             "torch": list(self.torch),
             "triton": list(self.triton),
-            "coverage": {k: list(v) for k, v in asdict(self.coverage).items()},
+            "coverage": self.coverage.to_dict(),
             "data": {k: list(v) if isinstance(v, tuple) else v
                      for k, v in asdict(self.data).items()},
             "everything": self.everything,
@@ -239,7 +268,12 @@ class Manifest:
             name=check_name(read.text("name")),
             family=read.text("family"),
             hardware=hardware,
-            coverage=Coverage(*(coverage.texts(f.name) for f in fields(Coverage))),
+            coverage=Coverage(
+                coverage.texts("kernels"),
+                coverage.texts("types"),
+                # Models of before this was written have none.
+                coverage.texts("op_types") if "op_types" in coverage.given else (),
+            ),
             data=Data(
                 data.texts("datasets"), data.texts("runs"), data.count("problems"),
                 data.count("timings"),

@@ -60,7 +60,7 @@ class IndexLine:
 
 def read_index(file: Path) -> tuple[IndexLine, ...]:
     """The models of an index, in its order. Raises RegistryError where it cannot be read, is too
-    new, or a line is malformed."""
+    new, or a line is malformed or offers the same as another line."""
     try:
         given = read_json(file, _LIMITS)
     except OSError as error:
@@ -77,14 +77,17 @@ def read_index(file: Path) -> tuple[IndexLine, ...]:
             f"The index {file} is of version {show(version)}, this Diode reads up to {VERSION}; "
             "update Diode."
         )
-    offers = []
+    offers: dict[tuple[str, str], IndexLine] = {}
     for place, line in enumerate(models, 1):
         try:
-            offers.append(_offer(line, file))
+            offer = _offer(line, file)
+            if (offer.reference, offer.hardware) in offers:
+                raise ValueError(f"{offer.reference} for {offer.hardware} stands there twice.")
+            offers[offer.reference, offer.hardware] = offer
         except (DiodeError, KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}." if isinstance(error, KeyError) else shortened(str(error))
             raise RegistryError(f"Model {place} of the index {file}: {why}") from None
-    return tuple(offers)
+    return tuple(offers.values())
 
 
 def _offer(line: Any, file: Path) -> IndexLine:
@@ -127,12 +130,10 @@ def offered(
         found = [o for o in found if o.version == newest]
     if not found:
         known = ", ".join(f"{o.reference} for {o.hardware}" for o in offers) or "nothing"
-        raise NoSuchModelError(f"The index has no {reference}; it has: {known}.")
+        raise NoSuchModelError(f"The index has no {reference}; it has: {shortened(known)}.")
     if len(found) > 1:
-        raise RegistryError(
-            f"{reference} is there for {', '.join(o.hardware for o in found)}; say for which "
-            "hardware it is."
-        )
+        known = shortened(", ".join(o.hardware for o in found))
+        raise RegistryError(f"{reference} is there for {known}; say for which hardware it is.")
     return found[0]
 
 

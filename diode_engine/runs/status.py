@@ -63,6 +63,7 @@ class Status:
             "log": run.log,
             "host": None if run.process is None else run.process.host,
             "pid": None if run.process is None else run.process.pid,
+            "user": run.user,
             "resumes": run.resumes,
             "note": run.note,
             "tags": list(run.tags),

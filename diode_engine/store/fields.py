@@ -374,6 +374,7 @@ RUNS = Language(
         "timings": _whole("how many it has, as in timings>0", RUN_TIMINGS),
         "gpu": _Text("a part of the name of a GPU that it timed on", match=_on_gpu),
         "host": _Text("a part of the name of the machine it ran on", match=_contains(_R.host)),
+        "user": _Text("a part of the name of who started it", match=_contains(_R.user)),
     }
 )  # fmt: skip
 

@@ -438,6 +438,7 @@ def known_values(store: OpenStore) -> dict[str, list[str]]:
         "tag": schema.tags.c.tag,
         "kind": schema.runs.c.kind,
         "host": schema.runs.c.host,
+        "user": schema.runs.c.user,
     }
     with store.reads() as connection:
         return {

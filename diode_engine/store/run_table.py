@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import re
@@ -251,6 +252,7 @@ class RunTable(OpenStore):
                 started=now,
                 heartbeat=now,
                 finished=now if state in ENDED else None,
+                user=_user(),
                 **facts,
             )
         )
@@ -309,7 +311,17 @@ def run_of(row: Any, tags: Sequence[str]) -> Run:
         resumes=row.resumes,
         note=row.note,
         tags=tuple(tags),
+        user=row.user,
     )
+
+
+def _user() -> str | None:
+    """The name that this process's user has here; None where the system knows none, as in a
+    container that was given a number for one."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # the last two before Python 3.13
+        return None
 
 
 def _process(process: Process | None) -> dict[str, Any]:

@@ -48,7 +48,8 @@ class Run:
     `command` are the words that start it again in `directory`, with everything that it was
     asked for; None where it was not started as a command. `log` is the file that a run without
     a terminal writes its messages to. `resumes` is the earlier run that it goes on with.
-    `note` and `tags`, in their alphabet's order, are what people wrote on it.
+    `note` and `tags`, in their alphabet's order, are what people wrote on it. `user` is the name
+    that who started it has on that machine; None where it is not known.
     """
 
     id: int
@@ -69,3 +70,4 @@ class Run:
     resumes: int | None
     note: str | None
     tags: tuple[str, ...]
+    user: str | None = None

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
 
-HEAD = "0006"  # the newest revision in migrations/versions
+HEAD = "0007"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
 CHANNEL = "diode"  # of the notifications that end a write to a server
 
@@ -134,6 +134,7 @@ runs = sa.Table(
     _real("cancel_asked"),  # seconds since 1970, UTC
     sa.Column("resumes", INTEGER, sa.ForeignKey("runs.id", name="resumed_run")),
     sa.Column("note", TEXT),
+    sa.Column("user", TEXT),  # who started it
     sqlite_strict=True,
 )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage
+from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import FAMILIES, TUNED
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
@@ -96,10 +96,3 @@ def check_base(base: Artifact, hardware: Hardware) -> None:
             f"The model to tune was made for {made_for.name}, the timings are of {hardware.name}, "
             "which is of another generation; name a model of that GPU, or train one."
         )
-
-
-def covered(base: Coverage, tuned: Coverage) -> Coverage:
-    """What the base and the timings cover together."""
-    return Coverage(
-        tuple(sorted({*base.kernels, *tuned.kernels})), tuple(sorted({*base.types, *tuned.types}))
-    )

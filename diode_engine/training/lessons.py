@@ -20,7 +20,7 @@ from diode_engine import features
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
-from diode_engine.models.artifact import Coverage, kernel, type_of
+from diode_engine.models.artifact import Coverage, kernel, product
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
@@ -37,12 +37,8 @@ _LIKE = 2.0  # so near to a timed problem its time tells of another: two factors
 
 def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
     """`count` problems of the types and ops that a model covers, drawn as collections draw them."""
-    ops = {name.partition(" ")[0] for name in coverage.kernels}
-    known = (
-        p
-        for p in mixed(4 * max(count, 0), seed)
-        if str(p.op) in ops and type_of(p) in coverage.types
-    )
+    covered = coverage.products
+    known = (p for p in mixed(4 * max(count, 0), seed) if product(p) in covered)
     return list(islice(known, max(count, 0)))
 
 

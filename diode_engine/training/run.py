@@ -18,6 +18,7 @@ from diode_engine.runs import Job
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
@@ -88,14 +89,15 @@ def train_from_store(
     report: MemberProgressCallback = lambda member, progress: None,
     told: Callable[[Trial], None] = lambda trial: None,
     keep: Callable[[TimingTable], TimingTable] = lambda table: table,
+    fits: FitExecutor | None = None,
 ) -> Trained:
     """`train` as a run of kind train in the store. The run shows the progress and keeps the curves
     (`<member>/log_rmse`, `/efficiency`, `/objective`, `/train_objective` by epoch or round, and
     `search/efficiency` by trial) and the result.
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
-    when the same is asked again. `told` is called with each trial of a search; `keep` selects the
-    timings that are learned and judged on.
+    when the same is asked again. `told` is called with each trial of a search, whose fits `fits`
+    makes (see `search`); `keep` selects the timings that are learned and judged on.
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
@@ -116,7 +118,7 @@ def train_from_store(
             rest_of(r.family, settings),
         )
         if r.trials:
-            settings = _searched(store, r, learned, run, report, told)
+            settings = _searched(store, r, learned, run, report, told, fits)
         trained = train(
             table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
             everything=r.everything, default=r.default, origin=origin, settings=settings,
@@ -154,6 +156,7 @@ def _searched(
     run: _Run,
     report: MemberProgressCallback,
     told: Callable[[Trial], None],
+    fits: FitExecutor | None,
 ) -> TrainingSettings:
     """The best settings that a search on the problems to learn from finds."""
 
@@ -167,7 +170,7 @@ def _searched(
     return search(
         learned, r.family, r.trials, storage,
         seed=r.seed, settings=r.settings, report=run.reporting(report, curves=False),
-        told=trial_ended,
+        told=trial_ended, fits=fits,
     )  # fmt: skip
 
 

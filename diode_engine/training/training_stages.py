@@ -23,7 +23,7 @@ from diode_engine.store.transfer import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fine_tune import covered, fine_tune
+from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit import MemberProgressCallback, fit
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
@@ -151,7 +151,7 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
     environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
     coverage, base = Coverage.of(rows), method.base
     if base is not None:
-        coverage = covered(base.manifest.coverage, coverage)
+        coverage = base.manifest.coverage.joined(coverage)
     return Manifest(
         name=method.name,
         family=method.family,

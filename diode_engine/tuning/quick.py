@@ -15,7 +15,6 @@ from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fine_tune import covered
 from diode_engine.training.fit import fit
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
@@ -66,7 +65,7 @@ def quick_model(
         )  # fmt: skip
     else:
         members = corrected_to(rows, base, seed=seed)
-        coverage = covered(base.manifest.coverage, coverage)
+        coverage = base.manifest.coverage.joined(coverage)
     sees = features.CURRENT if base is None else base.manifest.feature_set
     manifest = Manifest(
         name="quick", family="quick", hardware=hardware, coverage=coverage,

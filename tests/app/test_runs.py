@@ -203,17 +203,20 @@ async def test_the_columns_of_the_highest_rank_go_first():
     ]  # fmt: skip
 
 
-async def test_runs_of_several_machines_say_where_they_work(make_app, store, path):
-    for host in ("gpu-a.example", "gpu-b.example"):
+async def test_runs_of_several_machines_say_where_they_work_and_who_started_them(
+    make_app, store, path, monkeypatch
+):
+    for host, user in (("gpu-a.example", "ann"), ("gpu-b.example", "bob")):
+        monkeypatch.setenv("LOGNAME", user)
         process = replace(current(), host=host, machine=host)
         store.finish_run(store.start_run("train", {}, process=process), RunState.DONE)
     app = make_app()
-    app.session.settings = Settings(run_columns=("run", "kind", "host"))
+    app.session.settings = Settings(run_columns=("run", "kind", "host", "user"))
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
         await pilot.press("R")
         await settled(pilot)
-        assert "2 train gpu-b.example 1 train gpu-a.example" in text_of(app)
+        assert "2 train gpu-b.example bob 1 train gpu-a.example ann" in text_of(app)
         await pilot.press("slash", *"host:gpu-a", "enter")
         await settled(pilot)
         assert "gpu-b.example" not in text_of(app)

@@ -10,12 +10,12 @@ import re
 import subprocess
 import weakref
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
+from triton.backends.nvidia.compiler import get_ptxas
 
 from diode_engine.collect import direct_worker, operands
 from diode_engine.collect.binaries import Binaries, Unbuilt
@@ -145,8 +145,7 @@ def test_facts_are_those_that_the_compiler_tells(tmp_path, registers):
     ptx, replaced = re.subn(r"(\n\.(req|max)ntid)", rf"\n.maxnreg {registers}\1", kernel.asm["ptx"])
     assert replaced == 1
     (tmp_path / "kernel.ptx").write_text(ptx)
-    ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-    command = [ptxas, "-v", "--gpu-name=sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
+    command = [get_ptxas(90).path, "-v", "--gpu-name=sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     stores, loads = map(
         int, re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr).groups()

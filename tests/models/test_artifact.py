@@ -146,6 +146,7 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("purpose", value=7), "purpose"),
         (put("coverage", "kernels", value="mm aten::mm"), "list as kernels"),
         (put("coverage", "types", value=[1]), "texts as types"),
+        (put("coverage", "op_types", value=7), "list as op_types"),
         (put("everything", value=1), "true or false as everything"),
         (put("confidence", value=[]), "an object as confidence"),
         (put("confidence", value={"file": "../x.safetensors"}), "cannot be a weight file"),
@@ -471,6 +472,34 @@ def test_a_template_is_known_on_the_ops_it_was_trained_on(save: Save) -> None:
     bmm = Problem.make("bmm", 64, 64, 64, "float16", B=2)
     assert np.isnan(predictor.predict_us(mm, asked)).tolist() == [False, True]
     assert np.isnan(predictor.predict_us(bmm, asked)).tolist() == [True, False]
+
+
+def test_a_type_is_known_on_the_ops_it_was_timed_on(save: Save) -> None:
+    timed = Coverage(
+        ("bmm aten::bmm", "mm aten::mm"), ("float16", "float32"), ("bmm float32", "mm float16")
+    )
+    aten = {"mm": Candidate.make("aten::mm"), "bmm": Candidate.make("aten::bmm")}
+    saved = save(coverage=timed)
+
+    def known(coverage: Coverage) -> set[tuple[str, str]]:
+        manifest = replace(saved.manifest, coverage=coverage)
+        predictor = Predictor(replace(saved, manifest=manifest))
+        return {
+            (op, dtype)
+            for op in aten
+            for dtype in ("float16", "float32")
+            if not np.isnan(
+                predictor.predict_us(Problem.make(op, 64, 64, 64, dtype), (aten[op],))
+            ).any()
+        }
+
+    everything = {(op, dtype) for op in aten for dtype in ("float16", "float32")}
+    assert known(timed) == {("mm", "float16"), ("bmm", "float32")}
+    assert known(replace(timed, op_types=())) == everything  # of before they were written
+    other = Coverage(("mm aten::mm",), ("float32",), ("mm float32",))
+    assert known(timed.joined(other)) == everything - {("bmm", "float16")}
+    older = Coverage(("bmm aten::bmm",), ("float16",))
+    assert known(timed.joined(older)) == everything - {("mm", "float32")}
 
 
 def tile(m: int, n: int, k: int, stages: int, warps: int) -> Candidate:

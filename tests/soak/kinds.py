@@ -52,6 +52,10 @@ FOREIGN: dict[str, Any] = {
     "problems": [
         {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
         {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
+        {"op": "scaled_mm", "M": 16, "N": 64, "K": 128, "dtype": "float8_e4m3fn",
+         "scaling": "1x128_128x128", "fast_accum": True, "b_dtype": "float8_e5m2"},
+        {"op": "mm_plus_mm", "M": 8, "N": 16, "K": 32, "dtype": "bfloat16", "d_layout": "col"},
+        {"op": "grouped_mm_rows", "B": 8, "M": 64, "N": 16, "K": 32, "dtype": "bfloat16"},
     ],
     "candidates": [
         {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
@@ -62,6 +66,11 @@ FOREIGN: dict[str, Any] = {
         {"problem": 0, "environment": 0, "candidate": [0, 1, 1], "min_us": [7.25, None, 7],
          "spread_us": [0, None, None], "repeats": [5, None, 100],
          "failure": [None, "timeout", None]},
+        {"problem": 2, "environment": 1, "candidate": [1, 0], "median_us": [3, 4],
+         "registers": [128, None], "spill_stores": [0, None], "spill_loads": [8, None],
+         "shared_bytes": [65536, None], "instructions": [900, None]},
+        {"problem": 3, "environment": 1, "candidate": [1], "median_us": [5]},
+        {"problem": 4, "environment": 1, "candidate": [1], "median_us": [6]},
     ],
 }  # fmt: skip
 _SHAPE = {
@@ -76,9 +85,11 @@ TORCH_DIODE = {"hardware": {"NVIDIA H100": {"operation": {"mm": {"solution": {
 }}}}}}  # fmt: skip
 _SHAPESET = {
     "source": "a program",
-    "columns": ["op", "B", "M", "N", "K", "dtype", "a_layout"],
-    "shapes": [["mm", 1, 64, 128, 32, "float16", "row"],
-               ["bmm", 8, 5, 7, 9, "float32", "col"]],
+    "columns": ["op", "B", "M", "N", "K", "dtype", "a_layout", "scaling"],
+    "shapes": [["mm", 1, 64, 128, 32, "float16", "row", None],
+               ["bmm", 8, 5, 7, 9, "float32", "col", None],
+               ["scaled_mm", 1, 16, 64, 128, "float8_e4m3fn", "row", "row"],
+               ["grouped_mm_rows", 8, 64, 16, 32, "bfloat16", "row", None]],
 }  # fmt: skip
 _SHAPES = {"operations": {"mm": {"shapes": [_SHAPE, _SHAPE]}, "bmm": {"shapes": [_SHAPE]}}}
 _SOLUTION = {"name": "h200-mm", "configs": [

@@ -29,7 +29,7 @@ class Fallback(StrEnum):
 
 
 # GEMMs that not all models were trained on, by Inductor's name of the op; any other is "other".
-OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm")
+OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm", "scaled_grouped_mm")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any
 
 from torch._inductor import config
 from torch._inductor.kernel import mm_grouped
-from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.select_algorithm import ExternKernelCaller
 from torch._inductor.utils import use_aten_gemm_kernels
 
@@ -140,18 +139,13 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
     try:
-        given = signature.bind(*args, **kwargs).arguments
-        a, b, offsets = given["mat_a"], given["mat_b"], given.get("offs")
-        if given.get("scale_a") is not None or a.get_device().type != "cuda":
+        asked = grouped.asked_of(signature, args, kwargs)
+        if asked is None:
             return None
-        op = grouped.op_of(len(a.get_size()), len(b.get_size()))
-        if not chooser.knows(op):
-            chooser.outcomes.stats.passed("grouped_mm")
+        if asked.scales or not chooser.knows(asked.op):
+            chooser.outcomes.stats.passed(f"{'scaled_' if asked.scales else ''}grouped_mm")
             return None
-        nodes = [a, b] if offsets is None else [a, b, offsets]
-        out_dtype = given.get("out_dtype") or a.get_dtype()
-        inputs = MMKernelInputs(nodes, out_dtype=out_dtype, mat1_idx=0, mat2_idx=1)
-        return _Product(chooser, op, inputs)
+        return _Product(chooser, asked.op, asked.kernel_inputs)
     except Exception as error:  # noqa: BLE001
         chooser.outcomes.failed("a product of groups could not be read", error)
         return None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import sys
@@ -72,6 +73,47 @@ def _attach(note: Any) -> None:
         return [c for c in choices if template_of(c.template.uid).extern] or choices
 
     setattr(kind, HOOK, hook)
+    when_imported("torch._inductor.kernel.mm_grouped", functools.partial(_attach_grouped, note))
+
+
+def _attach_grouped(note: Any) -> None:
+    """Puts itself before the function that lowers products of groups, which Inductor makes the
+    choices of itself, and before the one that cuts the list of their configs."""
+    module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
+    lower = getattr(module, "_tuned_grouped_mm_common", None)
+    cut = getattr(module, "early_config_prune", None)
+    if lower is None or cut is None:  # a torch to come
+        return
+    signature = inspect.signature(lower)
+
+    @functools.wraps(lower)
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            _record_grouped(note, signature, args, kwargs)
+            _add_prefer_aten()
+        return lower(*args, **kwargs)
+
+    @functools.wraps(cut)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        from torch._inductor.utils import use_aten_gemm_kernels
+
+        # the library's is there already, and the others need not be rendered
+        return [] if use_aten_gemm_kernels() else cut(*args, **kwargs)
+
+    module._tuned_grouped_mm_common, module.early_config_prune = lowered, kept
+
+
+def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    from diode_engine.inductor.lowering import grouped
+
+    asked = grouped.asked_of(signature, args, kwargs)
+    if asked is None:
+        return
+    if asked.scales:
+        a, b = (tuple(each.get_size()) for each in (asked.a, asked.b))
+        note(left_out=f"grouped_mm with scales: {a} @ {b}"[:300])
+    else:
+        _record(note, asked.kernel_inputs, asked.op, None)
 
 
 def _record(note: Any, kernel_inputs: Any, op_name: str, overrides: Any) -> None:

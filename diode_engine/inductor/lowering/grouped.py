@@ -7,6 +7,7 @@ list of configs (`early_config_prune`) is where a config can be dropped before i
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch._inductor.kernel import mm_grouped
+from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.lowering import lowerings
 
 from diode_engine.core.operators import GROUPED, Operator
@@ -50,6 +52,36 @@ class OfferedKernel:
     @cached_property
     def choice(self) -> Any:
         return self.render()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What Inductor is asked to lower: one of Diode's products, unless it has `scales`."""
+
+    op: Operator
+    a: Any
+    b: Any
+    offsets: Any
+    scales: bool
+    out_dtype: Any
+
+    @property
+    def kernel_inputs(self) -> MMKernelInputs:
+        nodes = [self.a, self.b] if self.offsets is None else [self.a, self.b, self.offsets]
+        return MMKernelInputs(nodes, out_dtype=self.out_dtype, mat1_idx=0, mat2_idx=1)
+
+
+def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | None:
+    """What `_tuned_grouped_mm_common`, of this signature, is called for; None where that is not
+    for a CUDA device."""
+    given = signature.bind(*args, **kwargs).arguments
+    a, b = given["mat_a"], given["mat_b"]
+    if a.get_device().type != "cuda":
+        return None
+    op = op_of(len(a.get_size()), len(b.get_size()))
+    scales = given.get("scale_a") is not None
+    out_dtype = given.get("out_dtype") or a.get_dtype()
+    return Asked(op, a, b, given.get("offs"), scales, out_dtype)
 
 
 class _Offered(Exception):
