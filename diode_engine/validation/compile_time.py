@@ -19,7 +19,7 @@ from diode_engine.validation.metrics import Values
 from diode_engine.validation.pool import CandidatePool
 
 
-class Asked(Protocol):
+class JudgedModel(Protocol):
     """A model that is judged, such as models.predictor.Predictor."""
 
     def predict_table(self, table: TimingTable) -> Values:
@@ -40,7 +40,7 @@ class CompileTime:
     confidence: float | None
 
 
-def at_compile_time(pool: CandidatePool, model: Asked) -> list[CompileTime]:
+def at_compile_time(pool: CandidatePool, model: JudgedModel) -> list[CompileTime]:
     """One result for each of the pool's cases."""
     out = []
     keys = kernel_keys(pool.table.candidates)

@@ -14,7 +14,7 @@ from diode_engine.models.confidence import MAX_K
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import calibration
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
+from diode_engine.validation.compile_time import CompileTime, JudgedModel, at_compile_time
 from diode_engine.validation.metrics import (
     Summary,
     Values,
@@ -30,7 +30,7 @@ from diode_engine.validation.report import KS, Case, ChooserRow, Report
 
 def evaluate(
     table: TimingTable,
-    asked: Asked | Values,
+    asked: JudgedModel | Values,
     *,
     name: str = "model",
     unseen: bool | None = None,
@@ -126,7 +126,9 @@ def _row(
     )
 
 
-def _reaches(pool: CandidatePool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
+def _reaches(
+    pool: CandidatePool, asked: JudgedModel, score: Values
+) -> list[tuple[float, ...] | None]:
     """How sure the model is of each case's choice among the measured candidates that may be
     chosen."""
     out = []

@@ -28,7 +28,7 @@ from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import DatasetError, TrainingError
 from diode_engine.validation import choosers
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.compile_time import Asked
+from diode_engine.validation.compile_time import JudgedModel
 from diode_engine.validation.metrics import Values, efficiencies, geomean
 from diode_engine.validation.pool import CandidatePool
 
@@ -136,7 +136,7 @@ def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
 
 
 def against_solution(
-    table: TimingTable, asked: Asked, solution: Solution, *, name: str, ns: Sequence[int]
+    table: TimingTable, asked: JudgedModel, solution: Solution, *, name: str, ns: Sequence[int]
 ) -> dict[str, Any]:
     """The best of the model's first n, for each of `ns`, compared with the solution and with the
     best measured kernel, for each op and for `all`.
