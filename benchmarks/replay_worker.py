@@ -3,13 +3,15 @@
     python benchmarks/replay_worker.py FILE SCALE FD
 
 FILE is what `write` made of a dataset. A batch takes as long as one of its size took at the rate
-that was measured on an H200, times SCALE; nothing runs on a GPU. The environment says
+that was measured on an H200, times SCALE, and only one batch at a time is timed on a GPU, whose
+workers have a lock as real ones do; nothing runs on a GPU. The environment says
 that it is a replay, in the GPU's name and the driver's version, so that what is replayed is never
 taken for what was measured.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import time
@@ -55,7 +57,10 @@ def main() -> None:
     children.end_with_parent()
     known = msgpack.unpackb(Path(file).read_bytes())
     delay = SECONDS_EACH * float(scale)
-    gpu = f"replay-{os.environ.get('CUDA_VISIBLE_DEVICES')}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpu = f"replay-{visible}"
+    # The processes of a cluster's GPUs, all of them here, have each a GPU 0 of their own.
+    lock = Path(f"{file}-{os.getppid()}-{visible}.lock")
     connection.send_bytes(protocol.pack({"environment": ENVIRONMENT.to_dict(), "gpu": gpu}))
     while True:
         try:
@@ -71,11 +76,14 @@ def main() -> None:
             connection.send_bytes(protocol.pack(answer))
             continue
         candidates = [Candidate.from_dict(fields) for fields in request["candidates"]]
-        time.sleep(delay * len(candidates))
-        for index, candidate in enumerate(candidates):
-            said = problem["timings"][candidate.key]
-            connection.send_bytes(protocol.pack({**said, "timing": index}))
-        connection.send_bytes(protocol.pack({"done": True}))
+        answers = [
+            {**problem["timings"][candidate.key], "timing": index}
+            for index, candidate in enumerate(candidates)
+        ]
+        with lock.open("w") as locked:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            time.sleep(delay * len(candidates))
+        connection.send_bytes(b"".join(map(protocol.pack, [*answers, {"done": True}])))
 
 
 if __name__ == "__main__" and len(sys.argv) > 1:  # `make bench` runs all scripts here

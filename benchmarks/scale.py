@@ -1,12 +1,15 @@
 """Timings a second of a collection over 1, 2, 4 and 8 GPUs of a Ray cluster that are replayed here.
 
-    python benchmarks/scale.py [--gpus N ...] [--seconds S] [--slower X] [--local] [--json FILE]
+    python benchmarks/scale.py [--gpus N ...] [--workers N] [--seconds S] [--slower X] [--local]
+                               [--json FILE]
 
-A replay: each GPU's worker answers from the shipped timings of an H200 and waits as long as one of
-them took (`replay_worker.py`), times --slower. Every machine of the cluster is on this one, so its
-cores do the work of all. Printed for each count of GPUs: timings a second, the share of what so
-many times the first count's would be, and what the driver does for a batch of 128, by the
-processor time of its own process. With --local the same by worker processes of this machine.
+A replay: each GPU's workers answer from the shipped timings of an H200 and wait as long as one of
+them took (`replay_worker.py`), times --slower, one worker at a time. As in a collection there are
+several of them for a GPU, so that one waits while another gets its next batch. Every machine of
+the cluster is on this one, so its cores do the work of all. Printed for each count of GPUs:
+timings a second, the share of what so many times the first count's would be, and what the driver
+does for a batch of 128, by the processor time of its own process. With
+--local the same by worker processes of this machine.
 """
 
 from __future__ import annotations
@@ -87,6 +90,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="*", default=[1, 2, 4, 8])
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--slower", type=float, default=1.0)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--problems", type=int, default=400)
     parser.add_argument("--local", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -111,11 +115,14 @@ def main() -> None:
             row: dict[str, Any] = {"gpus": count, "slower": options.slower, "replay": True}
             if options.local:
                 executor: Executor = LocalExecutor(
-                    range(count), workers_per_gpu=1, command=command, watch=lambda: None
+                    range(count),
+                    workers_per_gpu=options.workers,
+                    command=command,
+                    watch=lambda: None,
                 )
                 row |= collected(executor, problems, options.seconds)
             else:
-                row |= over_ray(count, command, problems, options.seconds)
+                row |= over_ray(count, options.workers, command, problems, options.seconds)
             rows.append(row)
             whole = rows[0]["rate"] / rows[0]["gpus"] * count
             print(
@@ -129,7 +136,7 @@ def main() -> None:
 
 
 def over_ray(
-    count: int, command: tuple[str, ...], problems: list[Problem], seconds: float
+    count: int, workers: int, command: tuple[str, ...], problems: list[Problem], seconds: float
 ) -> dict[str, float]:
     import ray
 
@@ -137,7 +144,7 @@ def over_ray(
 
     cluster = cluster_of(count)
     try:
-        executor = RayExecutor(cluster.address, workers_per_gpu=1, command=command)
+        executor = RayExecutor(cluster.address, workers_per_gpu=workers, command=command)
         return collected(executor, problems, seconds)
     finally:
         ray.shutdown()

@@ -26,6 +26,7 @@ from torch._guards import detect_fake_mode
 from torch._inductor.choices import InductorChoices
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.fx_passes import pad_mm
+from torch._inductor.kernel import mm_grouped
 from torch._inductor.scheduler import Scheduler
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
 from torch._subclasses.fake_tensor import (
@@ -220,8 +221,13 @@ def _timed() -> Iterator[None]:
 def _captured(notes: list[dict[str, Any]]) -> Iterator[None]:
     """Notes the products, as `diode-engine capture` does, and has a library compute them."""
     functions = get_algorithm_selector_cache().preprocessing_fns
-    name = "_finalize_template_configs"
-    with mock.patch.object(InductorChoices, name, getattr(InductorChoices, name)):
+    with contextlib.ExitStack() as stack:
+        for place, name in (
+            (InductorChoices, "_finalize_template_configs"),
+            (mm_grouped, "_tuned_grouped_mm_common"),
+            (mm_grouped, "early_config_prune"),
+        ):  # put back later
+            stack.enter_context(mock.patch.object(place, name, getattr(place, name)))
         capture._attach(lambda **note: notes.append(note))
         try:
             yield

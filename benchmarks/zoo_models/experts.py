@@ -52,7 +52,7 @@ class Experts(nn.Module):
         ends = (expert <= every[:, None]).sum(1).to(torch.int32)
         gate, up = of_groups(x[order // self.chosen], self.up, ends).chunk(2, -1)
         found = of_groups(F.silu(gate) * up, self.down, ends)
-        found = torch.empty_like(found).index_copy(0, order, found)  # by token again
+        found = found[order.argsort()]  # by token again
         out = (found.view(count, self.chosen, -1) * share.unsqueeze(-1)).sum(1)
         if self.shared_up is not None and self.shared_down is not None:
             gate, up = self.shared_up(x).chunk(2, -1)

@@ -1,4 +1,5 @@
-"""What a model would choose for a problem, of all that Inductor could offer; no GPU, no torch."""
+"""What a model would choose for a problem, among all that Inductor could offer; needs no GPU and no
+torch."""
 
 from __future__ import annotations
 
@@ -16,17 +17,20 @@ from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.problem import Bias, Candidate, DType, Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
 
-_TYPES = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
+_TYPES = {
+    DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32",
+    DType.FLOAT8_E4M3FN: "e4m3", DType.FLOAT8_E5M2: "e5m2", DType.INT8: "int8",
+}  # fmt: skip
 SURE = 0.9  # how sure the k to time is to make it
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: `other` is compared with the model, `hardware` what the kernels would run
-    on, `torch` the version whose candidates are offered (the newest known one, if empty)."""
+    """What is asked. `other` is a model to compare with; `hardware` is what the kernels would run
+    on; `torch` is the version whose candidates are offered (empty: the newest known one)."""
 
     problem: Problem
     model: Model
@@ -36,12 +40,13 @@ class Question:
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """What `diode-engine explain` is told to ask the same of the model; None where it cannot
-        be: of an unusual alignment or type."""
+        """The words after `diode-engine explain` that ask the same of the model; None where that is
+        not possible, for an unusual alignment or type."""
         p = self.problem
+        own = {attribute.name: p.op_fields[attribute.name] for attribute in p.op.attributes}
         usual = Problem.make(
             p.op, p.M, p.N, p.K, p.dtype, B=p.B, a_layout=p.a.layout, b_layout=p.b.layout,
-            allow_tf32=p.allow_tf32, bias=p.bias,
+            allow_tf32=p.allow_tf32, bias=p.bias, **own,
         )  # fmt: skip
         if p.dtype not in _TYPES or p != usual:
             return None
@@ -49,23 +54,29 @@ class Question:
             "batch": p.B if p.op.batched else None,
             "dtype": "tf32" if p.allow_tf32 else _TYPES[p.dtype],
             "layouts": f"{p.a.layout}/{p.b.layout}",
-            "bias": p.bias if p.op.biased else None,
+            "bias": None if p.bias is Bias.NONE else p.bias,
             "model": self.model.reference,
             "hardware": self.hardware.slug,
             "torch": self.torch or None,
         }
         sizes = (str(p.op), str(p.M), str(p.N), str(p.K))
         given = (f"--{name}={value}" for name, value in options.items() if value is not None)
-        return (*sizes, *given)
+        unusual = (
+            f"--with={attribute.name}={own[attribute.name]}"
+            for attribute in p.op.attributes if own[attribute.name] != attribute.usual
+        )  # fmt: skip
+        return (*sizes, *given, *unusual)
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What a compile takes by one model and why, None where it can say nothing. Times are its
-    predictions in microseconds: of its choice, of ATen's best kernel and of the best in the
-    DEFAULT space.
-    `confidence` is the probability that the choice is within 5 % of the best, `to_time` how many
-    must be timed to be SURE of that; None of a model that does not know how sure it is."""
+    """What a compile takes by one model and why; None where the model has no prediction.
+
+    Times are its predictions in microseconds: for its choice, for ATen's best kernel and for the
+    best one of the DEFAULT space. `confidence` is the probability that the choice is within 5 % of
+    the best; `to_time` is how many must be timed to be SURE of that. Both are None for a model
+    without confidence.
+    """
 
     model: Model
     candidate: Candidate | None
@@ -79,9 +90,9 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class Answer:
-    """`candidates` are offered, `launchable` of them fit the device; `rows` are those that the
-    model can say something about, the fastest first. `other_us` is what the model predicts for
-    the other one's choice."""
+    """`candidates` are offered, `launchable` of them fit the device. `rows` are those for which the
+    model has a prediction, the fastest first. `other_us` is what the model predicts for the other
+    model's choice."""
 
     question: Question
     candidates: int
@@ -197,8 +208,8 @@ def _known(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class RankReasons:
-    """Why the model puts one candidate before or behind another. `factors` are of the predicted
-    time, those that matter most first: below 1 they speak for the candidate."""
+    """Why the model puts one candidate before or behind another. `factors` multiply the predicted
+    time, the largest effects first: below 1 they make the candidate faster."""
 
     candidate: Candidate
     baseline: Candidate | None
@@ -209,8 +220,9 @@ class RankReasons:
 
 
 def why(question: Question, ranked: Sequence[Candidate], place: int) -> RankReasons:
-    """Of the candidate at this place among those that were ranked: beside the first, which itself
-    is compared with ATen's best or, where it is that, with the next. Raises ModelError."""
+    """Explains the place of the candidate at this index of the ranking: it is compared with the
+    first one. The first itself is compared with ATen's best or, where it is that, with the second.
+    Raises ModelError."""
     from diode_engine.models.explain import explain, rival
 
     candidate = ranked[place]

@@ -97,6 +97,10 @@ def _host(listed: Listed) -> str:
     return "" if process is None else process.host
 
 
+def _user(listed: Listed) -> str:
+    return listed.status.run.user or ""
+
+
 def _progress(listed: Listed) -> str:
     part = fraction(listed.status)
     return "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %"
@@ -132,6 +136,7 @@ CELLS: Mapping[str, Callable[[Listed], str]] = {
     "gpu": _gpus,
     "started": lambda r: f"{text.local(r.status.run.started):%m-%d %H:%M}",
     "host": _host,
+    "user": _user,
     "tags": lambda r: " ".join(r.status.run.tags),
     "note": lambda r: remarks(r.status),
 }
@@ -150,6 +155,7 @@ SORTS: Mapping[str, Callable[[Listed], Any]] = {
     "data": CELLS["data"],
     "started": lambda r: r.status.run.started,
     "host": _host,
+    "user": _user,
     "tags": lambda r: r.status.run.tags,
     "note": lambda r: r.status.run.note or "",
 }

@@ -46,7 +46,7 @@ _RIGHT = frozenset({"run", "rate", "efficiency", "against"})
 # Where there is no room for all columns, the last of these are left out first.
 _RANKS = {key: rank for rank, key in enumerate(
     ("kind", "efficiency", "progress", "left", "family", "against", "duration", "note", "tags",
-     "model", "data", "changed", "rate", "started", "gpu", "host"),
+     "model", "data", "changed", "rate", "started", "gpu", "host", "user"),
     start=1,
 )}  # fmt: skip
 _PINNED, _MARKED = "★", "●"
@@ -227,7 +227,7 @@ class RunsScreen(SavedFilters, RunList):
             return
 
         async def pinned() -> str:
-            if await self.session.source.write(lambda store: pin(store, run)):
+            if await self.session.store.write(lambda store: pin(store, run)):
                 return f"Run {run} is what others are compared with."
             return f"Run {run} is pinned no more."
 

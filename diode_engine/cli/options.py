@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -13,13 +14,19 @@ from diode_engine import paths
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
 
+if TYPE_CHECKING:
+    from diode_engine.training.fits import FitExecutor
+
 F = TypeVar("F", bound=Callable[..., object])
 
 
 class StoreType(click.Path):
-    """A store's location. A URL with a password is refused where everybody on the machine may see
-    it, on the command line; from elsewhere its password goes into the environment of this process,
-    so that those that it starts can be told the URL without it."""
+    """A store's location.
+
+    A URL with a password is refused on the command line, where everybody on the machine may see it.
+    From elsewhere, the password is put into this process's environment, so that its child processes
+    can be given the URL without it.
+    """
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False)
@@ -68,6 +75,49 @@ json_anyway_option = click.option(
 )
 
 
+def seed_option(
+    meaning: str = "Another seed draws other problems.", *, default: int = 0
+) -> Callable[[F], F]:
+    """Adds --seed; the command gets `seed: int`. `meaning` says what another seed changes."""
+    return click.option("--seed", type=int, default=default, show_default=True, help=meaning)
+
+
+def gpus_option(more: str) -> Callable[[F], F]:
+    """Adds --gpu (or --gpus); the command gets `gpus: tuple[int, ...]`, empty where none is named.
+    `more` is added to the help: which GPUs may be named together, and which are the default."""
+    return click.option(
+        "--gpu",
+        "--gpus",
+        "gpus",
+        type=click.IntRange(0),
+        multiple=True,
+        help=f"Use the GPU of this number; may be repeated. {more}",
+    )
+
+
 def names(listed: str) -> tuple[str, ...]:
-    """Of an option that lists names with commas."""
+    """The names in an option's value, which has commas between them."""
     return tuple(filter(None, listed.split(",")))
+
+
+def ray_option(of: str) -> Callable[[F], F]:
+    """Where the fits of this option are made; `fits_on` takes what is given."""
+    return click.option(
+        "--ray",
+        metavar="ADDRESS",
+        help=f"With {of}: make the fits on the cores of the Ray cluster at this address, host:port "
+        "or auto (docs/scale.md).",
+    )
+
+
+@contextlib.contextmanager
+def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
+    """What makes fits on the cluster; None where no address is given. Raises TrainingError where
+    there is no such cluster, or no Ray."""
+    if address is None:
+        yield None
+        return
+    from diode_engine.training.ray_fits import RayFits
+
+    with RayFits(address) as fits:
+        yield fits

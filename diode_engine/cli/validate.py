@@ -1,4 +1,4 @@
-"""diode-engine validate: a model beside those it wants to replace, on the same problems."""
+"""diode-engine validate: a model compared with what it is to replace, on the same problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.judging import judged_options, one_source, to_judge
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import as_json_option, fits_on, ray_option
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, trainable
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     type=click.Choice(trainable()),
     help=f"What --cross-validate trains.  [default: {ENSEMBLE}]",
 )
+@ray_option("--cross-validate")
 @as_json_option
 @click.option(
     "--figure",
@@ -64,16 +65,17 @@ def validate(
     only_held_out: bool,
     kind: str | None,
     family: str | None,
+    ray: str | None,
     as_json: bool,
     figure: Path | None,
     worst: int,
 ) -> None:
     """Judge a model on problems that it has not seen.
 
-    The report goes to stdout: how near to the best measured kernel the model's choices are, and
-    those of ATen, max-autotune, nvMatmulHeuristics and others on the same problems; how sure it
-    is and whether that is so. Where the timings are the store's, a run of kind validate in it
-    keeps the report.
+    The report goes to stdout. It says how near the model's choices are to the best measured kernel,
+    and the same of ATen, max-autotune, nvMatmulHeuristics and others on the same problems; and how
+    sure the model is of its choices, and whether that is justified. Where the timings are the
+    store's, a run of kind validate in the store keeps the report.
     """
     from diode_engine.problems.splits import split
     from diode_engine.store import read_dataset
@@ -84,6 +86,8 @@ def validate(
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
     if kind is not None and (reference is not None or figure is not None):
         raise click.UsageError("--cross-validate trains models: it takes no --model or --figure.")
+    if kind is None and ray is not None:
+        raise click.UsageError("--ray is for the fits of --cross-validate.")
     if figure is not None:
         from diode_engine.validation.figure import check
 
@@ -98,7 +102,7 @@ def validate(
             if only_held_out:
                 diagnostics.note("The problems that training holds out take no part.")
                 table = split(table)[0]
-            return _cross_validated(table, kind, family or ENSEMBLE, check, tell)
+            return _cross_validated(table, kind, family or ENSEMBLE, ray, check, tell)
         report = _judge(table, reference, only_held_out=only_held_out)
         check()
         return report
@@ -109,7 +113,7 @@ def validate(
         with existing(store) as opened:
             spec = {
                 "model": reference, "query": query or None, "held_out": only_held_out,
-                "cross_validate": kind, "family": family,
+                "cross_validate": kind, "family": family, "ray": ray,
             }  # fmt: skip
             report = as_run(
                 opened,
@@ -135,11 +139,11 @@ def _cross_validated(
     table: TimingTable,
     kind: str,
     family: str,
+    ray: str | None,
     check: Callable[[], None],
     tell: Callable[[Mapping[str, Any]], None],
 ) -> CrossValidation:
-    """`check` ends it by an exception, where somebody wants that; `tell` hears now and then how
-    far it is."""
+    """`check` may raise to stop it; `tell` is called with how far it is."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
     from diode_engine.training.run import WRITE_SECONDS
@@ -151,7 +155,7 @@ def _cross_validated(
     def begins(parts: Sequence[str]) -> None:
         whole.stages = stages_of_folds(family, parts)
 
-    with diagnostics.progress() as display:
+    with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
 
         def report(member: str, progress: FitProgress) -> None:
@@ -163,7 +167,7 @@ def _cross_validated(
                 told = time.monotonic()
                 tell({"member": member, **whole.to_dict()})
 
-        return cross_validate(table, kind, family=family, report=report, begins=begins)
+        return cross_validate(table, kind, family=family, report=report, begins=begins, fits=fits)
 
 
 def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
@@ -178,7 +182,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     predictor = Predictor.load(model.folder)
     unseen = None if everything is None else not everything
     if everything is not None and not only_held_out:
-        # other timings may be of problems that it has learned from, or not
+        # Whether the model has learned from other timings' problems is not known.
         usable = learnable(table)
         learned = split(usable, model.manifest.held_out_by)[0]
         judged = {dataset_key(part) for part in (table, usable, learned)}
@@ -189,7 +193,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
 
 
 def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | str], str]:
-    """What a list of runs shows, and as a sentence."""
+    """The figures that a list of runs shows, and a sentence with them."""
     from diode_engine.validation import Report
 
     if not isinstance(report, Report):

@@ -1,4 +1,5 @@
-"""What a run and its workers say to each other: msgpack maps, one a message.
+"""What a run and its workers say to each other: msgpack maps, of which several that are ready
+together may be sent as one.
 
 worker → run   {"environment": …, "gpu": name} once, when it is ready
 run → worker   {"problem": …}                  what would Inductor offer?
@@ -11,6 +12,7 @@ worker → run   {"refused": sentence}           Inductor has no such problem
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -28,20 +30,30 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """Raises OSError where it is no message, as a connection that is lost does: whoever sent it
-    is not to be relied on any more."""
-    try:
-        message: Message = msgpack.unpackb(data)
-    except ValueError as error:
-        raise OSError(f"what was sent is no message: {error}") from error
-    if not isinstance(message, dict):
-        raise OSError("what was sent is no message")
+    """The one message that these are. Raises OSError as `unpack_all` does."""
+    (message,) = unpack_all(data)
     return message
 
 
+def unpack_all(data: bytes) -> list[Message]:
+    """One message or several. Raises OSError where it is none, as a connection that is lost does:
+    whoever sent it is not to be relied on any more."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+    unpacker.feed(data)
+    messages: list[Message] = []
+    try:
+        while not messages or unpacker.tell() < len(data):
+            messages.append(unpacker.unpack())
+    except (ValueError, msgpack.OutOfData) as error:
+        raise OSError(f"what was sent is no message: {error}") from error
+    if not all(isinstance(message, dict) for message in messages):
+        raise OSError("what was sent is no message")
+    return messages
+
+
 def check_answer(message: Message, answered: int, asked: int) -> int:
-    """How many more candidates the message answers for, after so many of those that were asked.
-    Raises KeyError, TypeError or ValueError for what cannot be said then."""
+    """How many of the candidates that were asked the message answers, after so many were answered
+    before. Raises KeyError, TypeError or ValueError for a message that is not possible then."""
     if "refused" in message:
         return 0
     if "done" in message:
@@ -65,12 +77,31 @@ def pack_candidates(candidates: Iterable[Candidate]) -> bytes:
 
 @lru_cache(maxsize=512)  # the same thousands are offered for many problems
 def unpack_candidates(packed: bytes) -> tuple[Candidate, ...]:
-    """The inverse of `pack_candidates`."""
-    return tuple(Candidate.from_dict(fields) for fields in msgpack.unpackb(packed))
+    """The inverse of `pack_candidates`. Equal ones are one object, with what it has computed of
+    itself. Raises ValueError or TypeError where it is nothing of the kind."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(packed))
+    unpacker.feed(packed)
+    try:
+        count = unpacker.read_array_header()
+        ends = [unpacker.tell()]
+        for _ in range(count):
+            unpacker.skip()
+            ends.append(unpacker.tell())
+    except msgpack.OutOfData as error:
+        raise ValueError("candidates that are cut short") from error
+    if ends[-1] != len(packed):
+        raise ValueError("more than candidates")
+    return tuple(unpack_candidate(packed[a:b]) for a, b in itertools.pairwise(ends))
+
+
+@lru_cache(maxsize=1 << 14)
+def unpack_candidate(packed: bytes) -> Candidate:
+    """One of those that `pack_candidates` packs."""
+    return Candidate.from_dict(msgpack.unpackb(packed))
 
 
 def timed(index: int, timing: Timing, reason: str) -> Message:
-    """The message for one timing, with what went wrong in words."""
+    """The message for one timing, with a sentence on what went wrong."""
     return {
         "timing": index,
         "min_us": timing.min_us,

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +20,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from diode_engine import ray_connection
 from diode_engine.collect.executor import (
     READY,
     Answer,
@@ -40,8 +41,9 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER
 from diode_engine.collect.ray_hosts import CompileHost, GpuHost, Hello, Missing, Setup
+from diode_engine.collect.ray_messages import RequestPacker
+from diode_engine.collect.timed_rows import TIMED
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Timing
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -53,9 +55,9 @@ LOOK_SECONDS = 5.0  # between two looks at the cluster, and two questions how a 
 PATIENCE_SECONDS = 60.0  # for the answer to such a question
 CLOSE_SECONDS = 15.0  # for processes to end their workers
 # Of processes, on one request or one job of compilers, before it is given up.
-MOST_LOSSES = 3
-MOST_FAILED_STARTS = 3  # of GPUs' processes, with none that starts between them
-MOST_JOB_CLASSES = 8  # classes of one family share what they are rendered from
+MAX_LOSSES = 3
+MAX_FAILED_STARTS = 3  # of GPUs' processes, with none that starts between them
+MAX_JOB_CLASSES = 8  # classes of one family share what they are rendered from
 _KIND = "accelerator_type:"  # how Ray's resource of a GPU's kind begins
 _SHARE = 0.001  # of a resource that only says where
 
@@ -80,11 +82,11 @@ class _Slot:
 
     gpu: _Gpu
     place: int
-    at: _At | None = None
+    at: _ConversationState | None = None
 
 
 @dataclass(eq=False)
-class _At:
+class _ConversationState:
     """A conversation, what it wants to know, how many processes were lost over that, and whether
     binaries that it needs were."""
 
@@ -134,10 +136,11 @@ class RayExecutor:
         self._looked = 0.0
         self._waiting_since: float | None = None
         self._states: dict[int, GpuState] = {}
-        self._orphans: list[_At] = []
+        self._orphans: list[_ConversationState] = []
         self._exhausted = False
         self._compilers: dict[Environment, RayCompilers] = {}
         self._owns_connection = False
+        self._pack = RequestPacker()
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -186,23 +189,9 @@ class RayExecutor:
         return sum(map(_gpus, self._nodes()))
 
     def _connect(self) -> None:
-        ray = self._ray = _ray()
-        if ray.is_initialized():
-            return
-        # Ray replaces the handler of SIGTERM, by which a run is cancelled.
-        main = threading.current_thread() is threading.main_thread()
-        handler = signal.getsignal(signal.SIGTERM) if main else None
-        try:
-            ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, RuntimeError, ValueError, AssertionError) as error:
-            why = str(error).strip().splitlines() or [type(error).__name__]
-            raise CollectionError(
-                f"There is no Ray cluster to be reached at {self._address}: {why[0]}"
-            ) from error
-        finally:
-            if main:
-                signal.signal(signal.SIGTERM, handler)
-        self._owns_connection = True
+        self._ray = ray_connection.imported("Collecting", CollectionError)
+        if ray_connection.connect(self._ray, self._address, CollectionError):
+            self._owns_connection = True
 
     def _disconnect(self) -> None:
         if self._owns_connection:
@@ -306,7 +295,7 @@ class RayExecutor:
         elif error is not None:
             self._failed_starts += 1
             self._lose(gpu, _words(error))
-            if self._failed_starts >= MOST_FAILED_STARTS:
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise CollectionError(
                     f"Processes for the cluster's GPUs cannot be started: {_words(error)}"
                 )
@@ -374,7 +363,7 @@ class RayExecutor:
         elif (state := future.result()) is not None:
             self._states[gpu.host.gpu] = state
 
-    def _answered(self, slot: _Slot, at: _At, future: Future[Any]) -> None:
+    def _answered(self, slot: _Slot, at: _ConversationState, future: Future[Any]) -> None:
         if slot.at is not at:
             return  # it was given up meanwhile
         gpu, request = slot.gpu, at.request
@@ -428,7 +417,7 @@ class RayExecutor:
                 return
             request = next(conversation, None)
             if request is not None:
-                slot.at = _At(conversation, request)
+                slot.at = _ConversationState(conversation, request)
                 self._issue(slot)
 
     def _pass_on(self, slot: _Slot, answer: Answer) -> None:
@@ -447,7 +436,7 @@ class RayExecutor:
         at, gpu = slot.at, slot.gpu
         assert at is not None
         request = at.request
-        if at.losses >= MOST_LOSSES:
+        if at.losses >= MAX_LOSSES:
             self._pass_on(slot, Refused(f"{at.losses} processes were lost over it"))
         elif isinstance(request, Offer | Batch):
             references: Mapping[str, Any] = {}
@@ -461,18 +450,18 @@ class RayExecutor:
                     return
                 references = compilers.references(wanted)
             self.later(
-                gpu.actor.ask.remote(slot.place, request, references),
+                gpu.actor.ask.remote(slot.place, self._pack(request), references),
                 partial(self._answered, slot, at),
             )
         else:
             self._wait(slot, request, partial(self._waited, slot, at))
 
-    def _issue_again(self, slot: _Slot, at: _At, order: RayOrder) -> None:
+    def _issue_again(self, slot: _Slot, at: _ConversationState, order: RayOrder) -> None:
         order.result()
         if slot.at is at:
             self._issue(slot)
 
-    def _waited(self, slot: _Slot, at: _At) -> None:
+    def _waited(self, slot: _Slot, at: _ConversationState) -> None:
         if slot.at is at:
             self._pass_on(slot, READY)
 
@@ -590,7 +579,7 @@ class RayCompilers:
         elif host in self.hosts:
             self.hosts.remove(host)
             self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS:
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise CollectionError(f"Processes that compile cannot be started: {_words(error)}")
 
     def has(self, key: str | None) -> bool:
@@ -601,7 +590,7 @@ class RayCompilers:
         order = RayOrder(todo)
         self._orders.append(order)
         families: dict[str, list[KernelClass]] = {}
-        size = min(MOST_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
+        size = min(MAX_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
         for key, cls in todo.items():
             if key not in self._underway:
                 self._underway.add(key)
@@ -646,7 +635,7 @@ class RayCompilers:
             else:
                 self.hosts.remove(host)
                 self.ready.remove(host)
-            if job.losses >= MOST_LOSSES:
+            if job.losses >= MAX_LOSSES:
                 ended = CollectionError(f"{job.losses} compilers were lost: {_words(error)}")
                 self._fail(ended)
                 return
@@ -666,17 +655,6 @@ class RayCompilers:
             order.fail(error)
 
 
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise CollectionError(
-            f"Collecting on a cluster needs Ray, which is not installed ({error}): install "
-            "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
-        ) from error
-    return ray
-
-
 def _gpus(node: Mapping[str, Any]) -> int:
     return int(node["Resources"].get("GPU", 0))
 
@@ -690,17 +668,17 @@ def _kinds(node: Mapping[str, Any]) -> list[str]:
 
 
 def _answers(request: Request, answer: object) -> bool:
-    """Whether it can be the answer to the request."""
+    """Whether it can be the answer to the request. What workers said was looked at where they
+    are."""
     if isinstance(request, Offer):
         return isinstance(answer, Offered | Refused)
     if not isinstance(request, Batch) or not isinstance(answer, Timed):
         return False
-    places = [place for place, _ in answer.timings]
-    return (
-        len(set(places)) == len(places)
-        and set(places) <= set(range(len(request.candidates)))
-        and all(isinstance(timing, Timing) for _, timing in answer.timings)
-    )
+    rows = answer.rows
+    if not isinstance(rows, np.ndarray) or rows.dtype != TIMED or rows.ndim != 1:
+        return False
+    places = rows["place"].tolist()
+    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
 
 
 def _words(error: BaseException) -> str:

@@ -1,43 +1,39 @@
-"""Timings on their way into the store, those of several batches at once where they come fast."""
+"""Writing timings to the store, several batches at once where they come fast."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.table import TimingTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-# Between two transactions: what a transaction costs besides its rows is that of a thousand rows.
-# So much a collection that is killed may lose besides the batches that are under way.
+# Between two transactions; a transaction costs as much as a thousand rows besides its own. A
+# collection that is killed may lose what came in this time, and the batches that are being timed.
 WRITE_SECONDS = 0.5
 
-Row = tuple[Problem, Candidate, Environment, Timing]
 
-
-class Writer:
-    """Writes timings at once, or WRITE_SECONDS after the last ones were written."""
+class TimingWriter:
+    """Writes timings at once, or WRITE_SECONDS after the last write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rows: dict[int, list[Row]] = {}  # by run
+        self._tables: dict[int, list[TimingTable]] = {}  # by run
         self._then: list[Callable[[], None]] = []
         self._written = 0.0  # by time.monotonic()
 
-    def add(self, run: int, rows: Iterable[Row]) -> None:
+    def add(self, run: int, table: TimingTable) -> None:
         """Raises StoreError, as `write` does."""
-        self._rows.setdefault(run, []).extend(rows)
+        self._tables.setdefault(run, []).append(table)
         self.write_if_due()
 
     def then(self, call: Callable[[], None]) -> None:
-        """Calls it when all that was added before is written."""
+        """Calls it when everything that was added before is written."""
         self._then.append(call)
-        if not self._rows:
+        if not self._tables:
             self.write()
 
     def write_if_due(self) -> None:
@@ -45,10 +41,10 @@ class Writer:
             self.write()
 
     def write(self) -> None:
-        """Writes what there is."""
-        for run in list(self._rows):
-            self._store.add(run, TimingTable.from_records(self._rows[run]))
-            del self._rows[run]
+        """Writes what was added and not written yet."""
+        for run in list(self._tables):
+            self._store.add(run, TimingTable.joined(self._tables[run]))
+            del self._tables[run]
             self._written = time.monotonic()
         calls, self._then = self._then, []
         for call in calls:

@@ -105,7 +105,8 @@ class TimingTable:
         return np.where(np.isnan(self.min_us), self.median_us, self.min_us)
 
     def groups(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-        """(problem index, its rows in the table's order), by the problems' first rows."""
+        """Pairs (problem index, its rows in the table's order), ordered by the problems' first
+        rows."""
         if not len(self):
             return
         order = np.argsort(self.problem, kind="stable")
@@ -145,6 +146,35 @@ class TimingTable:
         return KernelFacts(*self.kernel[row].tolist())
 
     @classmethod
+    def joined(cls, tables: Sequence[TimingTable]) -> TimingTable:
+        """The rows of all, in their order; equal problems, candidates and environments become
+        one."""
+        places: dict[str, list[npt.NDArray[np.int32]]] = {}
+        entries: dict[str, tuple[Any, ...]] = {}
+        for name in COLUMNS[:3]:
+            found: dict[str, int] = {}  # by key, which is found faster than what has it
+            records: dict[str, Any] = {}
+            parts = []
+            for table in tables:
+                own = [(record.key, record) for record in getattr(table, f"{name}s")]
+                place = [found.setdefault(key, len(found)) for key, _ in own]
+                parts.append(np.array(place, np.int32)[getattr(table, name)])
+                records = dict(own) | records
+            places[name] = parts
+            entries[name] = tuple(records[key] for key in found)
+        columns = {
+            name: np.concatenate(places.get(name) or [getattr(t, name) for t in tables])
+            for name in COLUMNS
+        }
+        kernel: npt.NDArray[np.int32] | None = None
+        if any(table.kernel is not None for table in tables):
+            kernel = np.concatenate([_kernels_of(table) for table in tables])
+        return cls(
+            entries["problem"], entries["candidate"], entries["environment"], **columns,
+            kernel=kernel,
+        )  # fmt: skip
+
+    @classmethod
     def from_records(
         cls, rows: Iterable[tuple[Problem, Candidate, Environment, Timing]]
     ) -> TimingTable:
@@ -179,3 +209,9 @@ class TimingTable:
         if any(kernels):
             kernel = np.array([facts or _UNKNOWN for facts in kernels], np.int32)
         return cls(tuple(problems), tuple(candidates), tuple(environments), **arrays, kernel=kernel)
+
+
+def _kernels_of(table: TimingTable) -> npt.NDArray[np.int32]:
+    if table.kernel is not None:
+        return table.kernel
+    return np.full((len(table), len(KERNEL_FACTS)), -1, np.int32)

@@ -43,7 +43,7 @@ _LIMITS = Limits(_MAX_INDEX)  # 60,000 models
 
 @dataclass(frozen=True)
 class IndexLine:
-    """One line of an index. `hardware` is a slug; `about` is for people."""
+    """One model in an index. `hardware` is a slug; `about` is a text for people."""
 
     name: str
     version: int
@@ -59,8 +59,8 @@ class IndexLine:
 
 
 def read_index(file: Path) -> tuple[IndexLine, ...]:
-    """What an index offers, in its order. Raises RegistryError where it cannot be read, is too
-    new, or a line is not as it should be."""
+    """The models of an index, in its order. Raises RegistryError where it cannot be read, is too
+    new, or a line is malformed or offers the same as another line."""
     try:
         given = read_json(file, _LIMITS)
     except OSError as error:
@@ -77,14 +77,17 @@ def read_index(file: Path) -> tuple[IndexLine, ...]:
             f"The index {file} is of version {show(version)}, this Diode reads up to {VERSION}; "
             "update Diode."
         )
-    offers = []
+    offers: dict[tuple[str, str], IndexLine] = {}
     for place, line in enumerate(models, 1):
         try:
-            offers.append(_offer(line, file))
+            offer = _offer(line, file)
+            if (offer.reference, offer.hardware) in offers:
+                raise ValueError(f"{offer.reference} for {offer.hardware} stands there twice.")
+            offers[offer.reference, offer.hardware] = offer
         except (DiodeError, KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}." if isinstance(error, KeyError) else shortened(str(error))
             raise RegistryError(f"Model {place} of the index {file}: {why}") from None
-    return tuple(offers)
+    return tuple(offers.values())
 
 
 def _offer(line: Any, file: Path) -> IndexLine:
@@ -115,9 +118,9 @@ def _offer(line: Any, file: Path) -> IndexLine:
 def offered(
     offers: tuple[IndexLine, ...], reference: str, hardware: str | None = None
 ) -> IndexLine:
-    """The one that is meant: "name@version", or "name" (the newest), for this hardware (a name
-    or slug) where one is given. Raises NoSuchModelError where there is none, RegistryError
-    where there are several."""
+    """The model that is meant: "name@version", or "name" (the newest), for this hardware (a name or
+    slug) where one is given. Raises NoSuchModelError where there is none, RegistryError where there
+    are several."""
     name, _, version = reference.partition("@")
     found = [o for o in offers if o.name == name and (not version or str(o.version) == version)]
     if hardware is not None:
@@ -127,27 +130,25 @@ def offered(
         found = [o for o in found if o.version == newest]
     if not found:
         known = ", ".join(f"{o.reference} for {o.hardware}" for o in offers) or "nothing"
-        raise NoSuchModelError(f"The index has no {reference}; it has: {known}.")
+        raise NoSuchModelError(f"The index has no {reference}; it has: {shortened(known)}.")
     if len(found) > 1:
-        raise RegistryError(
-            f"{reference} is there for {', '.join(o.hardware for o in found)}; say for which "
-            "hardware it is."
-        )
+        known = shortened(", ".join(o.hardware for o in found))
+        raise RegistryError(f"{reference} is there for {known}; say for which hardware it is.")
     return found[0]
 
 
 def import_offer(
     offer: IndexLine, name: str | None = None, *, report: Progress = lambda done, total: None
 ) -> tuple[ModelVersion, bool]:
-    """Fetches what is offered and registers it as `archive.import_model` does. `report` is told
-    how many bytes of how many there are. Raises as that does, and ModelError where it cannot be
-    fetched."""
+    """Downloads the model and registers it as `archive.import_model` does. `report` is called with
+    the bytes so far and the bytes of all. Raises as that does, and ModelError where it cannot be
+    downloaded."""
     path = _download(offer, report) if "://" in offer.archive else Path(offer.archive)
     return import_model(path, name or offer.name, sha256=offer.sha256, where=offer.archive)
 
 
 def _download(offer: IndexLine, report: Progress) -> Path:
-    """The archive among what was downloaded: now, or earlier."""
+    """The archive in the folder of downloads; it is downloaded unless it is there."""
     kept = paths.data_dir() / "downloads" / f"{offer.sha256}{SUFFIX}"
     if kept.is_file() and sha256_of(kept) == offer.sha256:
         return kept

@@ -1,5 +1,5 @@
-"""Models that are fitted anew for each part of the problems and judged on it: how well a way of
-making models does, rather than one model."""
+"""Cross-validation: for each part of the problems a new model is fitted to the others and judged on
+the part. It says how well a way of making models does, not one model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems import splits
-from diode_engine.training.fit import MemberProgressCallback, fit, learnable, one_environment
+from diode_engine.training.fit import MemberProgressCallback, learnable, one_environment
+from diode_engine.training.fits import FitExecutor, FitTask, LocalFits
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.validation import Report, evaluate
 from diode_engine.validation.cross_validation import CrossValidation
@@ -36,13 +37,15 @@ def cross_validate(
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
     begins: Callable[[Sequence[str]], None] = lambda parts: None,
+    fits: FitExecutor | None = None,
 ) -> CrossValidation:
-    """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; a
-    named transformer left out at a time; the tenth of the problems with the most work), to the
-    GPU's timings in the table without the part's, and judges it on the part's. What differs only
-    in type or layout is on one side (problems.splits). `begins` is told the parts' names.
+    """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; each
+    named transformer left out; the tenth of the problems with the most work) to the GPU's timings
+    outside of the part, and judges it on the part. `fits` makes the fits; None: in this process.
 
-    Raises TrainingError where there is no such part, or too little to fit to or to judge by.
+    Problems that differ only in type or layout are on one side (problems.splits). `begins` is
+    called with the parts' names. Raises TrainingError where there is no such part, or too little to
+    fit to or to judge on.
     """
     one = one_environment(table, hardware)
     parts = KINDS[kind](one)
@@ -52,14 +55,15 @@ def cross_validate(
             "(--source transformers), or part them by --cross-validate folds."
         )
     begins([part.name for part in parts])
+    tasks = (FitTask(learnable(part.learned), family, seed, settings) for part in parts)
+
+    def told(place: int, member: str, progress: FitProgress) -> None:
+        report(f"{member}, {parts[place].name}", progress)
+
     judged: dict[str, Report] = {}
-    for part in parts:
-
-        def told(member: str, progress: FitProgress, name: str = part.name) -> None:
-            report(f"{member}, {name}", progress)
-
-        learned = learnable(part.learned)
-        members = fit(learned, family, seed=seed, settings=settings, report=told)
+    fitted = (fits or LocalFits()).run(tasks, told)
+    for part, (task, members) in zip(parts, fitted, strict=True):
+        learned = task.learned
         environment = one.environments[int(one.environment[0])]
         manifest = Manifest("part", family, environment.hardware, Coverage.of(learned), Data())
         predictor = Predictor(Artifact(manifest, members))

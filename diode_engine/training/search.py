@@ -1,14 +1,14 @@
-"""The search for hyper-parameters: settings that choose better on problems that their model has
-not seen, folds of the training problems. The held-out problems take no part.
+"""The search for hyper-parameters: settings with which models choose better on problems that they
+have not seen, which are folds of the training problems. The held-out problems take no part.
 
-Optuna proposes and remembers: its storage is a file beside the store, and a search for the same
-timings, family and seed goes on where it was.
+Optuna proposes settings and keeps the trials: its storage is a file beside the store. A search for
+the same timings, family and seed continues where it was.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,26 +17,34 @@ import numpy as np
 
 from diode_engine.core.table import TimingTable
 from diode_engine.models.families import FAMILIES
-from diode_engine.models.fitting import Examples, efficiency
+from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import mean_answer
-from diode_engine.problems.splits import folds
+from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.store.transfer import dataset_key
-from diode_engine.training.fit import MemberProgressCallback, families_of, fit
+from diode_engine.training.fit import MemberProgressCallback, families_of
+from diode_engine.training.fits import (
+    FitExecutor,
+    FitTask,
+    LocalFits,
+    Members,
+    TaskProgressCallback,
+)
 from diode_engine.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     import optuna
 
 FOLDS = 3
+MAX_TOGETHER = 8  # trials: of more, the last are hardly better than drawn ones
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial that came to its end: its place from 1, the settings it tried, by name, and the
-    geometric mean of its choices' efficiency over the folds' problems; None where it was given
-    up after the first folds, since others were better there."""
+    """A finished trial: its number from 1, the settings that it tried, by name, and the geometric
+    mean of its choices' efficiency over the folds' problems; None where it was stopped after the
+    first folds because others were better there."""
 
     number: int
     parameters: dict[str, Any]
@@ -53,10 +61,15 @@ def search(
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
     told: Callable[[Trial], None] = lambda trial: None,
+    fits: FitExecutor | None = None,
 ) -> TrainingSettings:
-    """The best settings of this many trials, those of an earlier search for the same among them,
-    on rows as `fit` takes them; what is not searched is as in `settings`. `told` hears of each
-    trial, those of the earlier search first. The first trial is `settings` itself.
+    """The best settings of this many trials (those of an earlier search for the same included), on
+    rows as `fit` takes them. Settings that are not searched are those of `settings`, which are the
+    first trial. `told` is called with each trial, those of the earlier search first.
+
+    `fits` makes the fits; None: in this process. As many trials as it fits at a time, at most
+    MAX_TOGETHER, are proposed together, so that none depends on the results of the others. With
+    the same number of them the same settings are tried, wherever the fits are made.
 
     Raises TrainingError as `fit` does.
     """
@@ -74,7 +87,7 @@ def search(
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
     )
-    # A search that goes on proposes something else than it did at its beginning.
+    # A search that continues must not propose again what it proposed at its beginning.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     for cut_short in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(cut_short.number, state=optuna.trial.TrialState.FAIL)
@@ -90,42 +103,55 @@ def search(
     if not study.trials:
         study.enqueue_trial(_parameters(base, family))
 
-    def objective(trial: optuna.Trial) -> float:
-        tried = _suggested(trial, base, family)
-        gaps = []
-        for number, part in enumerate(folds(table, FOLDS, seed=seed)):
-            members = fit(
-                part.learned, family, seed=seed, settings=tried,
-                report=lambda member, progress, name=part.name: report(  # type: ignore[misc]
-                    f"trial {trial.number + 1}, {name}, {member}", progress
-                ),
-            )  # fmt: skip
-            hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-            judged = Examples.of(part.judged, hardware)
-            reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
-            gaps += [np.log(reached)] * len(judged.starts)
-            trial.report(float(np.exp(np.mean(gaps))), number)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return float(np.exp(np.mean(gaps)))
-
-    study.optimize(
-        objective,
-        n_trials=max(0, trials - len(earlier)),
-        callbacks=[lambda _, trial: tell(trial)],
-    )
+    fits = fits or LocalFits()
+    parts = folds(table, FOLDS, seed=seed)
+    left = max(0, trials - len(earlier))
+    while left:
+        together = [study.ask() for _ in range(min(left, fits.slots, MAX_TOGETHER))]
+        left -= len(together)
+        tried = [_suggested(trial, base, family) for trial in together]
+        gaps: list[list[float]] = [[] for _ in together]
+        going = list(range(len(together)))
+        for number, part in enumerate(parts):
+            names = [f"trial {together[i].number + 1}, {part.name}" for i in going]
+            tasks = [FitTask(part.learned, family, seed, tried[i]) for i in going]
+            for i, (_, members) in zip(going, fits.run(tasks, _named(names, report)), strict=True):
+                gaps[i] += _gaps(part, members)
+                together[i].report(float(np.exp(np.mean(gaps[i]))), number)
+            going = [i for i in going if not together[i].should_prune()]
+        for i, asked in enumerate(together):
+            if i in going:
+                tell(study.tell(asked, float(np.exp(np.mean(gaps[i])))))
+            else:
+                tell(study.tell(asked, state=optuna.trial.TrialState.PRUNED))
     return _with(base, study.best_params)
 
 
+def _named(names: Sequence[str], report: MemberProgressCallback) -> TaskProgressCallback:
+    def hear(place: int, member: str, progress: FitProgress) -> None:
+        report(f"{names[place]}, {member}", progress)
+
+    return hear
+
+
+def _gaps(part: SplitPart, members: Members) -> list[float]:
+    """The logarithm of how near the members' choices come on the part's problems, for each of
+    them the same."""
+    hardware = part.judged.environments[int(part.judged.environment[0])].hardware
+    judged = Examples.of(part.judged, hardware)
+    reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
+    return [float(np.log(reached))] * len(judged.starts)
+
+
 def _written(settings: TrainingSettings) -> str:
-    """The settings as studies are named by, in the form that earlier versions of Diode wrote."""
+    """The settings as they are part of a study's name, in the form of earlier versions of Diode."""
     parts = {name: settings.of(name) for name in FAMILIES}
     parts |= {"lessons": settings.lessons, "rows": settings.rows}
     return f"Settings({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
 
 
 def _searched(family: str) -> list[str]:
-    """The families of the members whose settings are searched."""
+    """The families of the members for which settings are searched."""
     return [kind for kind in sorted(set(families_of(family))) if _space(kind).fields]
 
 
@@ -134,7 +160,7 @@ def _space(kind: str) -> SearchedSettings:
 
 
 def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
-    """The settings as a trial's parameters, as far as they are in the ranges."""
+    """The settings as a trial's parameters, for those that are in the ranges."""
     return {
         f"{kind}.{name}": value
         for kind in _searched(family)
@@ -162,7 +188,7 @@ def _suggest(trial: optuna.Trial, name: str, choices: Range | tuple[Any, ...]) -
 
 
 def _with(base: TrainingSettings, parameters: dict[str, Any]) -> TrainingSettings:
-    """The settings with a trial's parameters in them."""
+    """The settings with a trial's parameters."""
     families = dict(base.families)
     for kind in dict.fromkeys(name.partition(".")[0] for name in parameters):
         start = f"{kind}."

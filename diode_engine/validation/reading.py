@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -17,12 +17,12 @@ from diode_engine.validation.compile_time import CompileTime
 from diode_engine.validation.cross_validation import CrossValidation
 from diode_engine.validation.metrics import Errors, Summary
 from diode_engine.validation.noise import Noise
-from diode_engine.validation.report import VERSION, Case, ChooserRow, Report
+from diode_engine.validation.report import KS, VERSION, Case, ChooserRow, Report
 
 
 def read_report(document: Mapping[str, Any], what: str = "The report") -> Report | CrossValidation:
-    """The report of this document, which is called `what` in messages. Raises ReportError where
-    it is no report of a validation, of a newer version, or not as Diode writes it."""
+    """The report in this document; `what` names it in errors. Raises ReportError where it is not a
+    report of a validation, is of a newer version, or is not as Diode writes it."""
     try:
         kind, version = document["format"], document["version"]
         if kind not in (report.FORMAT, cross_validation.FORMAT) or type(version) is not int:
@@ -53,6 +53,7 @@ def _report(document: Mapping[str, Any]) -> Report:
     rows = tuple(_row(given) for given in document["choosers"])
     if not rows:
         raise ValueError("there are no choosers")
+    _complete(rows[0].top, KS)
     return Report(
         model=str(document["model"]),
         hardware=tuple(map(str, document["hardware"])),
@@ -70,12 +71,14 @@ def _report(document: Mapping[str, Any]) -> Report:
 
 
 def _row(given: Mapping[str, Any]) -> ChooserRow:
+    top = {int(k): _summary(summary) for k, summary in given["top"].items()}
+    _complete(top, (1,))
     return ChooserRow(
         chooser=str(given["chooser"]),
         timed=_number(given["timed"]) or 0.0,
         answered=given["answered"],
         speed=_number(given["speed"]),
-        top={int(k): _summary(summary) for k, summary in given["top"].items()},
+        top=top,
         groups={
             kind: {name: _summary(summary) for name, summary in found.items()}
             for kind, found in given["groups"].items()
@@ -114,18 +117,19 @@ def _noise(given: Mapping[str, Any] | None) -> Noise:
 
 
 def _case(given: Mapping[str, Any], environments: list[Environment], told: bool) -> Case:
-    """`told` says whether the report tells what the model would choose at compile time."""
+    """`told` says whether the report has what the model would choose at compile time."""
     efficiency, best = given["efficiency"], _taken(given["best"])
     candidate, best_us, best_predicted_us = best
     chosen, chosen_us, chosen_predicted_us = _taken(given["chosen"])
+    if efficiency is not None:
+        efficiency = {int(k): _certain(value) for k, value in efficiency.items()}
+        _complete(efficiency, KS)
     if candidate is None or best_us is None:
         raise TypeError("the best candidate must have a time")
     return Case(
         problem=Problem.from_dict(given["problem"]),
         environment=environments[given["environment"]],
-        efficiency=None
-        if efficiency is None
-        else {int(k): _certain(value) for k, value in efficiency.items()},
+        efficiency=efficiency,
         confidence=_number(given["confidence"]),
         chosen=chosen,
         chosen_us=chosen_us,
@@ -136,6 +140,13 @@ def _case(given: Mapping[str, Any], environments: list[Environment], told: bool)
         others={name: _number(value) or 0.0 for name, value in given["others"].items()},
         compiled=_compiled(given["compiled"]) if told else None,
     )
+
+
+def _complete(found: Mapping[int, Any], ks: Iterable[int]) -> None:
+    """Raises ValueError where there is no figure of the first k choices, for one of these k."""
+    for k in ks:
+        if k not in found:
+            raise ValueError(f"there is no figure of the first {k} choices")
 
 
 def _compiled(given: Mapping[str, Any] | None) -> CompileTime:

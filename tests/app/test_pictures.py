@@ -71,6 +71,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIODE_HOME", "data")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("LOGNAME", "ann")
     monkeypatch.setattr(Status, "seconds", property(lambda _: 83.0))
     monkeypatch.setattr(Status, "quiet_seconds", property(lambda _: 1.0))
     monkeypatch.setattr(text, "size", lambda _: "5.1 MiB")

@@ -14,7 +14,7 @@ from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
 from diode_app.themes import SERIES
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable, TableColumn, fitting
 from diode_engine.runs.process import current
@@ -97,7 +97,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert colours == [0, 1, len(SERIES) - 1]
         await go(pilot, "v")
         assert isinstance(app.screen, CompareRunsScreen)
-        rows = {row.key: row.cells for row in app.screen.query_one(HeldTable).page.rows}
+        rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
         assert rows["setting: trees.depth"][str(runs[1])] == "8 (+2)"
         assert rows["efficiency"][str(runs[1])] == "0.97 (+0.06)"
         assert rows["efficiency"][str(runs[0])] == "0.91"
@@ -105,7 +105,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert "metric: efficiency_p10" not in rows
         assert len(drawn(app)) == 3
         await go(pilot, "d")
-        rows = {row.key for row in app.screen.query_one(HeldTable).page.rows}
+        rows = {row.key for row in app.screen.query_one(MemoryTable).page.rows}
         assert {"setting: seed", "metric: efficiency_p10"} <= rows
         await go(pilot, "v", "l")
         chart = app.screen.query_one(Plot).charts[0]
@@ -203,17 +203,20 @@ async def test_the_columns_of_the_highest_rank_go_first():
     ]  # fmt: skip
 
 
-async def test_runs_of_several_machines_say_where_they_work(make_app, store, path):
-    for host in ("gpu-a.example", "gpu-b.example"):
+async def test_runs_of_several_machines_say_where_they_work_and_who_started_them(
+    make_app, store, path, monkeypatch
+):
+    for host, user in (("gpu-a.example", "ann"), ("gpu-b.example", "bob")):
+        monkeypatch.setenv("LOGNAME", user)
         process = replace(current(), host=host, machine=host)
         store.finish_run(store.start_run("train", {}, process=process), RunState.DONE)
     app = make_app()
-    app.session.settings = Settings(run_columns=("run", "kind", "host"))
+    app.session.settings = Settings(run_columns=("run", "kind", "host", "user"))
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
         await pilot.press("R")
         await settled(pilot)
-        assert "2 train gpu-b.example 1 train gpu-a.example" in text_of(app)
+        assert "2 train gpu-b.example bob 1 train gpu-a.example ann" in text_of(app)
         await pilot.press("slash", *"host:gpu-a", "enter")
         await settled(pilot)
         assert "gpu-b.example" not in text_of(app)

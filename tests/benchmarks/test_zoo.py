@@ -1,7 +1,8 @@
-"""The zoo's processes, rows and tables; no model is built and no GPU is asked."""
+"""The zoo's processes, rows and tables, and small forms of its blocks; no GPU is asked."""
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import time
@@ -200,7 +201,7 @@ def test_the_zoo_is_what_is_promised() -> None:
     groups = {model.group for model in ZOO.values()}
     assert groups >= {"decoder", "decode", "experts", "encoder", "encoder-decoder", "vision",
                       "audio", "multimodal", "embedding", "diffusion", "recommender", "mlp",
-                      "scientific"}  # fmt: skip
+                      "scientific", "8 bits"}  # fmt: skip
     kinds = {(model.dtype, model.tf32, model.train) for model in ZOO.values()}
     for train in (False, True):
         assert {(torch.bfloat16, False, train), (torch.float16, False, train),
@@ -208,4 +209,37 @@ def test_the_zoo_is_what_is_promised() -> None:
     assert sum(model.dynamic for model in ZOO.values()) >= 5
     assert [model.name for model in named("^odd-mlp$")] == ["odd-mlp"]
     # a time limit cuts off no single kind
-    assert len({model.group for model in list(ZOO.values())[:13]}) == len(groups)
+    assert len({model.group for model in list(ZOO.values())[: len(groups)]}) == len(groups)
+
+
+@pytest.mark.parametrize("name", ["experts", "float8", "int8", "training"])
+def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name: str) -> None:
+    """Small ones, without compiling, beside the same in float64."""
+    import torch
+    from zoo_models import eight_bit, experts
+
+    makers = {
+        "experts": lambda: experts.Block(
+            128, experts.LatentAttention(128, 4, 64, 32, 32, 16),
+            experts.Experts(128, 64, 8, 2, shared=True),
+        ),
+        "float8": lambda: eight_bit.Float8(128, 64, by_row=False),
+        "int8": lambda: eight_bit.Int8(128, 64),
+        "training": lambda: eight_bit.Float8Training(128, 64, bias=False),
+    }  # fmt: skip
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        net, x = makers[name](), torch.randn(1, 64, 128)
+    finally:
+        torch.set_default_dtype(before)
+    found: list[list[torch.Tensor]] = []
+    for module, given in ((net, x), (copy.deepcopy(net).double(), x.double())):
+        out = module(given)
+        if name == "training":
+            (out * out.detach()).sum().backward()
+        found.append([out, *(p.grad for p in module.parameters() if p.grad is not None)])
+    for ours, exact in zip(*found, strict=True):
+        assert (ours.double() - exact).norm() < 0.1 * exact.norm()
+    assert len(found[0]) == (2 if name == "training" else 1)

@@ -19,8 +19,10 @@ from diode_engine.cli.models import looking
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
+from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.store import write_dataset
 
 Run = Callable[..., Any]
 
@@ -108,6 +110,38 @@ def test_a_wrong_question(run: Run) -> None:
     assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3
 
 
+def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run: Run) -> None:
+    asked = ("explain", "mm", "64", "64", "64")
+    ran = run(*asked)
+    assert (ran.code, ran.out) == (3, "")
+    assert '--hardware "NVIDIA H200"' in ran.err
+    assert "NVIDIA H100 80GB HBM3" in ran.err
+    # Models of one name for several GPUs: the one for the GPU that is named.
+    for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
+        found = run(*asked, "--model", "default", "--hardware", name, "--json")
+        assert found.code == 0, found.err
+        own = registry.resolve("default", name)
+        line = json.loads(found.out)
+        assert (line["model"], line["hardware"]) == (own.reference, name)
+        assert found.err == ""  # none about another GPU's model
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(
+    run: Run, make_timings: Callable[..., TimingTable], tmp_path: Path, name: str
+) -> None:
+    """With the models that Diode ships: each GPU has a default."""
+    own = registry.resolve("default", name).reference
+    file = tmp_path / "timings.json"
+    write_dataset(make_timings(4, name=name), file)
+    judged = run("validate", "--dataset", file, "--model", "default", "--all")
+    assert judged.code == 0, judged.err
+    assert f"{own}: 4 problems" in judged.out
+    predicted = run("predict", file, "--model", "default")
+    assert predicted.code == 0, predicted.err
+    assert {json.loads(line)["model"] for line in predicted.out.splitlines()} == {own}
+
+
 @pytest.mark.usefixtures("nothing_shipped")
 def test_without_any_model(run: Run) -> None:
     ran = run("explain", "mm", "64", "64", "64")
@@ -127,7 +161,8 @@ def test_torch_is_not_needed() -> None:
 
 def test_an_op_that_the_model_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["explain", "scaled_mm", "64", "128", "256", "--dtype", "e4m3", "--hardware"]
-    assert main([*asked, "NVIDIA H200", "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
+    older = [*asked, "NVIDIA H200", "--model", "gemm@7"]
+    assert main([*older, "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
     said = capsys.readouterr().err
     assert "can say nothing about scaled_mm" in said
     assert "fast_accum=True scaling=row" in said

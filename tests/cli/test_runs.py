@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import shlex
 from collections.abc import Callable, Iterator
@@ -122,6 +123,10 @@ def test_show_tells_all_and_the_end_of_the_log(store: Store, run: Run) -> None:
     out = run("runs", "show", 4).out
     assert f"{current().pid} on {current().host}" in out
     assert "ago" in out
+    user = json.loads(run("runs", "show", "4", "--json").out)["user"]
+    assert user == getpass.getuser()
+    assert f"started by     {user}" in out
+    assert f"{user}  {current().host}" in run("runs", "list").out
 
 
 def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(

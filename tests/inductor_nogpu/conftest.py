@@ -89,6 +89,7 @@ def predictor() -> FixedPredictor:
 def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """What a capture notes, put into this very process."""
     from torch._inductor.choices import InductorChoices
+    from torch._inductor.kernel import mm_grouped
     from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
     from diode_engine.inductor.listening import capture
@@ -97,6 +98,8 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     stock = InductorChoices._finalize_template_configs
     functions = get_algorithm_selector_cache().preprocessing_fns
     monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
+    for name in ("_tuned_grouped_mm_common", "early_config_prune"):
+        monkeypatch.setattr(mm_grouped, name, getattr(mm_grouped, name))
     capture._attach(lambda **record: taken.append(record))
     yield taken
     if capture.prefer_aten in functions:

@@ -194,3 +194,55 @@ def test_the_candidates_have_their_columns() -> None:
     assert columns.persistent.sum() == columns.tma.sum() == len(candidates) - 1
     made = [Candidate.make("triton::grouped_mm", **dict(c.kwargs)) for c in candidates[1:]]
     assert tuple(made) == candidates[1:]
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize("op", GROUPED)
+def test_they_are_captured_and_left_to_the_library(
+    op: str, mode: str, notes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.kernel import mm_grouped
+
+    rendered: list[Any] = []
+    monkeypatch.setattr(
+        mm_grouped.triton_grouped_mm_template,
+        "maybe_append_choice",
+        lambda choices, **kwargs: rendered.append(kwargs),
+    )
+    lowered = without_gpu.lower(experts(op), mode=mode)  # raises where one is to be benchmarked
+    assert [Problem.from_dict(n["problem"]) for n in notes if "problem" in n] == [sizes(op)]
+    assert CALL in lowered.sources[0]
+    assert not rendered
+
+
+def with_scales() -> Any:
+    def run(a: Any, b: Any, of_a: Any, of_b: Any, ends: Any) -> Any:
+        return torch._scaled_grouped_mm(
+            a, b.transpose(1, 2), of_a, of_b, offs=ends, out_dtype=torch.bfloat16
+        )
+
+    def empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.empty(size, dtype=dtype, device="cuda")
+
+    f8 = torch.float8_e4m3fn
+    a, b = empty(512, 256, dtype=f8), empty(8, 128, 256, dtype=f8)
+    return run, (a, b, empty(512), empty(8, 128), empty(8, dtype=torch.int32))
+
+
+def test_one_with_scales_is_noted_as_left_out(notes: list[dict[str, Any]]) -> None:
+    without_gpu.lower(with_scales)
+    assert not [n for n in notes if "problem" in n]
+    [said] = [n["left_out"] for n in notes if "left_out" in n]
+    assert said == "grouped_mm with scales: (512, 256) @ (8, 256, 128)"
+
+
+def test_one_with_scales_is_counted_and_left_to_inductor(
+    make_predictor: Any, left: list[int]
+) -> None:
+    predictor = make_predictor(best=BEST)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    without_gpu.lower(with_scales)
+    assert not predictor.asked
+    assert left[0] > 1
+    stats = diode_engine.get_stats()
+    assert (stats["passed_scaled_grouped_mm"], stats["fallbacks"]) == (1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,27 @@ def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (found["model"], found["taken"]) == (taken, True)
     with pytest.raises((ModelError, RegistryError)):
         diode_engine.register_model(tmp_path / "nothing")
+
+
+def test_the_docs_say_what_becomes_of_all_that_inductor_asks_for() -> None:
+    from torch._inductor import choices, kernel
+    from torch._inductor.choices import InductorChoices
+
+    from diode_engine.core.operators import OPERATORS
+
+    docs = (Path(__file__).parents[2] / "docs/integration.md").read_text()
+    table = docs[docs.index("### What is left to Inductor") : docs.index("### Never slower")]
+    asked = {name for name in vars(InductorChoices) if re.fullmatch("get_.*_configs", name)}
+    assert {name for name in asked if f"`{name}`" not in table} == set()
+    assert len(asked) >= 5
+    # the ops that the kernels' modules ask get_template_configs for
+    folder = Path(kernel.__file__).parent
+    ops: set[str] = set()
+    for file in folder.rglob("*.py"):
+        text = file.read_text()
+        if "V.choices.get_template_configs(" in text:
+            ops |= set(re.findall(r'^    name = "(\w+)"$', text, re.M))
+            ops |= set(re.findall(r'templates_to_use, "(\w+)"\)', text))
+    assert ops == {op for op in OPERATORS if not OPERATORS[op].beside_hook}
+    assert {op for op in ops if f"`{op}`" not in table} == set()
+    assert inspect.getsource(choices).count("def get_template_configs") == 1

@@ -63,6 +63,39 @@ def test_a_model_is_lowered_in_every_way(name: str) -> None:
         assert any(p.a.layout == "col" for p in problems)
 
 
+BLOCKS = {
+    "deepseek-v3-block": {"grouped_mm_rows": 2, "mm": 8},
+    "qwen3-30b-a3b-block-training": {"grouped_mm_rows": 4, "grouped_mm_depth": 2, "mm": 9},
+    "llama-3-8b-float8-rows-dynamic": {"scaled_mm": 4},
+    "llama-3-8b-float8-training": {"scaled_mm": 12},
+    "llama-3-8b-int8": {"int_mm": 4},
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_them(
+    name: str, make_predictor: Any
+) -> None:
+    import zoo
+    import zoo_ways
+    from measuring import Way, diode
+
+    knows = diode(predictor=make_predictor(), top_k_configs=1)
+    ignores_them = make_predictor()
+    ignores_them.ops = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+    ignores = diode(predictor=ignores_them, top_k_configs=1)
+    ways = {"import": Way(zoo_ways._TUNED, knows), "fast": Way(zoo_ways._TUNED, ignores)}
+    with mock.patch.dict(zoo_ways.WAYS, ways):
+        rows = lowered(name, ("plain", "import", "fast"))
+    assert {way: zoo.wrong(row) for way, row in rows.items()} == {way: [] for way in rows}
+    problems = [Problem.from_dict(fields) for fields in rows["plain"]["problems"]]
+    assert {str(problem.op) for problem in problems} == set(BLOCKS[name])
+    assert (rows["plain"]["left_out"], rows["plain"]["products"]) == ([], 0)
+    assert rows["import"]["products"] == sum(BLOCKS[name].values())
+    assert rows["import"]["stats"]["fallbacks"] == rows["fast"]["stats"]["fallbacks"] == 0
+    assert rows["fast"]["products"] == BLOCKS[name].get("mm", 0)
+
+
 def test_attention_with_an_unaligned_mask_is_products(tmp_path: Path) -> None:
     rows = lowered("t5-large-encoder", ("plain",))
     shapes = {(p["op"], p["B"], p["M"], p["N"], p["K"]) for p in rows["plain"]["problems"]}

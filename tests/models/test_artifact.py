@@ -25,8 +25,8 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.artifact import MIN_MANY, Artifact, Coverage, load_artifact
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import prediction_of
@@ -146,6 +146,7 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("purpose", value=7), "purpose"),
         (put("coverage", "kernels", value="mm aten::mm"), "list as kernels"),
         (put("coverage", "types", value=[1]), "texts as types"),
+        (put("coverage", "op_types", value=7), "list as op_types"),
         (put("everything", value=1), "true or false as everything"),
         (put("confidence", value=[]), "an object as confidence"),
         (put("confidence", value={"file": "../x.safetensors"}), "cannot be a weight file"),
@@ -390,7 +391,7 @@ def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log
     row = np.zeros(WIDTH, np.float32)
     layer = (weight, np.zeros(1, np.float32))
     sure = Confidence(
-        np.ones((MOST, len(INPUTS)), np.float32), np.zeros(MOST, np.float32),
+        np.ones((MAX_K, len(INPUTS)), np.float32), np.zeros(MAX_K, np.float32),
         places(table.problems) * np.float32(1e37),
     )  # fmt: skip
     made = save(None, (Network(row - 50, row + 50, row, row + 1, (layer,), True),), sure)
@@ -473,6 +474,34 @@ def test_a_template_is_known_on_the_ops_it_was_trained_on(save: Save) -> None:
     assert np.isnan(predictor.predict_us(bmm, asked)).tolist() == [True, False]
 
 
+def test_a_type_is_known_on_the_ops_it_was_timed_on(save: Save) -> None:
+    timed = Coverage(
+        ("bmm aten::bmm", "mm aten::mm"), ("float16", "float32"), ("bmm float32", "mm float16")
+    )
+    aten = {"mm": Candidate.make("aten::mm"), "bmm": Candidate.make("aten::bmm")}
+    saved = save(coverage=timed)
+
+    def known(coverage: Coverage) -> set[tuple[str, str]]:
+        manifest = replace(saved.manifest, coverage=coverage)
+        predictor = Predictor(replace(saved, manifest=manifest))
+        return {
+            (op, dtype)
+            for op in aten
+            for dtype in ("float16", "float32")
+            if not np.isnan(
+                predictor.predict_us(Problem.make(op, 64, 64, 64, dtype), (aten[op],))
+            ).any()
+        }
+
+    everything = {(op, dtype) for op in aten for dtype in ("float16", "float32")}
+    assert known(timed) == {("mm", "float16"), ("bmm", "float32")}
+    assert known(replace(timed, op_types=())) == everything  # of before they were written
+    other = Coverage(("mm aten::mm",), ("float32",), ("mm float32",))
+    assert known(timed.joined(other)) == everything - {("bmm", "float16")}
+    older = Coverage(("bmm aten::bmm",), ("float16",))
+    assert known(timed.joined(older)) == everything - {("mm", "float32")}
+
+
 def tile(m: int, n: int, k: int, stages: int, warps: int) -> Candidate:
     return Candidate.make(
         "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps, GROUP_M=8
@@ -504,7 +533,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     def timings(*rows: tuple[Problem, Candidate, Timing]) -> TimingTable:
         return TimingTable.from_records([(p, c, here, timing) for p, c, timing in rows])
 
-    sizes = range(1, 1 + (LEAST_MANY if enough else LEAST_MANY - 1))
+    sizes = range(1, 1 + (MIN_MANY if enough else MIN_MANY - 1))
     problems = [replace(problem, M=size) for size in sizes]
     others = [tile(16, 128, 128, 5, 2), tile(16, 256, 128, 4, 2)]  # of many loads, too
     learned = timings(

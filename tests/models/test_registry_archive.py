@@ -269,6 +269,26 @@ def test_a_line_that_is_wrong_is_refused(index: Path, changes: dict[str, object]
         read_index(altered(index, **changes))
 
 
+def test_what_an_index_offers_twice_is_refused(index: Path) -> None:
+    given = json.loads(index.read_text())
+    given["models"] *= 2
+    index.write_text(json.dumps(given))
+    with pytest.raises(RegistryError, match=r"Model 2 of the index .* stands there twice"):
+        read_index(index)
+
+
+def test_a_long_index_is_not_told_whole(index: Path) -> None:
+    given = json.loads(index.read_text())
+    (line,) = given["models"]
+    given["models"] = [{**line, "hardware": f"gpu-{i}"} for i in range(1000)]
+    index.write_text(json.dumps(given))
+    offers = read_index(index)
+    for asked, said in ((line["name"], "say for which"), ("other", "has no other")):
+        with pytest.raises(RegistryError, match=said) as raised:
+            offered(offers, asked)
+        assert len(str(raised.value)) < 500
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "diode-model-index", "version": 2, "models": []}']
 )

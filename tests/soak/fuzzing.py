@@ -19,7 +19,6 @@ from pathlib import Path
 from tests.soak.kinds import KINDS, ROOT
 
 CHUNK = 2_000  # inputs a job: what is not counted where one of them ends its process
-PROCESSES = 2
 
 Job = tuple[str, int, int]  # kind, number of the first input, count
 
@@ -84,22 +83,22 @@ def work(jobs: list[Job], place: Path, found: Found) -> None:
             return
 
 
-def jobs_of(tries: int) -> list[list[Job]]:
+def jobs_of(tries: int, processes: int) -> list[list[Job]]:
     """For each process, all kinds in turn, in chunks of which none is long."""
-    each = max(1, tries // len(KINDS))
+    each = -(-tries // len(KINDS))  # so many or a few more in all
     jobs = [
         (kind, first, min(CHUNK, each - first)) for first in range(0, each, CHUNK) for kind in KINDS
     ]
-    return [jobs[i::PROCESSES] for i in range(PROCESSES)]
+    return [jobs[i::processes] for i in range(processes)]
 
 
-def fuzzed(tries: int, folder: Path) -> Found:
+def fuzzed(tries: int, folder: Path, processes: int = 2) -> Found:
     """Tries so many inputs, of all kinds alike; `found.jsonl` in the folder grows with each job."""
     found = Found(folder / "found.jsonl")
-    parts: Sequence[list[Job]] = jobs_of(tries)
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        places = [folder / f"place-{i}" for i in range(PROCESSES)]
-        list(pool.map(work, parts, places, [found] * PROCESSES))
+    parts: Sequence[list[Job]] = jobs_of(tries, processes)
+    with ThreadPoolExecutor(processes) as pool:
+        places = [folder / f"place-{i}" for i in range(processes)]
+        list(pool.map(work, parts, places, [found] * processes))
     return found
 
 

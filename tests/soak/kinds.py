@@ -35,7 +35,7 @@ from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
 from diode_engine.models.artifact import Coverage, Data, Manifest, load_artifact, save_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fitting import Examples, pack
 from diode_engine.models.neighbours import places
@@ -52,6 +52,10 @@ FOREIGN: dict[str, Any] = {
     "problems": [
         {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
         {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
+        {"op": "scaled_mm", "M": 16, "N": 64, "K": 128, "dtype": "float8_e4m3fn",
+         "scaling": "1x128_128x128", "fast_accum": True, "b_dtype": "float8_e5m2"},
+        {"op": "mm_plus_mm", "M": 8, "N": 16, "K": 32, "dtype": "bfloat16", "d_layout": "col"},
+        {"op": "grouped_mm_rows", "B": 8, "M": 64, "N": 16, "K": 32, "dtype": "bfloat16"},
     ],
     "candidates": [
         {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
@@ -62,6 +66,11 @@ FOREIGN: dict[str, Any] = {
         {"problem": 0, "environment": 0, "candidate": [0, 1, 1], "min_us": [7.25, None, 7],
          "spread_us": [0, None, None], "repeats": [5, None, 100],
          "failure": [None, "timeout", None]},
+        {"problem": 2, "environment": 1, "candidate": [1, 0], "median_us": [3, 4],
+         "registers": [128, None], "spill_stores": [0, None], "spill_loads": [8, None],
+         "shared_bytes": [65536, None], "instructions": [900, None]},
+        {"problem": 3, "environment": 1, "candidate": [1], "median_us": [5]},
+        {"problem": 4, "environment": 1, "candidate": [1], "median_us": [6]},
     ],
 }  # fmt: skip
 _SHAPE = {
@@ -76,9 +85,11 @@ TORCH_DIODE = {"hardware": {"NVIDIA H100": {"operation": {"mm": {"solution": {
 }}}}}}  # fmt: skip
 _SHAPESET = {
     "source": "a program",
-    "columns": ["op", "B", "M", "N", "K", "dtype", "a_layout"],
-    "shapes": [["mm", 1, 64, 128, 32, "float16", "row"],
-               ["bmm", 8, 5, 7, 9, "float32", "col"]],
+    "columns": ["op", "B", "M", "N", "K", "dtype", "a_layout", "scaling"],
+    "shapes": [["mm", 1, 64, 128, 32, "float16", "row", None],
+               ["bmm", 8, 5, 7, 9, "float32", "col", None],
+               ["scaled_mm", 1, 16, 64, 128, "float8_e4m3fn", "row", "row"],
+               ["grouped_mm_rows", 8, 64, 16, 32, "bfloat16", "row", None]],
 }  # fmt: skip
 _SHAPES = {"operations": {"mm": {"shapes": [_SHAPE, _SHAPE]}, "bmm": {"shapes": [_SHAPE]}}}
 _SOLUTION = {"name": "h200-mm", "configs": [
@@ -264,8 +275,8 @@ def _models() -> dict[str, dict[str, bytes]]:
     examples = Examples.of(table, H200)
     rng = np.random.default_rng(2)
     sure = Confidence(
-        rng.standard_normal((MOST, len(INPUTS))).astype(np.float32),
-        rng.standard_normal(MOST).astype(np.float32), places(table.problems),
+        rng.standard_normal((MAX_K, len(INPUTS))).astype(np.float32),
+        rng.standard_normal(MAX_K).astype(np.float32), places(table.problems),
     )  # fmt: skip
     families = {
         "network": (_network(),),
@@ -358,7 +369,7 @@ def _manifest(rng: random.Random) -> bytes:
 def _described(path: Path) -> None:
     """What is said of a model by its manifest alone."""
     from diode_engine.models.artifact import load_manifest
-    from diode_engine.registry import Facts
+    from diode_engine.registry import ModelFacts
     from diode_engine.registry.card import card, lineage
     from diode_engine.registry.sources import ModelVersion
 
@@ -366,8 +377,8 @@ def _described(path: Path) -> None:
     assert manifest.identity
     json.dumps(manifest.to_dict(), allow_nan=False)
     model = ModelVersion(manifest.name, 1, path.parent, None, manifest.hardware.slug)
-    card(model, Facts()).encode()
-    json.dumps(lineage(model, Facts()), allow_nan=False).encode()
+    card(model, ModelFacts()).encode()
+    json.dumps(lineage(model, ModelFacts()), allow_nan=False).encode()
 
 
 def _archive(rng: random.Random) -> bytes:
@@ -481,7 +492,7 @@ def _dashboard(path: Path) -> None:
 def _memory(path: Path) -> None:
     from diode_engine.cli import workflow
 
-    memory = workflow._Memory(path, path.with_name("none.db"))
+    memory = workflow._DoneSteps(path, path.with_name("none.db"))
     memory.holds(workflow.WorkflowStep("collect", (), (), None), "0" * 32)
 
 

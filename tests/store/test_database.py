@@ -346,7 +346,7 @@ def next_migration(tmp_path, monkeypatch):
 # Makes `runs` anew, which the sweeps refer to.
 _REBUILD = """
     with op.batch_alter_table("runs", recreate="always") as runs:
-        runs.add_column(sa.Column("note", sa.Text))
+        runs.add_column(sa.Column("user", sa.Text))
 """
 
 

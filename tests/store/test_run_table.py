@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 import math
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
-from diode_engine.store import Store, schema
+from diode_engine.store import Store, query, schema
 
 
 @pytest.fixture
@@ -20,6 +22,25 @@ def store(place):
 @pytest.fixture
 def run(store):
     return store.start_run("train", {})
+
+
+def test_a_run_knows_who_started_it(store, monkeypatch):
+    for name in ("ann", "bob"):
+        monkeypatch.setenv("LOGNAME", name)
+        store.start_run("train", {})
+    command = {"command": ["diode-engine"], "directory": ".", "logs": Path()}
+    assert store.queue_run("train", {}, **command).user == "bob"
+    assert [run.user for run in store.runs()] == ["ann", "bob", "bob"]
+    assert [run.id for run in query.runs(store, "user:an")] == [1]
+    assert query.known_values(store)["user"] == ["ann", "bob"]
+
+
+def test_a_run_is_started_where_the_user_has_no_name(store, monkeypatch):
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert store.run(store.start_run("train", {})).user is None
 
 
 def test_a_note_is_replaced_and_taken_away(store, run):

@@ -129,6 +129,7 @@ def test_a_store_of_an_earlier_schema_loses_nothing(
 ) -> None:
     with Store.open(database) as store:
         store.add(store.start_run("collect", {}), make_table())
+    execute('ALTER TABLE runs DROP COLUMN "user"')
     execute("DROP TABLE kernels")
     execute("ALTER TABLE problems DROP COLUMN attributes")
     execute("UPDATE alembic_version SET version_num = '0004'")

@@ -13,7 +13,7 @@ from diode_engine.models.fit_confidence import Unseen
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.neighbours import Places
 from diode_engine.problems.splits import folds
-from diode_engine.training import confidence, cross_validation
+from diode_engine.training import confidence, fits
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit import fit, learnable
@@ -38,7 +38,7 @@ def fitted_to(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
         seen.append(keys(table))
         return fit(table, *rest, **more)
 
-    monkeypatch.setattr(cross_validation, "fit", recording)
+    monkeypatch.setattr(fits, "fit", recording)
     monkeypatch.setattr(confidence, "fit", recording)
     return seen
 

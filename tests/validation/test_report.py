@@ -165,7 +165,7 @@ def test_speed_is_against_default(timings: TimingTable) -> None:
 
 @pytest.mark.parametrize(
     ("unseen", "said"),
-    [(True, "has not seen"), (False, "has seen in training"), (None, "nobody knows")],
+    [(True, "has not seen"), (False, "has seen in training"), (None, "it is not known")],
 )
 def test_it_says_whether_the_problems_were_seen(
     timings: TimingTable, unseen: bool | None, said: str
@@ -283,3 +283,20 @@ def test_what_is_no_report_is_a_sentence(
     document = evaluate(timings, timings.min_us, name="mine").to_dict()
     with pytest.raises(ReportError, match=says):
         read_report({**document, **change})
+
+
+@pytest.mark.parametrize(
+    ("where", "k"),
+    [("efficiency", "1"), ("efficiency", "5"), ("top of the model", "10"), ("top of another", "1")],
+)
+def test_what_a_report_always_has_must_be_there(timings: TimingTable, where: str, k: str) -> None:
+    document = written(evaluate(timings, timings.min_us, name="mine"))
+    ours, *_, other = document["choosers"]
+    tables = {
+        "efficiency": document["cases"][0]["efficiency"],
+        "top of the model": ours["top"],
+        "top of another": other["top"],
+    }
+    del tables[where][k]
+    with pytest.raises(ReportError, match=f"not as Diode writes it .*first {k} "):
+        read_report(document)

@@ -1,11 +1,9 @@
 """Diode's choices for products of groups (torch._grouped_mm).
 
-Inductor makes the list of their choices itself (kernel/mm_grouped.py) and asks nobody. So Diode is
-put before three functions of that module: the one that lowers such a product, which tells what is
-asked for; the one that cuts the list of configs, by which only those that were chosen are rendered;
-and the one that benchmarks the choices, which finds each marked with its prediction, for
-`final_choice`.
-
+Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has no hook for it. So
+Diode wraps three functions of that module: the one that lowers such a product, which says what is
+asked for; the one that cuts the list of configs, so that only the chosen ones are rendered; and the
+one that benchmarks the choices, which finds each marked with its prediction, for `final_choice`.
 What the model does not know is left as it is.
 """
 
@@ -20,7 +18,6 @@ from typing import Any
 
 from torch._inductor import config
 from torch._inductor.kernel import mm_grouped
-from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.select_algorithm import ExternKernelCaller
 from torch._inductor.utils import use_aten_gemm_kernels
 
@@ -49,7 +46,7 @@ class _Product:
         self._predictions: list[Prediction] = []
 
     def kept(self, configs: Sequence[Any]) -> list[Any]:
-        """Of Inductor's configs those that are to be rendered; all, where Diode cannot choose."""
+        """Inductor's configs that are to be rendered; all of them, where Diode cannot choose."""
         outcomes = self.chooser.outcomes
         try:
             return self._kept(configs)
@@ -62,17 +59,17 @@ class _Product:
 
     def _kept(self, configs: Sequence[Any]) -> list[Any]:
         params = [grouped.params_of(each) for each in configs]
-        offers = [grouped.Offer(grouped.TRITON, each) for each in params]
+        offers = [grouped.OfferedKernel(grouped.TRITON, each) for each in params]
         if use_aten_gemm_kernels():
-            offers.insert(0, grouped.Offer(grouped.LIBRARY, grouped.Params({})))
+            offers.insert(0, grouped.OfferedKernel(grouped.LIBRARY, grouped.Params({})))
         self._predictions = self.chooser.kept_of(self._op_name, self._inputs, offers)
         preprocessing.add(final_choice)
         wanted = {id(each.pick.params) for each in self._predictions}
         return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
 
     def marked(self, choices: list[Any]) -> list[Any]:
-        """The rendered choices, each with what was predicted of it; without the library's where it
-        is not wanted."""
+        """The rendered choices, each with its prediction; without the library's where it is not
+        wanted."""
         if not self._predictions:
             return choices
         by_config = {_config(p.pick.params.to_kwargs()): p for p in self._predictions}
@@ -97,7 +94,7 @@ _lowered: ContextVar[_Product | None] = ContextVar("diode_grouped_product", defa
 
 
 def attach() -> None:
-    """Puts itself before the functions, once."""
+    """Wraps the functions, once."""
     for name, ours in ((_COMMON, _before_lowering), (_CUT, _behind_cut), (_SELECT, _before_select)):
         if name not in _replaced:
             theirs = getattr(mm_grouped, name)
@@ -106,7 +103,7 @@ def attach() -> None:
 
 
 def detach() -> None:
-    """Puts back what was there, but for what somebody has replaced since."""
+    """Restores what was there, except what somebody has replaced since."""
     for name, (ours, theirs) in _replaced.items():
         if getattr(mm_grouped, name) is ours:
             setattr(mm_grouped, name, theirs)
@@ -137,23 +134,18 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product | None:
-    """What is asked for, where Diode has a say in it."""
+    """The product that is asked for, where Diode can choose for it."""
     chooser = current_chooser()
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
     try:
-        given = signature.bind(*args, **kwargs).arguments
-        a, b, offsets = given["mat_a"], given["mat_b"], given.get("offs")
-        if given.get("scale_a") is not None or a.get_device().type != "cuda":
+        asked = grouped.asked_of(signature, args, kwargs)
+        if asked is None:
             return None
-        op = grouped.op_of(len(a.get_size()), len(b.get_size()))
-        if not chooser.knows(op):
-            chooser.outcomes.stats.passed("grouped_mm")
+        if asked.scales or not chooser.knows(asked.op):
+            chooser.outcomes.stats.passed(f"{'scaled_' if asked.scales else ''}grouped_mm")
             return None
-        nodes = [a, b] if offsets is None else [a, b, offsets]
-        out_dtype = given.get("out_dtype") or a.get_dtype()
-        inputs = MMKernelInputs(nodes, out_dtype=out_dtype, mat1_idx=0, mat2_idx=1)
-        return _Product(chooser, op, inputs)
+        return _Product(chooser, asked.op, asked.kernel_inputs)
     except Exception as error:  # noqa: BLE001
         chooser.outcomes.failed("a product of groups could not be read", error)
         return None
@@ -180,12 +172,12 @@ def _before_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _said(choice: Any) -> dict[str, str]:
-    """The parameters of a rendered choice, by its description."""
+    """The parameters of a rendered choice, from its description."""
     parts = str(getattr(choice, "description", "")).split(", ")
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
 def _config(kwargs: Any) -> tuple[Any, ...]:
-    """The values of what is tuned, as texts; none of the library's."""
+    """The values of the tuned parameters, as texts; none for the library's."""
     names = template_of(grouped.TRITON).parameters
     return tuple(str(kwargs.get(name)) for name in names) if kwargs else ()

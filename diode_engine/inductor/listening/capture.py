@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import sys
@@ -30,7 +31,7 @@ FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 
 
 def begin() -> None:
-    """Has this process watched from the moment it imports Inductor; costs nothing before."""
+    """Watches this process from the moment when it imports Inductor; costs nothing before."""
     folder = os.environ.get(FOLDER)
     if folder and Path(folder).is_dir():
         note = functools.partial(_note, Path(folder))
@@ -45,7 +46,7 @@ def _note(folder: Path, **record: Any) -> None:
 
 
 def _attach(note: Any) -> None:
-    """Puts the hook into InductorChoices, under all that may be derived from it."""
+    """Puts the hook into InductorChoices, below everything that may be derived from it."""
     torch: Any = sys.modules["torch"]
     kind: Any = sys.modules["torch._inductor.choices"].InductorChoices
     original = hook_of(kind)
@@ -72,6 +73,47 @@ def _attach(note: Any) -> None:
         return [c for c in choices if template_of(c.template.uid).extern] or choices
 
     setattr(kind, HOOK, hook)
+    when_imported("torch._inductor.kernel.mm_grouped", functools.partial(_attach_grouped, note))
+
+
+def _attach_grouped(note: Any) -> None:
+    """Puts itself before the function that lowers products of groups, which Inductor makes the
+    choices of itself, and before the one that cuts the list of their configs."""
+    module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
+    lower = getattr(module, "_tuned_grouped_mm_common", None)
+    cut = getattr(module, "early_config_prune", None)
+    if lower is None or cut is None:  # a torch to come
+        return
+    signature = inspect.signature(lower)
+
+    @functools.wraps(lower)
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            _record_grouped(note, signature, args, kwargs)
+            _add_prefer_aten()
+        return lower(*args, **kwargs)
+
+    @functools.wraps(cut)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        from torch._inductor.utils import use_aten_gemm_kernels
+
+        # the library's is there already, and the others need not be rendered
+        return [] if use_aten_gemm_kernels() else cut(*args, **kwargs)
+
+    module._tuned_grouped_mm_common, module.early_config_prune = lowered, kept
+
+
+def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    from diode_engine.inductor.lowering import grouped
+
+    asked = grouped.asked_of(signature, args, kwargs)
+    if asked is None:
+        return
+    if asked.scales:
+        a, b = (tuple(each.get_size()) for each in (asked.a, asked.b))
+        note(left_out=f"grouped_mm with scales: {a} @ {b}"[:300])
+    else:
+        _record(note, asked.kernel_inputs, asked.op, None)
 
 
 def _record(note: Any, kernel_inputs: Any, op_name: str, overrides: Any) -> None:
@@ -98,8 +140,8 @@ def _add_prefer_aten() -> None:
 
 
 def prefer_aten(choices: list[Any]) -> list[Any]:
-    """A preprocessing function of Inductor's: a library's kernel where there is one, which
-    leaves nothing to benchmark."""
+    """A preprocessing function for Inductor: a library's kernel where there is one, so that nothing
+    is benchmarked."""
     from torch._inductor.select_algorithm import ExternKernelCaller
 
     return [c for c in choices if isinstance(c, ExternKernelCaller)][:1] or choices

@@ -1,12 +1,13 @@
-"""What Inductor offers for products of groups, which it makes beside the hook.
+"""What Inductor offers for products of groups, for which it does not use its hook.
 
-torch/_inductor/kernel/mm_grouped.py makes the list of choices itself. Its own cut of its configs
-(`early_config_prune`) is where a config can be dropped before it is rendered.
+torch/_inductor/kernel/mm_grouped.py makes the list of choices itself. Its function that cuts the
+list of configs (`early_config_prune`) is where a config can be dropped before it is rendered.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch._inductor.kernel import mm_grouped
+from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.lowering import lowerings
 
 from diode_engine.core.operators import GROUPED, Operator
@@ -25,7 +27,7 @@ LIBRARY, TRITON = "aten::_grouped_mm", "triton::grouped_mm"
 
 
 class Params:
-    """As KernelTemplateParams tells its kwargs."""
+    """The kwargs, in the form of KernelTemplateParams."""
 
     def __init__(self, kwargs: Mapping[str, Any]) -> None:
         self._kwargs = dict(kwargs)
@@ -35,8 +37,8 @@ class Params:
 
 
 @dataclass(eq=False)
-class Offer:
-    """A choice that Inductor could render; what Diode uses of a KernelTemplateChoice."""
+class OfferedKernel:
+    """A choice that Inductor could render; the part of a KernelTemplateChoice that Diode uses."""
 
     uid: str
     params: Params
@@ -52,12 +54,42 @@ class Offer:
         return self.render()
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What Inductor is asked to lower: one of Diode's products, unless it has `scales`."""
+
+    op: Operator
+    a: Any
+    b: Any
+    offsets: Any
+    scales: bool
+    out_dtype: Any
+
+    @property
+    def kernel_inputs(self) -> MMKernelInputs:
+        nodes = [self.a, self.b] if self.offsets is None else [self.a, self.b, self.offsets]
+        return MMKernelInputs(nodes, out_dtype=self.out_dtype, mat1_idx=0, mat2_idx=1)
+
+
+def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | None:
+    """What `_tuned_grouped_mm_common`, of this signature, is called for; None where that is not
+    for a CUDA device."""
+    given = signature.bind(*args, **kwargs).arguments
+    a, b = given["mat_a"], given["mat_b"]
+    if a.get_device().type != "cuda":
+        return None
+    op = op_of(len(a.get_size()), len(b.get_size()))
+    scales = given.get("scale_a") is not None
+    out_dtype = given.get("out_dtype") or a.get_dtype()
+    return Asked(op, a, b, given.get("offs"), scales, out_dtype)
+
+
 class _Offered(Exception):
-    """All is known that was asked for."""
+    """Raised to end the lowering when everything that is needed is known."""
 
 
 def op_of(a_dims: int, b_dims: int) -> Operator:
-    """The op of operands with so many dimensions."""
+    """The op of operands with these numbers of dimensions."""
     return next(
         op
         for op in GROUPED
@@ -66,15 +98,15 @@ def op_of(a_dims: int, b_dims: int) -> Operator:
 
 
 def params_of(config: Any) -> Params:
-    """Of one of Inductor's configs the parameters that are tuned."""
+    """The tuned parameters in one of Inductor's configs."""
     kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
     return Params({name: kwargs[name] for name in template_of(TRITON).parameters})
 
 
-def offers(operands: Sequence[Any]) -> list[Offer]:
+def offers(operands: Sequence[Any]) -> list[OfferedKernel]:
     """What Inductor offers for torch._grouped_mm of these TensorBoxes, the library's call first.
-    Call it inside `kernels.graph_for`, under options by which it offers anything."""
-    found: list[Offer] = []
+    Call it inside `kernels.graph_for`, with options under which Inductor offers kernels."""
+    found: list[OfferedKernel] = []
     cut: Any = mm_grouped.early_config_prune
     triton: list[tuple[Any, Mapping[str, Any]]] = []
 
@@ -84,9 +116,13 @@ def offers(operands: Sequence[Any]) -> list[Offer]:
         return []
 
     def note_choices(name: str, choices: list[Any], nodes: Any, layout: Any, **_: Any) -> None:
-        found.extend(Offer(LIBRARY, Params({}), partial(_same, choice)) for choice in choices)
         found.extend(
-            Offer(TRITON, params_of(config), partial(_rendered, config, named, nodes, layout))
+            OfferedKernel(LIBRARY, Params({}), partial(_same, choice)) for choice in choices
+        )
+        found.extend(
+            OfferedKernel(
+                TRITON, params_of(config), partial(_rendered, config, named, nodes, layout)
+            )
             for config, named in triton
         )
         raise _Offered

@@ -14,8 +14,8 @@ from diode_engine.problems.sources.layers import TOKENS
 
 # (outputs, inputs) of the linear layers of models that are trained or served in 8 bits, by their
 # published configurations, beside those of TRANSFORMERS: DeepSeek-V3's projections of queries,
-# keys and values (low-rank), attention's output, dense and shared experts' MLPs; Qwen3's and
-# Llama 3.1's.
+# keys and values (low-rank), attention's output, dense and shared experts' MLPs; Qwen3's,
+# Llama 3.1's and Llama 4's, of those with experts what is no expert (see `experts`).
 MORE_LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "deepseek-v3": (
         (1536, 7168), (24576, 1536), (576, 7168), (32768, 512), (7168, 16384),
@@ -26,6 +26,11 @@ MORE_LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "qwen3-8b": ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288)),
     "qwen3-14b": ((7168, 5120), (5120, 5120), (34816, 5120), (5120, 17408)),
     "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600)),
+    "qwen3-30b-a3b": ((5120, 2048), (2048, 4096)),
+    "qwen3-235b-a22b": ((9216, 4096), (4096, 8192)),
+    "llama-4": (
+        (7168, 5120), (5120, 5120), (16384, 5120), (5120, 8192), (32768, 5120), (5120, 16384),
+    ),
 }  # fmt: skip
 _LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
     **MORE_LAYERS,
@@ -37,7 +42,7 @@ _LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
 }
 _STEP = 16  # by which K and N of an 8-bit product are divisible
 _WIDE = 65536  # above are vocabularies, which are not computed in 8 bits
-_LEAST_INT_ROWS = 17  # of torch._int_mm
+_MIN_INT_ROWS = 17  # of torch._int_mm
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Probl
 
 def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
     return Problem.make(
-        "int_mm", max(tokens, _LEAST_INT_ROWS), outputs, inputs, DType.INT8,
+        "int_mm", max(tokens, _MIN_INT_ROWS), outputs, inputs, DType.INT8,
         b_layout=rng.choices(("col", "row"), (4, 1))[0],
     )  # fmt: skip
 

@@ -11,9 +11,12 @@ from diode_engine.errors import CollectionError
 
 OPS = tuple(OPERATORS)
 # fp32 is without TF32, which makes other kernels of it.
-TYPES = ("bf16", "fp16", "fp32", "tf32")
+TYPES = ("bf16", "fp16", "fp32", "tf32", "e4m3", "e5m2", "int8")
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
-_SHORT = {DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32"}
+_SHORT = {
+    DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32",
+    DType.FLOAT8_E4M3FN: "e4m3", DType.FLOAT8_E5M2: "e5m2", DType.INT8: "int8",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""The timings of a batch as records of one array: it goes between processes as a block of bytes,
+and into a table without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.core.hardware import Environment
+from diode_engine.core.problem import KERNEL_FACTS, Candidate, Failure, Problem, Timing
+from diode_engine.core.table import COLUMNS, FAILURES, TimingTable
+
+# `place` is that of the candidate in its batch; the others are as in a TimingTable, and `kernel`
+# is -1 where nothing is known of it.
+TIMED = np.dtype(
+    [
+        ("place", np.int32),
+        ("min_us", np.float64),
+        ("median_us", np.float64),
+        ("spread_us", np.float64),
+        ("repeats", np.int32),
+        ("failure", np.uint8),
+        ("kernel", np.int32, (len(KERNEL_FACTS),)),
+    ]
+)
+TimedRows = npt.NDArray[np.void]  # [n] of TIMED
+_CODES: dict[Failure | None, int] = {failure: code for code, failure in enumerate(FAILURES, 1)}
+_CODES[None] = 0
+_UNKNOWN = (-1,) * len(KERNEL_FACTS)
+
+
+def timed_rows(timings: Iterable[tuple[int, Timing]]) -> TimedRows:
+    """From (place, timing)s."""
+    nan = float("nan")
+    rows = [
+        (
+            place,
+            nan if t.min_us is None else t.min_us,
+            nan if t.median_us is None else t.median_us,
+            nan if t.spread_us is None else t.spread_us,
+            t.repeats or 0,
+            _CODES[t.failure],
+            _UNKNOWN if t.kernel is None else t.kernel,
+        )
+        for place, t in timings
+    ]
+    return np.array(rows, TIMED)
+
+
+def as_table(
+    problem: Problem,
+    candidates: tuple[Candidate, ...],
+    environment: Environment,
+    rows: TimedRows,
+) -> TimingTable:
+    """What these candidates took on the problem. Raises RecordError for what no timing can be."""
+    columns = {name: rows[name].copy() for name in COLUMNS[3:]}
+    known = (rows["kernel"] >= 0).any()
+    none = np.zeros(len(rows), np.int32)
+    return TimingTable(
+        (problem,), candidates, (environment,),
+        problem=none, candidate=rows["place"].copy(), environment=none, **columns,
+        kernel=rows["kernel"].copy() if known else None,
+    )  # fmt: skip

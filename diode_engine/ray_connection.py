@@ -1,0 +1,42 @@
+"""The connection of this process to a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import Any
+
+from diode_engine.errors import DiodeError
+
+
+def imported(what: str, error: type[DiodeError]) -> Any:
+    """The module ray. Raises `error`, which says what needs it and which extra brings it, where it
+    is not installed."""
+    try:
+        import ray
+    except ImportError as missing:
+        raise error(
+            f"{what} on a cluster needs Ray, which is not installed ({missing}): install "
+            "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
+        ) from missing
+    return ray
+
+
+def connect(ray: Any, address: str, error: type[DiodeError]) -> bool:
+    """Connects to the cluster at `address`, as Ray takes it; False where this process is connected
+    already. Raises `error` where there is none to be reached."""
+    if ray.is_initialized():
+        return False
+    # Ray replaces the handler of SIGTERM, by which a run is cancelled.
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM) if main else None
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, AssertionError) as cause:
+        why = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise error(f"There is no Ray cluster to be reached at {address}: {why[0]}") from cause
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, handler)
+    return True

@@ -1,0 +1,119 @@
+"""Fits on the cores of a Ray cluster, side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from diode_engine import ray_connection
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
+from diode_engine.models.fitting import FitProgress
+from diode_engine.training.fit import fit
+from diode_engine.training.fits import FitTask, Members, TaskProgressCallback
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.version import __version__
+
+STEP_SECONDS = 0.5  # between two looks at how far the fits are, and two reports of one
+MAX_LOSSES = 3  # of processes over a fit, before it is given up
+_Told = dict[int, tuple[str, FitProgress]]  # by the places of tasks
+
+
+class Board:
+    """Where fits say how far they are, and whoever asked for them looks."""
+
+    def __init__(self) -> None:
+        self._told: _Told = {}
+
+    def tell(self, place: int, member: str, progress: FitProgress) -> None:
+        self._told[place] = member, progress
+
+    def take(self) -> _Told:
+        told, self._told = self._told, {}
+        return told
+
+
+def make_fit(
+    version: str,
+    board: Any,
+    place: int,
+    learned: TimingTable,
+    family: str,
+    seed: int,
+    settings: TrainingSettings | None,
+) -> Members:
+    """A fit, in a process of Ray's. Raises TrainingError where this is another Diode than
+    `version`, which may fit another model."""
+    if version != __version__:
+        raise TrainingError(
+            f"A machine of the cluster has Diode {__version__}, and this is {version}: install "
+            "the same on all."
+        )
+    told = 0.0
+
+    def report(member: str, progress: FitProgress) -> None:
+        nonlocal told
+        if time.monotonic() - told >= STEP_SECONDS or progress.step == progress.steps:
+            told = time.monotonic()
+            board.tell.remote(place, member, progress)
+
+    return fit(learned, family, seed=seed, settings=settings, report=report)
+
+
+class RayFits:
+    """The cores of the cluster at `address`, as Ray takes it (host:port, or auto), one for a fit.
+    A context manager; a process that is lost costs nothing but time."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._owns_connection = False
+
+    def __enter__(self) -> RayFits:
+        self._ray = ray_connection.imported("Training", TrainingError)
+        self._owns_connection = ray_connection.connect(self._ray, self._address, TrainingError)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owns_connection:
+            self._ray.shutdown()
+
+    @property
+    def slots(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def run(
+        self, tasks: Iterable[FitTask], report: TaskProgressCallback
+    ) -> Iterator[tuple[FitTask, Members]]:
+        ray = self._ray
+        tasks = list(tasks)
+        board = ray.remote(Board).options(num_cpus=0).remote()
+        make = ray.remote(make_fit).options(num_cpus=1, max_retries=MAX_LOSSES - 1)
+        tables = {id(task.learned): task.learned for task in tasks}
+        put = {key: ray.put(table) for key, table in tables.items()}
+        left = [
+            make.remote(
+                __version__, board, place, put[id(task.learned)], task.family, task.seed,
+                task.settings,
+            )
+            for place, task in enumerate(tasks)
+        ]  # fmt: skip
+        try:
+            while left:
+                done, _ = ray.wait(left[:1], timeout=STEP_SECONDS)
+                for place, (member, progress) in sorted(ray.get(board.take.remote()).items()):
+                    report(place, member, progress)
+                if done:
+                    yield tasks[-len(left)], ray.get(left[0])
+                    left.pop(0)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, TrainingError):
+                raise cause from error
+            raise TrainingError(f"A fit on the cluster failed: {cause}") from error
+        except ray.exceptions.RayError as error:
+            raise TrainingError(f"The cluster lost a fit {MAX_LOSSES} times: {error}") from error
+        finally:
+            for reference in left:
+                ray.cancel(reference, force=True)
+            ray.kill(board)

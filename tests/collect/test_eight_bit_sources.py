@@ -1,0 +1,35 @@
+"""Sources of products of 8 bits and of experts."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from diode_engine.problems.sources import mixed
+from diode_engine.problems.sources.eight_bit import EightBit
+from diode_engine.problems.sources.experts import EXPERTS, GroupedExperts
+from diode_engine.problems.sources.wanted import Wanted
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b", "qwen3-235b-a22b", "llama-4"])
+def test_models_with_experts_have_their_other_layers_in_8_bits(name: str) -> None:
+    problems = list(islice(EightBit(models=(name,)).problems(0), 200))
+    assert {str(p.op) for p in problems} == {"scaled_mm", "int_mm", "mm_plus_mm"}
+    assert len({(p.N, p.K) for p in problems}) > 2
+
+
+def test_the_models_that_people_serve_have_their_experts() -> None:
+    families = {name.partition("-")[0] for name in EXPERTS}
+    assert families >= {"deepseek", "qwen3", "gpt", "llama", "mixtral"}
+    for name in EXPERTS:
+        problems = list(islice(GroupedExperts(models=(name,)).problems(0), 300))
+        ops = {str(p.op) for p in problems}
+        assert ops == {"grouped_mm_rows", "grouped_mm_depth", "grouped_mm_batch"}
+        assert {p.b.layout for p in problems if p.op == "grouped_mm_rows"} == {"row", "col"}
+
+
+def test_types_of_8_bits_can_be_asked_for() -> None:
+    for types, expected in ((("e4m3",), {"float8_e4m3fn"}), (("int8",), {"int8"})):
+        found = mixed(20, 0, ("eight-bit",), Wanted(types=types))
+        assert {str(p.dtype) for p in found} == expected
