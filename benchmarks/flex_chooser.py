@@ -39,7 +39,7 @@ from diode_engine.models.flex_attention import (
 ROWS = Path(__file__).parent / "results" / "flex-h200-2026-11-22.jsonl.zst"
 SOURCE = "benchmarks/results/flex-h200-2026-11-22.jsonl.zst, torch 2.11, Triton 3.6"
 CONFIGS = 5  # of a group
-LEAST_CALLS = 3  # of a group
+MIN_CALLS = 3  # of a group
 
 # Inductor's own on compute capability 9.0, with which each row compares its config.
 DEFAULTS: Mapping[tuple[str, int], Config] = {
@@ -113,7 +113,7 @@ def fitted(measured: Iterable[Measured]) -> FlexTable:
     return FlexTable(
         H200.name,
         SOURCE,
-        tuple(_group(some) for _, some in sorted(groups.items()) if len(some) >= LEAST_CALLS),
+        tuple(_group(some) for _, some in sorted(groups.items()) if len(some) >= MIN_CALLS),
     )
 
 

@@ -44,7 +44,7 @@ READING = 2.0  # the distance between masks that read a tensor and such that do 
 REACH = 8  # times a group's longest call, or most heads, is beyond what is known
 
 _LIMITS = Limits(bytes=1 << 20)  # the shipped table has 20 KB
-_MOST = 1 << 20  # of a size in a table
+_MAX_SIZE = 1 << 20  # in a table
 
 Config = tuple[int, ...]
 
@@ -218,7 +218,7 @@ def _checked(kinds: tuple[type, ...], fits: Callable[[Any], bool], what: str, gi
 
 
 def _whole(given: Any) -> int:
-    return int(_checked((int,), lambda x: 1 <= x <= _MOST, "a size", given))
+    return int(_checked((int,), lambda x: 1 <= x <= _MAX_SIZE, "a size", given))
 
 
 def _flag(given: Any) -> bool:

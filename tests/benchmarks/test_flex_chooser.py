@@ -69,6 +69,6 @@ def test_what_was_timed_once_more_counts_and_what_failed_is_not_in_the_table() -
     measured = fc._measured("one", rows)
     assert measured.speeds == {(64, 64, 3, 4): 1.25, (64, 32, 3, 4): 10 / 9, (128, 128, 3, 4): 1.0}
     assert (measured.call.heads, measured.call.masked, measured.call.reads) == (32, True, True)
-    (group,) = fc.fitted([measured] * fc.LEAST_CALLS).groups
+    (group,) = fc.fitted([measured] * fc.MIN_CALLS).groups
     assert group.configs == ((64, 64, 3, 4),)  # nothing is brought by the other
     assert not fc.fitted([measured]).groups

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import astuple, fields, replace
+from dataclasses import fields, replace
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from torch._inductor import config
@@ -75,13 +77,13 @@ class FlexChooser:
         if [_values(kind, each) for each in defaults] != [group.default]:
             raise Unmeasured("Inductor's default is another than it was measured with")
         with config.patch(_EVERY):
-            every = [*defaults, *offered()]
-        found = [each for each in every if _values(kind, each) == choice.config]
-        if not found:
+            every = chain(defaults, offered())
+        found = next((each for each in every if _values(kind, each) == choice.config), None)
+        if found is None:
             raise Unmeasured(f"Inductor does not offer {choice.config}")
         self._outcomes.stats.count("flex_decided")
         trace.tell_flex(call, choice, group.default)
-        return replace(found[0])  # Inductor changes some in their place
+        return replace(found)  # Inductor changes some in their place
 
 
 def _fast() -> bool:
@@ -91,4 +93,4 @@ def _fast() -> bool:
 def _values(kind: str, offered: Any) -> tuple[int, ...] | None:
     """The values of one of Inductor's configs; None where it has others than Diode knows."""
     names = tuple(field.name for field in fields(offered))
-    return astuple(offered) if names == FIELDS[kind] else None
+    return attrgetter(*names)(offered) if names == FIELDS[kind] else None
