@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalGroup
 from textual.message import Message
@@ -124,6 +126,12 @@ class ProblemForm(VerticalGroup):
                 raise RecordError(f"{name} must be a whole number from 1 up.") from None
         op = named(self._chosen("op"))
         bias = Bias(self._chosen("bias"))
+        attributes: dict[str, Any] = {
+            attribute.name: next(
+                v for v in attribute.values if str(v) == self._of(op, attribute).value
+            )
+            for attribute in op.attributes
+        }
         made = Problem.make(
             op, sizes["M"], sizes["N"], sizes["K"], self._chosen("dtype"),
             B=sizes["B"],
@@ -132,12 +140,7 @@ class ProblemForm(VerticalGroup):
             allow_tf32=self._chosen("tf32") == _TF32[True],
             # One that the op cannot have stays from another op: the usual one is meant.
             bias=bias if bias in op.biases else None,
-            **{
-                attribute.name: next(
-                    v for v in attribute.values if str(v) == self._of(op, attribute).value
-                )
-                for attribute in op.attributes
-            },
+            **attributes,
         )  # fmt: skip
         given = self._given
         same = Problem.make(
