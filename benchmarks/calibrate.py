@@ -47,7 +47,7 @@ from diode_engine.collect.candidate_plan import plausible
 from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.core.operators import named
 from diode_engine.core.problem import Candidate, Problem, Timing
-from diode_engine.core.resources import MOST_ODD_ALIGN
+from diode_engine.core.resources import MAX_ODD_ALIGN
 from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     KernelClass,
@@ -60,7 +60,7 @@ Pair = tuple[Problem, Candidate]
 Times = dict[Pair, Timing]
 
 # Longer pairs say nothing that shorter ones do not, and cost the run its time.
-MOST_FLOPS = 2e11
+MAX_FLOPS = 2e11
 
 
 def problems(count: int, seed: int) -> list[Problem]:
@@ -92,7 +92,7 @@ def problems(count: int, seed: int) -> list[Problem]:
             "float32" if dtype == "tf32" else dtype,
             B=batch, a_layout=a, b_layout=b, allow_tf32=dtype == "tf32",
         )  # fmt: skip
-        if problem.flops <= MOST_FLOPS and problem not in found:
+        if problem.flops <= MAX_FLOPS and problem not in found:
             found.append(problem)
     return found
 
@@ -214,7 +214,7 @@ def kinds(pair: Pair, reference: Times) -> list[str]:
     names.append(candidate.template)
     names.append("tf32" if problem.allow_tf32 else str(problem.dtype))
     cls = shared_class(problem, candidate)
-    if align > MOST_ODD_ALIGN and addresses_erratic(problem, candidate):
+    if align > MAX_ODD_ALIGN and addresses_erratic(problem, candidate):
         names.append("many loads a thread" + (", over 10 µs" if us >= 10 else ", under 10 µs"))
     names.append("own binary" if cls is not None and cls.fixed == ALL_FIXED else "shared binary")
     return names
@@ -314,9 +314,9 @@ def main() -> None:
     import torch
 
     from diode_engine.collect.binaries import Binaries
+    from diode_engine.collect.compiler_pool import CompilerPool
     from diode_engine.collect.direct_worker import Bench
     from diode_engine.collect.driver import Driver
-    from diode_engine.collect.farm import Farm
     from diode_engine.collect.local import cores
     from diode_engine.collect.worker import environment
 
@@ -341,11 +341,11 @@ def main() -> None:
             "direct": shared, "fixed-k": fixed_k, "own": own,
         }  # fmt: skip
         compile_seconds: dict[str, float] = {}
-        with Farm(binaries, options.compilers or max(1, cores() - 1)) as farm:
+        with CompilerPool(binaries, options.compilers or max(1, cores() - 1)) as compilers:
             for policy, class_for in policies.items():
                 classes = [cls for p, c in flat if (cls := class_for(p, c)) is not None]
                 began = time.perf_counter()
-                farm.order(classes).result()
+                compilers.order(classes).result()
                 compile_seconds[policy] = time.perf_counter() - began
                 print(f"compiled {policy} in {compile_seconds[policy]:.0f} s", flush=True)
 

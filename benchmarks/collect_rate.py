@@ -38,7 +38,7 @@ import torch
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.candidate_plan import plausible
-from diode_engine.collect.farm import Farm
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.collect.inputs import random_inputs
 from diode_engine.collect.local import Direct, LocalExecutor, cores
 from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
@@ -89,9 +89,9 @@ def most_shared_first(todo: Chosen) -> Chosen:
 def compiled(todo: Chosen, binaries: Binaries, seconds: float, workers: int) -> Chosen:
     """Those that have a binary, or need none, after so many seconds of compiling."""
     end = time.monotonic() + seconds
-    with Farm(binaries, workers) as farm:
+    with CompilerPool(binaries, workers) as compilers:
         orders = [
-            farm.order([cls for c in candidates if (cls := shared_class(p, c)) is not None])
+            compilers.order([cls for c in candidates if (cls := shared_class(p, c)) is not None])
             for p, candidates in todo
         ]
         for order in orders:

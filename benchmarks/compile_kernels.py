@@ -28,7 +28,7 @@ import triton
 from measuring import done_in
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.farm import Farm
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Layout, Problem
 from diode_engine.inductor.lowering.binary import Binary
@@ -67,14 +67,14 @@ def problems() -> list[Problem]:
 def compiled(
     classes: list[KernelClass], workers: int, environment: Environment, seconds: float
 ) -> dict[str, Any]:
-    """How long the farm took, its start apart; as far as it came in so many seconds."""
+    """How long the compilers took, its start apart; as far as it came in so many seconds."""
     with tempfile.TemporaryDirectory() as root:
         binaries = Binaries(Path(root), environment)
         began = time.perf_counter()
-        with Farm(binaries, workers) as farm:
-            farm.order(classes[:1]).result()
+        with CompilerPool(binaries, workers) as compilers:
+            compilers.order(classes[:1]).result()
             started = time.perf_counter()
-            complete = done_in(farm.order(classes), seconds - (started - began))
+            complete = done_in(compilers.order(classes), seconds - (started - began))
             done = time.perf_counter()
         results = [r for cls in classes if (r := binaries.get(cls)) is not None]
     built = [r for r in results if isinstance(r, Binary)]

@@ -58,7 +58,7 @@ ROWS = (
     8192,
 )
 OPERANDS_BYTES = 192 << 20  # of all sets together: three times the cache
-MOST_BYTES = 8 << 30
+MAX_BYTES = 8 << 30
 NETS: dict[str, Callable[..., torch.Tensor]] = {
     "alone": lambda a, b, r: a @ b,
     "SiLU": lambda a, b, r: torch.nn.functional.silu(a @ b),
@@ -102,7 +102,7 @@ def operands(case: dict[str, Any], m: int) -> list[tuple[torch.Tensor, ...]]:
     n, k = case["N"], case["K"]
     shapes = ((*batch, m, k), (*batch, n, k), (*batch, m, n))
     size = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
-    count = max(1, min(math.ceil(OPERANDS_BYTES / size), 64, MOST_BYTES // size))
+    count = max(1, min(math.ceil(OPERANDS_BYTES / size), 64, MAX_BYTES // size))
     sets = []
     for _ in range(count):
         a, b, r = (torch.randn(shape, device="cuda", dtype=dtype) for shape in shapes)

@@ -58,10 +58,10 @@ CONFIRM_SECONDS = 25.0  # kept for the last timing of the best configs
 CONFIRM_ROUNDS = 3
 SAY_SECONDS = 15.0
 FIXED_FAMILIES = 6  # those whose default is compiled without symbols as well
-MOST_RESTARTS = 8  # after kernels that broke the device
-MOST_ERROR = 2e-2  # of a config's output, relative to the default's, and of that to torch's
+MAX_RESTARTS = 8  # after kernels that broke the device
+MAX_ERROR = 2e-2  # of a config's output, relative to the default's, and of that to torch's
 COLD_CACHES = 3
-MOST_SET_BYTES = 6 << 30
+MAX_SET_BYTES = 6 << 30
 WORTH = 1.02
 CONFIRMED = "confirmed"  # in the place of a tier: timed once more
 FIXED = "fixed"  # in the place of a config: the default without symbols
@@ -189,7 +189,7 @@ class Bench:
             for name in self.changing
         ]  # fmt: skip
         step = sum(math.prod(size) for size in sizes) * dtype.itemsize
-        count = max(2, min(COLD_CACHES * l2_bytes // step + 2, MOST_SET_BYTES // step))
+        count = max(2, min(COLD_CACHES * l2_bytes // step + 2, MAX_SET_BYTES // step))
         self.sets = [
             [torch.randn(size, device=device, dtype=dtype) for size in sizes] for _ in range(count)
         ]
@@ -426,7 +426,7 @@ class Runner:
                     add(name, error=str(error))
                     continue
                 off = torch.linalg.vector_norm(bench.output() - reference) / norm
-                if not off.item() <= MOST_ERROR:
+                if not off.item() <= MAX_ERROR:
                     add(name, error=f"the result is off by {off.item():.3g}")
                     del contenders[name]
             times: dict[Any, list[float]] = defaultdict(list)
@@ -531,7 +531,7 @@ def report(rows: Sequence[Row]) -> None:
     for row in rows:
         of_problem[row["problem"]].append(row)
     off = [row["off"] for row in rows if row["config"] == CHECK]
-    wrong = sum(not one <= MOST_ERROR for one in off)
+    wrong = sum(not one <= MAX_ERROR for one in off)
     worst = f", at most {max(off):.2g} off" if off else ""
     print(f"The default's result beside torch's: {len(off)} checked, {wrong} wrong{worst}")
     for kind in [*dict.fromkeys(row["kind"] for row in rows), None]:
@@ -676,7 +676,7 @@ def main() -> None:
         run([p for p in problems if p.family in own], rows, end, compilers)
     except DeviceBroken as error:
         compilers.close()
-        if args.restarts < MOST_RESTARTS:
+        if args.restarts < MAX_RESTARTS:
             print(f"Begins anew, since a kernel broke the device: {error}"[:300], flush=True)
             minutes = (end - time.monotonic()) / 60
             again = {"--json": path, "--caches": caches, "--minutes": minutes, "--part": args.part,
@@ -684,7 +684,7 @@ def main() -> None:
                      "--restarts": args.restarts + 1}  # fmt: skip
             words = [str(word) for option in again.items() for word in option]
             os.execv(sys.executable, [sys.executable, __file__, *words])
-        print(f"Ends, since kernels broke the device {MOST_RESTARTS} times.", file=sys.stderr)
+        print(f"Ends, since kernels broke the device {MAX_RESTARTS} times.", file=sys.stderr)
     except DiodeError as error:  # the compilers cannot be started
         print(error, file=sys.stderr)
     compilers.close()

@@ -18,8 +18,8 @@ BLOCK = 128  # rows and columns of a block of the mask, as create_block_mask has
 DENSE_BLOCK = 1 << 30  # flex_attention's for a call without a mask
 WINDOW_LENGTH = 1024
 MEAN_DOCUMENT = 1500
-MOST_FLOPS = 2.5e12  # of a problem: some milliseconds
-MOST_TOKENS = 1 << 16
+MAX_FLOPS = 2.5e12  # of a problem: some milliseconds
+MAX_TOKENS = 1 << 16
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
@@ -121,8 +121,8 @@ def _sizes(family: Family, count: int) -> Iterator[Problem]:
     rng = random.Random(str(family))
     for i in range(count):
         length = BLOCK * max(1, round(2 ** (8 * (i + rng.random()) / count)))
-        batches = [b for b in (1, 2, 4, 8, 16, 32, 64) if b * length <= MOST_TOKENS]
-        fit = [b for b in batches if flops(Problem(family, b, length)) <= MOST_FLOPS]
+        batches = [b for b in (1, 2, 4, 8, 16, 32, 64) if b * length <= MAX_TOKENS]
+        fit = [b for b in batches if flops(Problem(family, b, length)) <= MAX_FLOPS]
         yield Problem(family, rng.choice(fit or [1]), length)
 
 

@@ -26,7 +26,7 @@ import triton
 
 from diode_engine import features
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.farm import Farm
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import spills_erratically
@@ -40,7 +40,7 @@ from diode_engine.store.transfer import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 ODD = 0.75  # of the sample
-MOST_REGISTERS = 255  # a thread; beyond it they are spilled
+MAX_REGISTERS = 255  # a thread; beyond it they are spilled
 SPILLED_BYTES = 16  # of stack: fewer are no loop's
 
 
@@ -93,8 +93,8 @@ def compiled_here(
     environment = Environment(H200, "", str(torch.__version__), triton.__version__)
     with tempfile.TemporaryDirectory() as root:
         binaries = Binaries(Path(root), environment)
-        with Farm(binaries, workers) as farm:
-            farm.order(list(sample)).result()
+        with CompilerPool(binaries, workers) as compilers:
+            compilers.order(list(sample)).result()
         return [
             Compiled(*of, b.registers, b.stack_bytes)
             for cls, of in sample.items()
@@ -140,10 +140,10 @@ def main() -> None:
     guess = 2 ** x[:, features.NAMES.index("log2_registers")]
     spills = x[:, features.NAMES.index("spilled")] > 0
 
-    within = registers < MOST_REGISTERS
-    error = np.sqrt(np.mean((np.minimum(guess, MOST_REGISTERS) - registers)[within] ** 2))
+    within = registers < MAX_REGISTERS
+    error = np.sqrt(np.mean((np.minimum(guess, MAX_REGISTERS) - registers)[within] ** 2))
     spread = registers[within].std()
-    print(f"{len(found)} kernels, {(~within).sum()} at the limit of {MOST_REGISTERS}")
+    print(f"{len(found)} kernels, {(~within).sum()} at the limit of {MAX_REGISTERS}")
     print(f"registers: rms error {error:.1f}, {error / spread:.2f} of that of their mean")
     spilled = stack > SPILLED_BYTES
     print(

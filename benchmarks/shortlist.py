@@ -26,7 +26,7 @@ from diode_engine.store.transfer import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 SIZES = (SHORTLIST // 4, SHORTLIST // 2, SHORTLIST)
-LEAST_TIMED = 10  # candidates of a problem
+MIN_TIMED = 10  # candidates of a problem
 WORST = 1000.0  # times the best, where none that was timed is left
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     for place_of_group in rng.permutation(len(groups)):
         index, rows = groups[place_of_group]
         problem = table.problems[index]
-        if held_out(problem) or len(rows) < LEAST_TIMED:
+        if held_out(problem) or len(rows) < MIN_TIMED:
             continue
         space = exhaustive_space(problem, torch_version)
         space = [c for c, ok in zip(space, fits(problem, space, H200), strict=True) if ok]

@@ -44,7 +44,7 @@ from diode_engine.validation import evaluate
 
 SHARES = (0.001, 0.01, 0.03, 0.1, 1.0)
 ROWS = 24  # timings of a problem that are drawn
-MOST_ROWS = 120  # of a problem that a model learns
+MAX_ROWS = 120  # of a problem that a model learns
 # A share's rows are repeated until they are so much of the source's, at most so many times.
 _REPEATED, _TIMES = 0.1, 50
 HOPE = 2.0  # as collect.adviser
@@ -91,7 +91,7 @@ class Transfer:
         sides: tuple[list[Examples], list[Examples]] = ([], [])
         for table in tables:
             for side, part in zip(sides, fitted_and_watched(table, seed=0), strict=True):
-                rows = thinned(part, MOST_ROWS)
+                rows = thinned(part, MAX_ROWS)
                 side.append(Examples.of(rows, hardware_of(table), self.settings.feature_set))
         if len(tables) > 1:
             first, last = (len(examples.log_us) for examples in sides[0])

@@ -10,7 +10,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-LEAST_SHARE = 1.02  # a step over so many times plain's is a failure
+MIN_SHARE = 1.02  # a step over so many times plain's is a failure
 NEAR = 1.5  # an error over so many times plain's is looked at
 _ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT")
 
@@ -83,7 +83,7 @@ def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
         summary.append([
             way, str(len(ratios)), _geomean(ratios), _geomean(choosing),
             f"{worst['ratio']:.3f} {worst['model']}",
-            str(sum(r > LEAST_SHARE for r in ratios)),
+            str(sum(r > MIN_SHARE for r in ratios)),
             _geomean([r["compile_ratio"] for r in of_way]),
             _geomean([r["error_ratio"] for r in of_way if r.get("error_ratio")]),
             str(sum((r.get("error_ratio") or 0) > NEAR for r in of_way)),
@@ -92,12 +92,12 @@ def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
         ])  # fmt: skip
     _table(
         ["way, over plain", "models", "step", "with products to choose", "worst",
-         f"over {LEAST_SHARE}", "compile", "error", f"error over {NEAR}", "memory of a step",
+         f"over {MIN_SHARE}", "compile", "error", f"error over {NEAR}", "memory of a step",
          "of the compile"],
         summary, markdown=markdown,
     )  # fmt: skip
     slow = [
-        r for r in timed.values() if (r.get("ratio") or 0) > LEAST_SHARE and r["way"] != "DEFAULT"
+        r for r in timed.values() if (r.get("ratio") or 0) > MIN_SHARE and r["way"] != "DEFAULT"
     ]
     far = [r for r in timed.values() if (r.get("error_ratio") or 0) > NEAR]
     failed = [r for r in last.values() if r.get("error")]

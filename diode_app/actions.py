@@ -1,5 +1,5 @@
 """What can be done on the screens: of this the key bindings, the palette, the help and the
-settings are made, and each action's headless twin."""
+settings are made, and the headless command that does the same as an action."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from diode_engine.location import Location
 
 @dataclass(frozen=True)
 class Action:
-    """One action. `id` is `place.name`: the method that does it is `action_<name>`, and users
-    rebind it by this id. `headless` is the command that does the same without the dashboard,
-    with {names} for what is chosen on the screen ({store} always is); None for what only moves
-    about on it. `footer` False leaves it to the palette, the help and its key. `does` is the
-    action in Textual's words where it takes arguments, such as `go('home')`.
+    """One action. `id` is `place.name`: its method is `action_<name>`, and users change its key by
+    this id.
+
+    `headless` is the command that does the same without the dashboard, with {names} for what is
+    chosen on the screen ({store} always is); None for an action that only moves about on the
+    screen. `footer` False leaves it to the palette, the help and its key. `does` is the action in
+    Textual's words where it takes arguments, such as `go('home')`.
     """
 
     id: str
@@ -45,7 +47,7 @@ class Action:
         )
 
     def command(self, store: Location, values: Mapping[str, object]) -> str | None:
-        """The headless twin with its words filled in; what is not chosen stays in capitals."""
+        """The headless command with its values; what is not chosen stays in capitals."""
         if self.headless is None:
             return None
         words = _Words({"store": store, **values})
@@ -62,7 +64,7 @@ def import_shipped(place: str, *, footer: bool = False) -> Action:
 
 
 class _Words(dict[str, object]):
-    """Values as a shell takes them, a tuple as several words; a name for one that is missing."""
+    """Values as a shell takes them, a tuple as several words; a missing value as its name."""
 
     def __getitem__(self, name: str) -> object:
         value = super().get(name)
@@ -75,7 +77,7 @@ class _Words(dict[str, object]):
 
 
 class Actions:
-    """A mixin before a Textual class: `ACTIONS` become its key bindings."""
+    """A mixin before a Textual class: its `ACTIONS` become key bindings."""
 
     ACTIONS: tuple[Action, ...] = ()
 
@@ -88,8 +90,8 @@ class Actions:
 
 
 def clashes(actions: Iterable[Action], keys: Mapping[str, str]) -> list[str]:
-    """A sentence for each unknown id in `keys`, and for each key that two actions of the same
-    place, or of one place and everywhere, would share."""
+    """A sentence for each unknown id in `keys`, and for each key that two actions would share: two
+    of the same place, or one of a place and one that works everywhere."""
     known = {action.id: action for action in actions}
     found = [f"There is no action {name}." for name in keys if name not in known]
     taken: dict[tuple[str, str], str] = {}

@@ -22,7 +22,7 @@ from textual.widgets import Input
 from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
-from diode_app.data.source import Condition, Source
+from diode_app.data.store_access import Condition, StoreAccess
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING, Keys, Passed
 from diode_app.links import Link, link_to, page_of
@@ -32,7 +32,7 @@ from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.modals import Confirm, ErrorDialog, Twins
+from diode_app.widgets.modals import Confirm, ErrorDialog, HeadlessCommands
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
@@ -48,7 +48,8 @@ APP_ACTIONS = (
     *(place.action for place in PLACES),
     Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
            does="command_palette"),
-    Action("app.twins", "y", "As command", "The commands that do the same without the dashboard."),
+    Action("app.commands", "y", "As command", "The commands that do the same without the "
+           "dashboard."),
     Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
            "others."),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
@@ -135,7 +136,7 @@ class DiodeApp(Actions, App[None]):
         self.to_terminal(BRING_TITLE_BACK)
 
     def to_terminal(self, sequence: str) -> None:
-        """Writes it as it is."""
+        """Writes the text to the terminal as it is."""
         if self._driver is not None and not self.is_headless:
             self._driver.write(sequence)
 
@@ -154,9 +155,9 @@ class DiodeApp(Actions, App[None]):
             )
 
     async def _look(self) -> None:
-        before = self.session.source.last
+        before = self.session.store.last
         try:
-            look = await self.session.source.look()
+            look = await self.session.store.look()
         finally:
             self._looking = False
         self._telling.title(look, self.session.location.name)
@@ -181,7 +182,7 @@ class DiodeApp(Actions, App[None]):
             return look(store, run)
 
         try:
-            status = await self.session.source.read(ended)
+            status = await self.session.store.read(ended)
         except DiodeError:
             return  # the store is gone, and the screen says so
         sentence = sentence_of(status)
@@ -190,24 +191,24 @@ class DiodeApp(Actions, App[None]):
         self._telling.tell(sentence, self.session.settings.tell)
 
     async def _warm(self) -> None:
-        """Imports the screens' modules, so that the first key to each finds them there, and has
-        the garbage collector, whose full pass takes a tenth of a second, leave all that be."""
+        """Imports the screens' modules, so that the first key to each finds them imported. Then the
+        garbage collector leaves all of them alone: a full collection takes a tenth of a second."""
         await in_thread(sections, "imports")
         gc.freeze()
 
     def action_undo(self) -> None:
         async def take_back() -> str:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             done = self.session.undo.take()
             if done is None:
-                return "There is nothing to take back."
+                return "There is nothing to undo."
             return await done.back()
 
         self._act(take_back)
 
     def action_create_store(self) -> None:
         async def create() -> str:
-            await self.session.source.create()
+            await self.session.store.create()
             return f"The store {self.session.location} is ready."
 
         self._act(create)
@@ -216,7 +217,7 @@ class DiodeApp(Actions, App[None]):
         async def bring() -> str | None:
             from diode_app.screens.run import RunScreen
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             files = shipped_timings()
             if not files:
                 raise DiodeError("This Diode came without timings; install it again.")
@@ -224,7 +225,7 @@ class DiodeApp(Actions, App[None]):
                 Confirm("Import the timings that come with Diode into this store?", yes="Import")
             ):
                 return None
-            run = await self.session.source.start_import(files)
+            run = await self.session.store.start_import(files)
             self.push_screen(RunScreen(self.session, run))
             return f"Run {run} imports the shipped timings; it goes on when you leave."
 
@@ -250,11 +251,12 @@ class DiodeApp(Actions, App[None]):
     # Where one is
 
     def delay_update(self, delay: float = 0.0) -> None:
-        """Does not: Textual holds each change of screens back for 50 ms to hide one that is half
-        made, and ours come as a frame first and the body whole."""
+        """Does nothing. Textual would hold back each change of screens for 50 ms, to hide a screen
+        that is half made; here the frame is shown first and the body as a whole."""
 
     def action_go(self, mode: str) -> None:
-        """Goes to a place; a second time to one that is only looked into leads back."""
+        """Goes to a place; a second time, from a place that was only visited (such as Help),
+        back."""
         if self.screen.is_modal:
             return
         if mode == self.current_mode and mode in ASIDE:
@@ -264,13 +266,13 @@ class DiodeApp(Actions, App[None]):
         self.switch_mode(mode)
 
     def action_leave_aside(self) -> None:
-        """From a place that is only looked into to where one was."""
+        """From a place that was only visited back to where the person was."""
         if self.current_mode in ASIDE:
             self.switch_mode(self._came_from)
 
     async def action_press(self, key: str) -> None:
-        """Does at once what another key does where the focus is; what ctrl+home does, home does
-        where that has no meaning."""
+        """Does at once what another key does at the focus; home does what ctrl+home does where home
+        has no meaning of its own."""
         for name in (key, key.removeprefix("ctrl+")):
             if (active := self.screen.active_bindings.get(name)) is not None:
                 await self.run_action(active.binding.action, active.node)
@@ -281,7 +283,7 @@ class DiodeApp(Actions, App[None]):
             self.show_help()
 
     def show_help(self, words: str = "") -> None:
-        """In front of the screen; what has these words alone."""
+        """Opens the help in front of the screen; with words, only what contains them."""
         from diode_app.screens.help import Help
 
         self.push_screen(Help(self.session, self.screen, words))
@@ -293,7 +295,7 @@ class DiodeApp(Actions, App[None]):
             self.push_screen(Tour())
 
     def open_link(self, link: Link) -> None:
-        """Goes to the place, and shows the page of what the link names in front of it."""
+        """Goes to the link's place, and opens the page of what the link names in front of it."""
 
         async def opened() -> None:
             try:
@@ -325,14 +327,14 @@ class DiodeApp(Actions, App[None]):
     # Settings
 
     def apply(self, settings: Settings) -> None:
-        """Shows these settings from now on."""
+        """Uses these settings from now on."""
         self.session.settings = settings
         self.theme = settings.theme
         self._clashes.clear()
         self.set_keymap(dict(settings.keys))
 
     def change(self, settings: Settings) -> None:
-        """Applies and writes settings; they hold even where they cannot be, or are not to be,
+        """Applies and writes settings; they stay in force also where they cannot or must not be
         written."""
         self.apply(settings)
         if self.session.settings_path is None or self.session.read_only:
@@ -362,7 +364,8 @@ class DiodeApp(Actions, App[None]):
                 )
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """With NO_COLOR no colours are written; Textual's own writes greys, which are some."""
+        """With NO_COLOR no colours are written; Textual's own filter writes greys, which are
+        colours."""
         filters = super().get_line_filters()
         return [*filters, NoColor()] if self.no_color else filters
 
@@ -382,12 +385,12 @@ class DiodeApp(Actions, App[None]):
     def _palette_help(self, screen: Screen[Any], binding: Binding) -> str:
         says = f"{self.get_key_display(binding)}  {binding.tooltip}"
         if isinstance(screen, DiodeScreen) and binding.id is not None:
-            command = screen.twin_of(binding.id)
+            command = screen.headless_command(binding.id)
             if command is not None:
                 says = f"{says}  $ {command}"
         return says
 
-    def action_twins(self) -> None:
+    def action_commands(self) -> None:
         screen = self.screen
         if not isinstance(screen, DiodeScreen):
             return
@@ -399,14 +402,14 @@ class DiodeApp(Actions, App[None]):
                 ("Open this", link.command(self.session.location, read_only=self.session.read_only))
             ]
         )
-        twins = [*here, *screen.twins()]
-        if not twins:
-            self.notify("Nothing on this screen has a command of its own.")
+        commands = [*here, *screen.headless_commands()]
+        if not commands:
+            self.notify("Nothing on this screen has a command.")
             return
-        self.push_screen(Twins(twins), self.copy)
+        self.push_screen(HeadlessCommands(commands), self.copy)
 
     def copy(self, words: str | None) -> None:
-        """Copies a text (by OSC 52) and shows it, as not every terminal takes it."""
+        """Copies a text (by OSC 52) and shows it too, since not every terminal supports that."""
         if words:
             self.copy_to_clipboard(words)
             self.notify(words, title="Copied", timeout=10, markup=False)
@@ -422,7 +425,7 @@ def create_app(
     wanted: Link | None = None,
 ) -> DiodeApp:
     """The dashboard over this store, which need not exist; it begins with what is `wanted`. Where
-    the settings cannot be read the screen says so, the default ones hold, and none are written."""
+    the settings cannot be read, the screen says so, the defaults are used, and none are written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
     try:
@@ -431,5 +434,5 @@ def create_app(
         settings, problem, path = Settings(), str(error), None
     if theme is not None:
         settings = replace(settings, theme=theme)
-    session = Session(Source(store, read_only=read_only), settings, path)
+    session = Session(StoreAccess(store, read_only=read_only), settings, path)
     return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted)

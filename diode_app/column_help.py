@@ -45,7 +45,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "against": "its efficiency less that of the pinned training",
         "model": "what a training registered",
         "data": "the filter query, the source or the file that it works on",
-        "changed": "the settings that are not as they come",
+        "changed": "the settings that differ from the defaults",
         "gpu": "the numbers of the GPUs that it times on",
         "host": "the machine that it works, or has worked, on",
         "user": "who started it, by the name that they have on that machine",
@@ -147,5 +147,6 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 
 def meaning(what: str, column: str) -> str:
-    """Of a column of the table of these rows, by its key; empty where there is nothing to say."""
+    """What a column of the table of these rows means, by its key; empty where there is nothing to
+    say."""
     return _COLUMNS.get(what, {}).get(column, "")

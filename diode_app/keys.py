@@ -1,8 +1,7 @@
-"""Keys one after the other: each is handled whole before the next is looked at.
+"""Handles keys one after the other: each is handled completely before the next.
 
-Textual sends a key to the widget that has the focus and handles it when it has bubbled up to the
-app; keys of the same burst would all go to that widget, before the first of them has moved the
-focus or opened a screen.
+Textual sends a key to the widget that has the focus, and the key bubbles up to the app. All keys of
+one burst would go to that widget, before the first of them has moved the focus or opened a screen.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ _LOOK_SECONDS = 0.005
 
 
 class Passed(Message):
-    """Follows a key from the focus up to the app, behind all that the key has caused there."""
+    """A message that follows a key from the focus up to the app, behind all that the key has
+    caused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,14 +47,10 @@ class Passed(Message):
 
 
 class Keys:
-    """The keys that wait, and what the next of them waits for:
-
-    - a screen that is being made,
-    - the messages of the key before it, and so the focus,
-    - a dialog which that key opens, ten seconds at most: without it the next keys would reach the
-      screen, where letters do something;
-    - a table's rows which it asks for, three seconds at most: a person does not wait longer either.
-    """
+    """keys that wait, and what the next of them waits for: - a screen that is being made; - the
+    messages of the key before it, and so the focus; - a dialog that that key opens, at most ten
+    seconds: else the next keys would reach the screen, where letters do something; - a table's
+    rows that it asked for, at most three seconds: a person does not wait longer either."""
 
     def __init__(self, app: App[None], deliver: Callable[[Typed], Awaitable[None]]) -> None:
         self._app = app
@@ -68,7 +64,7 @@ class Keys:
         return self._task is not None
 
     async def put(self, event: Typed) -> None:
-        """Handles it, at once or after those before it."""
+        """Handles the key, at once or after those before it."""
         self._waiting.append(event)
         if self._task is None:
             before = self._now()
@@ -77,7 +73,7 @@ class Keys:
                 await self._deliver(self._waiting.popleft())
             self._task = asyncio.create_task(self._go(before if at_once else None))
 
-    async def _go(self, before: _Moment | None) -> None:
+    async def _go(self, before: _KeyState | None) -> None:
         try:
             if before is not None:
                 await self._handled(before)
@@ -101,7 +97,7 @@ class Keys:
         except ScreenError:
             return False
 
-    async def _handled(self, before: _Moment) -> None:
+    async def _handled(self, before: _KeyState) -> None:
         await self._pass()
         now = self._now()
         if now.asking - before.asking:
@@ -110,7 +106,7 @@ class Keys:
             await self._asked(_NEXT_SECONDS)
 
     async def _asked(self, seconds: float) -> None:
-        """Until the workers that ask have opened a dialog, or are done."""
+        """Waits until the workers that ask have opened a dialog, or are done."""
         screen = self._app.screen
         if isinstance(screen, ModalScreen):
             return
@@ -120,7 +116,8 @@ class Keys:
         await self._pass()
 
     def _rows_are_old(self) -> bool:
-        """Whether the focus is in a table that shows other rows than were asked for last."""
+        """Whether the focus is in a table that does not show yet the rows that were asked for
+        last."""
         focused = self._app.focused
         nodes = () if focused is None else focused.ancestors_with_self
         return any(getattr(node, "is_behind", False) for node in nodes)
@@ -133,7 +130,7 @@ class Keys:
     # Messages
 
     async def _pass(self) -> None:
-        """Until no message waits between the focus and the app."""
+        """Waits until no message is left between the focus and the app."""
         end = time.monotonic() + _PASS_SECONDS
         while time.monotonic() < end:
             target = self._focus()
@@ -169,18 +166,18 @@ class Keys:
     def _works(self, group: str) -> bool:
         return any(w.group == group and not w.is_finished for w in self._app.workers)
 
-    def _now(self) -> _Moment:
+    def _now(self) -> _KeyState:
         try:
             screen: Screen[object] | None = self._app.screen
         except ScreenError:
             screen = None
         asking = (w for w in self._app.workers if w.group == ASKING and not w.is_finished)
-        return _Moment(screen, frozenset(asking))
+        return _KeyState(screen, frozenset(asking))
 
 
 @dataclass(frozen=True)
-class _Moment:
-    """The screen, and the workers that come to ask something."""
+class _KeyState:
+    """The screen, and the workers that will ask something."""
 
     screen: Screen[object] | None
     asking: frozenset[Worker[Any]]

@@ -1,6 +1,6 @@
 """Links to places of the dashboard: `run/11`, `problem/501`, `model/gemm@6`, `data`.
 
-`diode-tui --open LINK` opens one; `y` shows the command for where one is.
+`diode-tui --open LINK` opens one; `y` shows this command for the present place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGES = {"run": "runs", "problem": "data", "model": "models"}
 
 
 class LinkError(DiodeError):
-    """A link leads nowhere."""
+    """There is no such place."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Link:
         return f"{page}/{self.name}" if self.name else self.place
 
     def command(self, store: Location, *, read_only: bool = False) -> str:
-        """What opens it."""
+        """The command that opens it."""
         words = ["diode-tui", f"--store={store}", *(["--read-only"] if read_only else [])]
         words.append(f"--open={self}")
         if self.filter:
@@ -53,7 +53,7 @@ class Link:
 
 
 def link(given: str | None, query: str | None = None) -> Link | None:
-    """The link that is written so, None where nothing is; a query alone is one of problems. Raises
+    """The link with this text; None for an empty text. A query alone is a query on problems. Raises
     LinkError where there is no such place, or its list takes no filter, and QueryError."""
     if not given:
         return None if query is None else link("data", query)
@@ -62,7 +62,7 @@ def link(given: str | None, query: str | None = None) -> Link | None:
     if name and page in _PAGES:
         found = Link(_PAGES[page], name)
         if page == "run" and not name.isdecimal():
-            raise LinkError(f"{name} is no number of a run, as in run/11.")
+            raise LinkError(f"{name} is not the number of a run, as in run/11.")
     elif not name and page in modes:
         found = Link(page)
     else:
@@ -81,7 +81,7 @@ def link(given: str | None, query: str | None = None) -> Link | None:
 
 
 def link_to(screen: Screen[Any]) -> Link | None:
-    """To what is shown now; None where it has none, as on a form's page."""
+    """The link to what is shown now; None where it has none, as the page of a form."""
     if not isinstance(screen, DiodeScreen):
         return None
     if screen.LINK:
@@ -98,15 +98,15 @@ def link_to(screen: Screen[Any]) -> Link | None:
 
 
 async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
-    """The page of what a link names, to be shown in front of its place; None where it is of a
-    place alone. Raises DiodeError where there is no such thing."""
+    """The page of what a link names, to be shown in front of its place; None for a link to a place
+    alone. Raises DiodeError where there is no such thing."""
     if not wanted.name:
         return None
     if wanted.place == "runs":
         from diode_app.screens.run import RunScreen
 
         number = int(wanted.name)
-        await session.source.read(lambda store: store.run(number))
+        await session.store.read(lambda store: store.run(number))
         return RunScreen(session, number)
     if wanted.place == "models":
         from diode_app.screens.model import ModelScreen
@@ -115,7 +115,7 @@ async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
     from diode_app.screens.problem import ProblemScreen
 
     return ProblemScreen(
-        session, *await session.source.read(lambda store: _problem(store, wanted.name))
+        session, *await session.store.read(lambda store: _problem(store, wanted.name))
     )
 
 
@@ -126,7 +126,8 @@ def _folder(reference: str) -> str:
 
 
 def _problem(store: Store, name: str) -> tuple[str, int]:
-    """The content key and the environment of a problem, by its number or how its key begins."""
+    """The content key and the environment of a problem, by its number or the beginning of its
+    key."""
     from diode_engine.store.query import problems
 
     found = problems(store, f"id:{name}" if name.isdecimal() else f"key:{name}", limit=1)

@@ -72,8 +72,8 @@ def _command(
 
         click.echo(f"diode-tui {__version__}")
         return 0
-    # A widget is many small objects: by Python's own thresholds the garbage collector passes a
-    # third of a key's time over them, and now and then holds the screen up for 0.1 s and more.
+    # A widget is many small objects. With Python's own thresholds the garbage collector takes a
+    # third of a key's time, and now and then stops the screen for 0.1 s or more.
     gc.set_threshold(20_000, 50, 100)
     try:
         from diode_app import links
@@ -111,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The process diode-tui. It ends at once: no thread can hold it up, and taking the
-    interpreter apart, with all that is loaded, takes longer than the rest of leaving."""
+    """The process diode-tui. It ends at once: no thread can delay it, and shutting down the
+    interpreter takes longer than the rest."""
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

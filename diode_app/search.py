@@ -1,5 +1,5 @@
-"""What the palette (`:`) finds beside the actions: runs, models, problems, saved filters, settings
-and help."""
+"""What the palette (`:`) finds besides the actions: runs, models, problems, saved filters,
+settings, help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROBLEMS = 8  # that are shown of those that a query finds
 
 @dataclass(frozen=True)
 class Found:
-    """Something that can be found: `words` are searched and shown, `does` opens it."""
+    """Something that was found: `words` are searched and shown, `does` opens it."""
 
     words: str
     says: str
@@ -38,8 +38,8 @@ class Found:
 
 
 class Everything(Provider):
-    """Asks the store and the registry when the palette is opened, and the store once more for
-    what may be a problem: its number, or a filter query such as op:bmm."""
+    """Reads the store and the registry when the palette is opened. Reads the store once more for an
+    input that may be a problem: its number, or a filter query such as op:bmm."""
 
     async def startup(self) -> None:
         # Not waited for here: the next letter cancels the search for the one before, and with it
@@ -48,10 +48,10 @@ class Everything(Provider):
 
     async def _gathered(self) -> list[Found]:
         found = [*self._help(), *self._settings(), *self._filters()]
-        if self._session.source.last.ready:
+        if self._session.store.last.ready:
             # The screen behind the palette says what is wrong with the store.
             with contextlib.suppress(DiodeError):
-                found += await self._session.source.read(self._runs)
+                found += await self._session.store.read(self._runs)
         return found + await in_thread(self._models, "search")
 
     async def search(self, query: str) -> Hits:
@@ -59,9 +59,9 @@ class Everything(Provider):
         for found in await asyncio.shield(self._gathering):
             if (match := matcher.match(found.words)) > 0:
                 yield Hit(match, matcher.highlight(found.words), found.does, help=found.says)
-        if not self._session.source.last.ready:
+        if not self._session.store.last.ready:
             return
-        for found in await self._session.source.read(lambda store: self._problems(store, query)):
+        for found in await self._session.store.read(lambda store: self._problems(store, query)):
             yield Hit(1.0, found.words, found.does, help=found.says)
 
     @property
@@ -141,7 +141,7 @@ class Everything(Provider):
             )  # fmt: skip
 
     def _help(self) -> Iterable[Found]:
-        """What can be done on other screens; what can be done here is among the actions."""
+        """Actions of other screens; those of the present screen are found as actions."""
         app: Any = self.app
         for title, actions in sections():
             for action in actions:

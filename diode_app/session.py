@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_app.data.hardware import Here
-from diode_app.data.source import Source
+from diode_app.data.store_access import StoreAccess
 from diode_app.settings import Settings
 from diode_app.undo import Undo
 from diode_engine.location import Location
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """One dashboard. `here` is None until the hardware was found out. Screens want of others:
-    `asked` is the problem that Ask is to show next, `narrowed` are filters by the mode of the
-    screen whose list is to have one."""
+    """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
+    others here: `asked` is the problem that Ask shows next; `narrowed` are filters, by the mode of
+    the screen whose list gets them."""
 
-    source: Source
+    store: StoreAccess
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: Here | None = None
@@ -33,8 +33,8 @@ class Session:
 
     @property
     def location(self) -> Location:
-        return self.source.location
+        return self.store.location
 
     @property
     def read_only(self) -> bool:
-        return self.source.read_only
+        return self.store.read_only

@@ -28,7 +28,7 @@ COLUMNS = {"run_columns": RUN_COLUMNS, "problem_columns": PROBLEM_COLUMNS}
 
 
 class SettingsError(DiodeError):
-    """The settings file holds something that it cannot."""
+    """The settings file holds something that is not valid."""
 
 
 def _told(sentence: str, **options: Any) -> Any:
@@ -37,7 +37,7 @@ def _told(sentence: str, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can set. Raises SettingsError for a value that a field cannot have."""
+    """What a user can set. Raises SettingsError for an invalid value."""
 
     theme: str = _told(f"The colours: one of {', '.join(NAMES)}.", default=DEFAULT)
     rows: int = _told("Rows on a page of a table, from 10 to 500.", default=100)
@@ -91,13 +91,13 @@ class Settings:
 
 
 def sentence(name: str) -> str:
-    """What the field of this name means."""
+    """The meaning of the field of this name."""
     return next(str(f.metadata["sentence"]) for f in fields(Settings) if f.name == name)
 
 
 def load(path: Path) -> Settings:
-    """The settings in the file, all defaults where there is none. Raises SettingsError, naming
-    the file, where it cannot be read or is not right."""
+    """The settings in the file; the defaults where there is none. Raises SettingsError, which names
+    the file, where it cannot be read or is not valid."""
     try:
         given = read_toml(path)
     except FileNotFoundError:
@@ -125,8 +125,8 @@ def load(path: Path) -> Settings:
 
 
 def save(path: Path, settings: Settings) -> None:
-    """Writes the file whole or not at all, with a sentence above each field; what the user
-    wrote beside them stays. Raises SettingsError where it cannot be written."""
+    """Writes the file, whole or not at all, with a sentence above each field; what the user wrote
+    besides stays. Raises SettingsError where it cannot be written."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 

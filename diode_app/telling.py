@@ -1,5 +1,5 @@
-"""Tells a person who looks elsewhere: that a run has ended, by a bell or the terminal's own
-notification, and what is live, in the terminal's title."""
+"""Tells a person who looks elsewhere that a run has ended, by a bell or the terminal's own
+notification, and which runs are live, in the terminal's title."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.data.progress import fraction
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.settings import BELL, NOTIFICATION
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ KEEP_TITLE, BRING_TITLE_BACK = "\x1b[22;2t", "\x1b[23;2t"
 
 
 class Telling:
-    """Writes to the terminal by `write` what has changed from one look at the store to the next."""
+    """Writes to the terminal (by `write`) what has changed since the store was last looked at."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -28,7 +28,7 @@ class Telling:
         self._title = ""
 
     def ended(self, look: Look) -> list[int]:
-        """The runs that were live at the look before and are not any more."""
+        """The runs that were live before and are not any more."""
         if not look.ready:
             return []
         live = frozenset(status.run.id for status in look.live)
@@ -36,7 +36,7 @@ class Telling:
         return ended
 
     def title(self, look: Look, store: str) -> None:
-        """Has the terminal's title say what is live in the store of this name."""
+        """Sets the terminal's title to what is live in the store of this name."""
         parts = [part for part in map(fraction, look.live) if part is not None]
         words = ["Diode", store]
         if look.live:
@@ -64,5 +64,5 @@ def sentence_of(status: Status) -> str:
 
 
 def _plain(words: str) -> str:
-    """Without what a terminal could take for more than words."""
+    """The text without control characters."""
     return "".join(c for c in words if c.isprintable())

@@ -77,7 +77,7 @@ def percent(value: float | None) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """With two decimals, below one with three; empty where there is none."""
+    """With two decimals, below 1 with three; empty where there is none."""
     if value is None or not math.isfinite(value):
         return ""
     return f"{value:,.2f}" if value >= 1 else f"{value:.3f}"
@@ -89,8 +89,8 @@ def ratio(value: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """A part as a signed percentage, such as +3 % or −12 %, from ten times on as the ratio, such as
-    ×37; empty where there is none."""
+    """A relative change as a signed percentage, such as +3 % or −12 %; from ten times on as a
+    ratio, such as ×37; empty where there is none."""
     if value is None or not math.isfinite(value):
         return ""
     if value >= 9:
@@ -100,8 +100,8 @@ def change(value: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """To the second, in the time of this place, and where that is another one in UTC as well,
-    which is what the store has and queries ask for."""
+    """To the second, in the local time; where that differs from UTC, also in UTC, which the store
+    has and queries use."""
     if value is None:
         return NONE
     here = f"{local(value):%Y-%m-%d %H:%M:%S %Z}"
@@ -110,12 +110,12 @@ def moment(value: datetime | None) -> str:
 
 
 def local(value: datetime) -> datetime:
-    """In the time of this place."""
+    """In the local time."""
     return value.astimezone()
 
 
 def zone() -> str:
-    """The name of the time of this place, such as CET."""
+    """The name of the local time, such as CET."""
     return datetime.now(UTC).astimezone().tzname() or "UTC"
 
 
@@ -128,7 +128,7 @@ def bar(fraction: float | None, width: int) -> str:
 
 
 def pairs(mapping: Mapping[str, object]) -> str:
-    """`name value` of all that has one, by commas."""
+    """`name value` of all that have a value, with commas between."""
     words = []
     for name, value in mapping.items():
         if value is None or value is False or value == "" or isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""`python -m diode_engine`: the same as the command diode-engine; and what runs are started as."""
+"""`python -m diode_engine`: the same as the command diode-engine. Runs are started with it."""
 
 import os
 import sys

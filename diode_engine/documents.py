@@ -1,8 +1,9 @@
-"""Documents from files that a stranger may have made: bytes, JSON and TOML.
+"""Reading files that a stranger may have made: bytes, JSON and TOML.
 
-What a file may hold is bounded before objects are made of it: a kilobyte can be compressed from
-32 MiB, and three bytes of JSON are an object of 64. Who reads a file gives the `Limits` of its
-kind; what is over them, or is malformed, is Malformed, to which the reader adds the file's name.
+What a file may hold is limited before objects are made of it: a compressed kilobyte can become 32
+MiB, and three bytes of JSON can become an object of 64 bytes. The code that reads a kind of file
+gives its `Limits`. Where a document is over them, or is malformed, Malformed is raised, and the
+reader adds the file's name.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ DEPTH = 32  # lists and objects in each other; Diode's own documents have 8 at m
 # What a compressed file may become: anything up to the first, above it so many times its own size.
 # Shipped datasets become 6 times as large, JSON of timings 10 times.
 FREE_BYTES = 8 << 20
-MOST_RATIO = 100
+MAX_RATIO = 100
 # The time of Python's tomllib grows with the square of a dotted key's parts. Diode's have 3.
-MOST_KEY_PARTS = 16
+MAX_KEY_PARTS = 16
 
 _CHUNK = 1 << 16
-_LARGEST = 1 << 64  # a whole number in a document; Python writes no number of over 4,300 digits
+_MAX_INT = 1 << 64  # a whole number in a document; Python writes no number of over 4,300 digits
 _SURROGATE = re.compile(rb"\\u[dD][89abAB]")
 _WORD = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{MOST_KEY_PARTS}}}")
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{MAX_KEY_PARTS}}}")
 
 
 class Malformed(Exception):
-    """What is wrong with a document, and where, as a sentence about "it", cut where names in the
-    document make it long."""
+    """What is wrong with a document, and where, as a sentence about "it". It is shortened where
+    names in the document make it long."""
 
     def __str__(self) -> str:
         return shortened(super().__str__(), 600)
@@ -42,8 +43,8 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a kind of document: its bytes, once decompressed, its lists and objects, and all values
-    in these."""
+    """The limits of a kind of document: its bytes (after decompression), how many lists and objects
+    it may have, and how many values these may have together."""
 
     bytes: int
     containers: int = 1 << 17  # a small document: at most 30 MiB of them
@@ -100,8 +101,8 @@ def read_json(path: Path, limits: Limits) -> Any:
 
 
 def parse_json(data: bytes, limits: Limits) -> Any:
-    """The document, as `check_values` has it, of objects in which no name is twice. Raises
-    Malformed."""
+    """The document, checked by `check_values`. Raises Malformed, also where an object has a name
+    twice."""
     limits.check_bytes(len(data))
     check_json_counts(data, limits)
     try:
@@ -150,7 +151,7 @@ def check_values(document: Any) -> None:
                     raise Malformed("It holds a text with a null character, which no path has.")
             elif isinstance(value, float) and not math.isfinite(value):
                 raise Malformed(f"It holds the number {value}, which is not finite.")
-            elif isinstance(value, int) and abs(value) >= _LARGEST:
+            elif isinstance(value, int) and abs(value) >= _MAX_INT:
                 raise Malformed("It holds a whole number of more than 64 bits.")
         if not inner:
             return
@@ -166,7 +167,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         text = data.decode()
         if _LONG_KEY.search(text):
-            raise Malformed(f"It has a dotted key of more than {MOST_KEY_PARTS} parts.")
+            raise Malformed(f"It has a dotted key of more than {MAX_KEY_PARTS} parts.")
         document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
@@ -181,8 +182,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def decompressed(data: bytes, limits: Limits) -> bytes:
     """The content of the Zstandard frames. Raises Malformed.
 
-    A chunk is decompressed at once, and a kilobyte can hold 32 MiB: small chunks keep what lies
-    beyond the limits small.
+    A chunk is decompressed at once, and a kilobyte can become 32 MiB. Chunks are small, so that
+    little is decompressed beyond the limits.
     """
     import zstandard
 
@@ -212,9 +213,9 @@ def decompressed(data: bytes, limits: Limits) -> bytes:
 
 def check_ratio(size: int, compressed: int) -> None:
     """Raises Malformed where so many bytes are too many for a compressed file of that size."""
-    if size > max(FREE_BYTES, MOST_RATIO * compressed):
+    if size > max(FREE_BYTES, MAX_RATIO * compressed):
         raise Malformed(
-            f"It becomes more than {MOST_RATIO} times as large when it is decompressed, as no "
+            f"It becomes more than {MAX_RATIO} times as large when it is decompressed, as no "
             "measured timings do; if you trust it, decompress it with zstd first."
         )
 
@@ -237,8 +238,8 @@ def show(value: Any) -> str:
 
 
 def shortened(sentence: str, most: int = 300) -> str:
-    """What a document says as part of a sentence: cut where it is long, and with escapes in place
-    of what no terminal should be sent."""
+    """Text from a document as part of a sentence: cut where it is long, with escapes in place of
+    control characters, which could change a terminal."""
     text = sentence if len(sentence) <= most else f"{sentence[:most]}…"
     if text.isprintable():
         return text

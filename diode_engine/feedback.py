@@ -1,9 +1,9 @@
-"""DIODE_FEEDBACK=PATH: what Inductor benchmarks goes into the store at that path.
+"""DIODE_FEEDBACK=PATH: what Inductor benchmarks is written to the store at that path.
 
-`train --fine-tune` can learn from it. The compile is never held up and never fails for it: a
-thread of its own writes, what cannot be written is dropped and said once. A process is a run of
-kind feedback. The times are Inductor's own, the least of its launches, which are shorter and
-less careful than a collection's.
+`train --fine-tune` can learn from it. A thread of its own writes, so the compile never waits and
+never fails. What cannot be written is dropped; the reason is logged once. Each process is a run of
+kind feedback. The times are Inductor's own: the shortest of its launches, which are fewer and less
+careful than a collection's.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _Benchmark = tuple[Problem, Sequence[tuple[Candidate, float]]]
 
 
 def arrange() -> None:
-    """Has this process's benchmarks written, where DIODE_FEEDBACK names a store."""
+    """Writes what this process benchmarks to the store that DIODE_FEEDBACK names, if it is set."""
     path = os.environ.get(VARIABLE)
     if path:
-        feedback.listen(Writer(path).take)
+        feedback.listen(FeedbackWriter(path).take)
 
 
-class Writer:
+class FeedbackWriter:
     """Writes benchmarks to a store, from a thread that starts with the first of them."""
 
     def __init__(self, path: str) -> None:

@@ -1,7 +1,7 @@
 """Where a store is: a file, or a database on a PostgreSQL server.
 
-The URL of a server may hold a password where it is read from; none of what is made of it does, so
-that a password comes into no message, log, run or list of processes.
+The URL of a server may hold a password where the URL is read from. Nothing that is made of it holds
+the password, so that it comes into no message, log, run or list of processes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _PASSWORD = re.compile(rf"({re.escape(SCHEME)}://[^\s/@:]*):\S*@")
 
 @dataclass(frozen=True)
 class ServerUrl:
-    """A database on a server. As a text it is the URL without the password, which two that are
-    equal may differ in. What is None or empty libpq finds out (PGHOST, PGUSER, PGPASSWORD, the
-    file ~/.pgpass, ...); `options` are those of a connection string of libpq's."""
+    """A database on a server. Its text is the URL without the password, so two that have the same
+    text may differ in their passwords. libpq finds what is None or empty (PGHOST, PGUSER,
+    PGPASSWORD, the file ~/.pgpass, ...); `options` are those of a libpq connection string."""
 
     host: str
     port: int | None
@@ -39,8 +39,8 @@ class ServerUrl:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises StoreError, which quotes nothing of the text: a password may be anywhere in one
-        that is malformed."""
+        """Raises StoreError. The error quotes nothing of the text: in a malformed URL the password
+        may be anywhere."""
         known = _URL.match(text)
         if known is not None and known[1].lower() != SCHEME:
             raise StoreError(f"A store cannot be at a URL of {known[1]}: it is a file, or {FORM}.")
@@ -83,7 +83,7 @@ class ServerUrl:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name that is shown to people."""
         return self.database
 
     def absolute(self) -> Self:
@@ -91,7 +91,7 @@ class ServerUrl:
         return self
 
     def environment(self) -> dict[str, str]:
-        """What a child process has to have in its environment besides the text."""
+        """The environment variables that a child process needs besides the text."""
         return {} if self.password is None else {"PGPASSWORD": self.password}
 
 
@@ -113,10 +113,10 @@ def location_of(given: str | os.PathLike[str] | ServerUrl) -> Location:
 
 
 def child_environment(location: Location) -> dict[str, str]:
-    """What a process that is told this location in words has to have in its environment."""
+    """The environment variables that a process needs when it is given this location as a text."""
     return location.environment() if isinstance(location, ServerUrl) else {}
 
 
 def without_passwords(text: str) -> str:
-    """The text, with nothing between the user and the host of a store's URL in it."""
+    """The text with the part between the user and the host removed from every URL of a store."""
     return _PASSWORD.sub(r"\1@", text)

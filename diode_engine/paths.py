@@ -1,7 +1,7 @@
-"""Where Diode keeps its files, decided here alone.
+"""Where Diode keeps its files. This module alone decides it.
 
-The store, the user's models and the log lie in the data directory; what Diode ships lies at
-the repository root in a checkout, and inside the package where Diode was installed from a wheel.
+The store, the user's models and the log lie in the data directory. What Diode ships lies at the
+repository root in a checkout, and inside the package where Diode was installed from a wheel.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _config_dir() -> Path:
 
 
 def store_location(given: str | os.PathLike[str] | ServerUrl | None = None) -> Location:
-    """The store: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
-    directory. Raises StoreError for a URL that no store can be at."""
+    """Where the store is: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
+    directory. Raises StoreError for a URL that no store can have."""
     chosen = given or os.environ.get("DIODE_STORE")
     if not chosen:
         return data_dir() / "diode.db"
@@ -55,8 +55,8 @@ def store_location(given: str | os.PathLike[str] | ServerUrl | None = None) -> L
 
 
 def beside(store: Location, suffix: str) -> Path:
-    """Where on this machine something lies that belongs to a store and is no part of it, such as
-    logs: beside its file, or, of a store on a server, in a folder of the data directory."""
+    """Where on this machine the files lie that go with a store but are not part of it, such as
+    logs: beside the store's file; for a store on a server, in a folder of the data directory."""
     if isinstance(store, Path):
         return store.with_name(f"{store.name}{suffix}")
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{store.host}_{store.name}")

@@ -23,7 +23,8 @@ from diode_engine.models.fitting import Examples
 from diode_engine.models.predictor import Predictor
 
 OLD, NEW = features.SETS[2], features.SETS[3]
-BLIND = Hardware("cuda", "Unknown", "9.0", 1, 0, 0, 0, 0, 0, 0)
+UNKNOWN = Hardware("cuda", "Unknown", "9.0", 1, 0, 0, 0, 0, 0, 0)
+NO_GPU = Hardware("cpu", "x", "y", 0, 0, 0, 0, 0, 0, 0)
 
 
 def triton(m: int, n: int, k: int, stages: int = 3, warps: int = 4) -> Candidate:
@@ -95,9 +96,12 @@ def test_no_row_is_nan_or_infinite(
     B: int, M: int, N: int, K: int, dtype: DType, m: int, n: int, k: int, s: int, w: int
 ) -> None:
     problem = Problem.make("bmm", M, N, K, dtype, B=B)
-    asked = (triton(m, n, k, s, w), Candidate.make("decompose_k", k_split=s), *CANDIDATES)
-    for hardware in (H200, BLIND):
-        assert np.isfinite(rows(NEW, problem, asked, hardware)).all()
+    tile = triton(m, n, k, s, w)
+    tma = replace(tile, template="triton::mm_persistent_tma")
+    asked = (tile, tma, Candidate.make("decompose_k", k_split=s), *CANDIDATES)
+    for hardware in (H200, UNKNOWN, NO_GPU):
+        for of in (OLD, NEW):
+            assert np.isfinite(rows(of, problem, asked, hardware)).all()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diode_engine import features
-from diode_engine.core.hardware import H200, MOST, Environment, Hardware
+from diode_engine.core.hardware import H200, MAX_VALUES, Environment, Hardware
 from diode_engine.core.problem import Candidate, KernelFacts, Layout, Operand, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import RecordError
@@ -67,7 +67,7 @@ def test_operands_by_their_strides(
     assert Operand.from_strides(rows, cols, stride) == operand
 
 
-@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize("name", MAX_VALUES)
 @pytest.mark.parametrize("value", [-1, 10**5000, 2**63, 1.5, True, None], ids=range(6))
 def test_impossible_hardware_is_refused(name: str, value: object) -> None:
     with pytest.raises(RecordError, match=f"hardware's {name} is .*; it must be a whole number"):
@@ -85,7 +85,9 @@ def test_a_gpu_has_multiprocessors_and_a_cpu_none() -> None:
     assert Hardware("cpu", "x", "x86_64", 0, 0, 0, 0, 0, 0, 0).multiprocessors == 0
 
 
-@pytest.mark.parametrize("extreme", [dict.fromkeys(MOST, 0) | {"multiprocessors": 1}, MOST])
+@pytest.mark.parametrize(
+    "extreme", [dict.fromkeys(MAX_VALUES, 0) | {"multiprocessors": 1}, MAX_VALUES]
+)
 def test_features_of_any_hardware_are_numbers(extreme: dict[str, int]) -> None:
     hardware = replace(H200, **extreme)
     problems = (Problem.make("mm", 1, 1, 1, "float16"),

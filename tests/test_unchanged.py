@@ -26,11 +26,11 @@ SHIPPED = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
 MODEL = Path(__file__).parents[1] / "trained_models" / "nvidia-h200" / "gemm" / "6"
 FILES = ("real-layers-2026-11-22", "gemm-direct-2026-11-22", "gemm-direct-bf16-2026-11-21")
 EACH = 6  # problems of an op and a type, in a file
-MOST = 24  # candidates of a problem
+MAX_CANDIDATES = 24  # candidates of a problem
 
 
 def computed() -> dict[str, np.ndarray]:
-    """Of some 200 problems and up to MOST of their timed candidates."""
+    """Of some 200 problems and up to MAX_CANDIDATES of their timed candidates."""
     model = Predictor.load(MODEL)
     out: dict[str, list] = {
         name: []
@@ -47,7 +47,7 @@ def computed() -> dict[str, np.ndarray]:
             kinds[kind] += 1
             of_problem = np.unique(table.candidate[table.problem == i])
             candidates = sorted((table.candidates[c] for c in of_problem), key=lambda c: c.key)
-            candidates = candidates[:: max(1, len(candidates) // MOST)][:MOST]
+            candidates = candidates[:: max(1, len(candidates) // MAX_CANDIDATES)][:MAX_CANDIDATES]
             ranking = model.rank(problem, candidates)
             n = len(candidates)
             x = features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), H200)

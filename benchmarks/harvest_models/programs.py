@@ -112,12 +112,12 @@ _SHORT = (16, 20, 32, 50, 64, 77, 100, 101, 128, 197, 250, 333, 384, 500, 512)
 _PASTS = (128, 333, 511, 1000, 1023, 1024, 2048)
 _STEPS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 100, 128, 192, 256)
 _BATCHES = (2, 3, 4, 6, 7, 8, 12, 16, 24, 25, 32, 48, 64, 100, 128, 256)
-_MOST_TOKENS = 32768
+_MAX_TOKENS = 32768
 
 
 def _drawn(rng: random.Random, tokens: int) -> tuple[int, ...]:
     """Batches of examples with so many tokens: every second, and five that are drawn."""
-    free = [b for b in _BATCHES if b * tokens <= _MOST_TOKENS] or [2]
+    free = [b for b in _BATCHES if b * tokens <= _MAX_TOKENS] or [2]
     return tuple(sorted({*rng.sample(free, min(5, len(free))), *free[::2]}))
 
 

@@ -39,11 +39,11 @@ Row = dict[str, Any]
 Timed = tuple[Row, float]  # a candidate and its microseconds
 BEST = 3  # of the set
 NEAR = 3.0  # times the best's time: the others are drawn from those under it
-MOST_FLOPS = 2e11  # longer ones say nothing more, and take the time of others
+MAX_FLOPS = 2e11  # longer ones say nothing more, and take the time of others
 ROUNDS = 9
-GRAPH_US = 2000  # of a graph, or as many launches as MOST_LAUNCHES
-MOST_LAUNCHES = 256
-LEAST_LAUNCHES = 8
+GRAPH_US = 2000  # of a graph, or as many launches as MAX_LAUNCHES
+MAX_LAUNCHES = 256
+MIN_LAUNCHES = 8
 CACHES = 4  # so many caches' worth of other data are read before a replay
 WAIT_US = 500  # of the device before a replay, so that the host has enqueued all of it
 PASSES = ("collector", "recorded")
@@ -57,7 +57,7 @@ def drawn(path: Path, count: int, each: int, seed: int) -> list[tuple[Row, list[
     found = []
     for row in rows:
         p = row["problem"]
-        if 2 * p["B"] * p["M"] * p["N"] * p["K"] > MOST_FLOPS:
+        if 2 * p["B"] * p["M"] * p["N"] * p["K"] > MAX_FLOPS:
             continue
         pairs = list(
             zip((head["candidates"][i] for i in row["candidates"]), row["us"], strict=True)
@@ -131,7 +131,7 @@ def graph_times(
 
     graphs: list[tuple[Any, int]] = []
     for launch, us in zip(launches, about_us, strict=True):
-        count = min(MOST_LAUNCHES, max(LEAST_LAUNCHES, int(GRAPH_US / us)))
+        count = min(MAX_LAUNCHES, max(MIN_LAUNCHES, int(GRAPH_US / us)))
         places = [operands.next() for _ in range(count)]
         launch(places[0], torch.cuda.current_stream().cuda_stream)  # warm: a library loads its code
         torch.cuda.synchronize()
@@ -162,9 +162,9 @@ def measured(options: argparse.Namespace) -> list[Row]:
         sys.exit("There is no NVIDIA GPU here; --rows compares what an earlier run has written.")
     from diode_engine.collect import protocol
     from diode_engine.collect.binaries import Binaries
+    from diode_engine.collect.compiler_pool import CompilerPool
     from diode_engine.collect.direct_worker import Bench
     from diode_engine.collect.driver import Driver
-    from diode_engine.collect.farm import Farm
     from diode_engine.collect.launch import Launch
     from diode_engine.collect.local import cores
     from diode_engine.collect.operands import Operands, Pools
@@ -189,9 +189,9 @@ def measured(options: argparse.Namespace) -> list[Row]:
         binaries = Binaries(folder / "binaries", environment())
         hardware = binaries.environment.hardware
         began = time.monotonic()
-        with Farm(binaries, max(1, cores() - 1)) as farm:
+        with CompilerPool(binaries, max(1, cores() - 1)) as compilers:
             orders = [
-                farm.order([cls for c, _ in pairs if (cls := shared_class(p, c))])
+                compilers.order([cls for c, _ in pairs if (cls := shared_class(p, c))])
                 for p, pairs in todo
             ]
             for order in orders:  # half of the time at most; what is missing then is left out

@@ -35,7 +35,7 @@ DIRECT = (
 )
 HARVEST = "harvest-2026-11-22.packed.zst"
 SET = Path(__file__).parent / "h200-2026-11-22.jsonl.xz"
-LEAST_CANDIDATES = 10
+MIN_CANDIDATES = 10
 DIGITS = 4  # of a time; two runs differ by a percent
 
 
@@ -92,7 +92,7 @@ def rows() -> Iterator[dict[str, Any]]:
             if not splits or ("sizes" not in splits and sizes in learned):
                 continue
             candidates = [table.candidates[i] for i in table.candidate]
-            if len(candidates) < LEAST_CANDIDATES or not usual(candidates).any():
+            if len(candidates) < MIN_CANDIDATES or not usual(candidates).any():
                 continue
             before = found.get(problem)
             if before is None or len(before["us"]) < len(candidates):

@@ -1,1 +1,1 @@
-"""What the dashboard reads and writes, off the event loop; nothing here knows a screen."""
+"""What the dashboard reads and writes, outside of the event loop. Nothing here knows a screen."""

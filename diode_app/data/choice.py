@@ -1,4 +1,5 @@
-"""What a model would choose for a problem, of all that Inductor could offer; no GPU, no torch."""
+"""What a model would choose for a problem, among all that Inductor could offer; needs no GPU and no
+torch."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ SURE = 0.9  # how sure the k to time is to make it
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: `other` is compared with the model, `hardware` what the kernels would run
-    on, `torch` the version whose candidates are offered (the newest known one, if empty)."""
+    """What is asked. `other` is a model to compare with; `hardware` is what the kernels would run
+    on; `torch` is the version whose candidates are offered (empty: the newest known one)."""
 
     problem: Problem
     model: Model
@@ -39,8 +40,8 @@ class Question:
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """What `diode-engine explain` is told to ask the same of the model; None where it cannot
-        be: of an unusual alignment or type."""
+        """The words after `diode-engine explain` that ask the same of the model; None where that is
+        not possible, for an unusual alignment or type."""
         p = self.problem
         own = {attribute.name: p.op_fields[attribute.name] for attribute in p.op.attributes}
         usual = Problem.make(
@@ -69,11 +70,13 @@ class Question:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What a compile takes by one model and why, None where it can say nothing. Times are its
-    predictions in microseconds: of its choice, of ATen's best kernel and of the best in the
-    DEFAULT space.
-    `confidence` is the probability that the choice is within 5 % of the best, `to_time` how many
-    must be timed to be SURE of that; None of a model that does not know how sure it is."""
+    """What a compile takes by one model and why; None where the model has no prediction.
+
+    Times are its predictions in microseconds: for its choice, for ATen's best kernel and for the
+    best one of the DEFAULT space. `confidence` is the probability that the choice is within 5 % of
+    the best; `to_time` is how many must be timed to be SURE of that. Both are None for a model
+    without confidence.
+    """
 
     model: Model
     candidate: Candidate | None
@@ -87,9 +90,9 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class Answer:
-    """`candidates` are offered, `launchable` of them fit the device; `rows` are those that the
-    model can say something about, the fastest first. `other_us` is what the model predicts for
-    the other one's choice."""
+    """`candidates` are offered, `launchable` of them fit the device. `rows` are those for which the
+    model has a prediction, the fastest first. `other_us` is what the model predicts for the other
+    model's choice."""
 
     question: Question
     candidates: int
@@ -205,8 +208,8 @@ def _known(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class RankReasons:
-    """Why the model puts one candidate before or behind another. `factors` are of the predicted
-    time, those that matter most first: below 1 they speak for the candidate."""
+    """Why the model puts one candidate before or behind another. `factors` multiply the predicted
+    time, the largest effects first: below 1 they make the candidate faster."""
 
     candidate: Candidate
     baseline: Candidate | None
@@ -217,8 +220,9 @@ class RankReasons:
 
 
 def why(question: Question, ranked: Sequence[Candidate], place: int) -> RankReasons:
-    """Of the candidate at this place among those that were ranked: beside the first, which itself
-    is compared with ATen's best or, where it is that, with the next. Raises ModelError."""
+    """Explains the place of the candidate at this index of the ranking: it is compared with the
+    first one. The first itself is compared with ATen's best or, where it is that, with the second.
+    Raises ModelError."""
     from diode_engine.models.explain import explain, rival
 
     candidate = ranked[place]

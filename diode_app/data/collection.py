@@ -1,4 +1,5 @@
-"""A collection before it starts: the options that a person chose, and what they come to."""
+"""A collection before it starts: the options that a person chose, and the plan that follows from
+them."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ USUAL = {
     "layouts": ",".join(LAYOUTS), "search_space": "EXHAUSTIVE", "budget": "", "whole": "0",
     "direct": "", "compiles": "", "gpu": "", "seed": "0",
 }  # fmt: skip
-MOST_PROBLEMS = 20_000  # to plan for: so many take some seconds to count
+MAX_PROBLEMS = 20_000  # to plan for: so many take some seconds to count
 _SEVERAL = {"source", "file", "gpu"}
 
 
 @dataclass(frozen=True)
 class SourceKind:
-    """A source of problems: what it draws, and its parameters with their usual values."""
+    """A source of problems: what it draws, and its parameters with their defaults."""
 
     name: str
     draws: str
@@ -42,7 +43,7 @@ class SourceKind:
 
 
 def source_kinds() -> tuple[SourceKind, ...]:
-    """All of them, in the engine's own words."""
+    """All sources, described in the engine's own words."""
     from diode_engine.problems.sources import SOURCES
 
     return tuple(
@@ -60,8 +61,8 @@ def _plain(value: object) -> str:
 
 
 def spec_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """The options of `diode-engine collect` for the fields' values; what is as usual is left
-    out. Raises ValueError where a value has quotes that do not match."""
+    """The options of `diode-engine collect` for the fields' values, without those that have their
+    default. Raises ValueError where the quotes in a value do not match."""
     spec: dict[str, Any] = {}
     for name, value in values.items():
         if value == USUAL[name]:
@@ -80,7 +81,7 @@ def _path(given: str) -> str:
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a plan has something in common."""
+    """A part of a plan with something in common."""
 
     name: str
     problems: int
@@ -89,8 +90,8 @@ class Share:
 
 @dataclass(frozen=True)
 class PlanView:
-    """What a collection comes to, at most: what the store has is not timed again. `seconds` are
-    on `gpus` GPUs, at a rate that is `known_from` somewhere."""
+    """What a collection will time at most: what the store has is not timed again. `seconds` are for
+    `gpus` GPUs, at a rate that is `known_from` somewhere."""
 
     problems: int
     candidates: int
@@ -112,7 +113,7 @@ class CollectionPlan:
 
 
 def planned(store: Store, values: Mapping[str, str], gpus: int) -> CollectionPlan:
-    """The plan for values that the fields have found right, on so many GPUs. Without torch."""
+    """The plan for values that have no mistakes of their own, on so many GPUs. Needs no torch."""
     from diode_engine.collect.plan import Plan
 
     seed = int(values["seed"])

@@ -1,5 +1,5 @@
-"""Headless commands in processes of their own: work of seconds that needs no run, and that must
-neither take this process's time nor end with it."""
+"""Headless commands in their own processes: work of seconds that needs no run, must not take this
+process's time, and must not end with it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from diode_engine.errors import DiodeError
 
 
 class CommandError(DiodeError):
-    """A headless command has failed; its own last words say why. `out` is what it had written to
-    stdout by then."""
+    """A headless command has failed; its last words say why. `out` is what it had written to
+    stdout."""
 
     def __init__(self, sentence: str, out: str = "") -> None:
         super().__init__(sentence)
@@ -21,12 +21,10 @@ class CommandError(DiodeError):
 
 
 async def run_command(words: Sequence[str]) -> str:
-    """What `diode-engine WORDS...` writes to stdout, when it is done.
-
-    It goes on where the caller is cancelled or this process ends. Raises CommandError, with
-    what the command said last, where it fails.
-    """
-    # Files, not pipes: nobody need be there to read them.
+    """What `diode-engine WORDS...` has written to stdout when it is done. The command continues
+    where the caller is cancelled or this process ends. Raises CommandError, with the command's last
+    words, where it fails."""
+    # Files, not pipes: the command must not wait for a reader.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "diode_engine", *words,

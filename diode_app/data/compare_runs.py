@@ -1,4 +1,4 @@
-"""Runs beside each other: what differs between them."""
+"""Compares runs: what differs between them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that is known of runs, by their numbers; of some it may be known and of others
-    not. Numbers are compared with the first run's."""
+    """One fact on several runs, by their numbers; it need not be known of all. Numbers are compared
+    with the first run's."""
 
     name: str
     values: Mapping[int, Any]
@@ -30,8 +30,8 @@ class Fact:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Runs, the one that the others are compared with first: the pinned one, if it is among them.
-    `pinned` is its number."""
+    """The compared runs; the first is the one that the others are compared with: the pinned run, if
+    it is among them. `pinned` is its number."""
 
     runs: tuple[int, ...]
     pinned: int | None
@@ -43,7 +43,7 @@ class ComparedRuns:
         return kinds(name for curves in self.curves.values() for name in curves)
 
     def rows(self, *, all_facts: bool) -> tuple[Row, ...]:
-        """A row for each fact, a cell for each run; only what differs, or all of it."""
+        """A row for each fact, a cell for each run; only facts that differ, or all."""
         return tuple(self._row(fact) for fact in self.facts if all_facts or fact.differs(self.runs))
 
     def _row(self, fact: Fact) -> Row:
@@ -71,7 +71,7 @@ def compared_runs(store: Store, wanted: Sequence[int], reader: CurveReader) -> C
 
 
 def _facts(store: Store, run: int) -> dict[str, Any]:
-    """What is known of a run, by name; numbers as they are, the rest as texts."""
+    """What is known of a run, by name; numbers stay numbers, the rest becomes texts."""
     from diode_engine.runs import look
 
     status = look(store, run)
@@ -98,7 +98,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
 
 
 def _flat(mapping: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Values of mappings within it by names such as `network.epochs`."""
+    """The values of nested mappings, by names such as `network.epochs`."""
     found: dict[str, Any] = {}
     for name, value in mapping.items():
         if isinstance(value, Mapping):

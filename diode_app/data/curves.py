@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Points = tuple[tuple[float, ...], tuple[float, ...]]  # xs, ys
 Curves = Mapping[str, Points]  # by series
-MOST_POINTS = 240  # of a curve that are drawn: a terminal has no more columns
+MAX_POINTS = 240  # of a curve that are drawn: a terminal has no more columns
 
 _FOLD = re.compile(r",? ?fold \d+ of \d+")
 # What a series' last word means, the first kind first.
@@ -32,8 +32,8 @@ _ORDER = (*dict.fromkeys(_KINDS.values()), *(what for _, what in _SAMPLED))
 
 @dataclass(frozen=True)
 class Series:
-    """What a curve is of: the kind of its values, and whose they are, such as a member of a
-    model. `of_fit` it is on the problems that were fitted to."""
+    """What a curve shows: the kind of its values, and whose they are, such as a member of a model.
+    `of_fit` says that it is on the problems that the member was fitted to."""
 
     kind: str
     member: str
@@ -49,7 +49,7 @@ class Series:
 
 
 def series_of(name: str) -> Series:
-    """Such as `network-1/train_objective`."""
+    """The series of a name such as `network-1/train_objective`."""
     member, _, last = name.rpartition("/")
     kind = _KINDS.get(last, last)
     if member == "search":
@@ -62,7 +62,7 @@ def series_of(name: str) -> Series:
 
 
 def kinds(names: Iterable[str]) -> list[str]:
-    """The kinds of these series, the usual ones first, folds last."""
+    """The kinds of these series, the most used first, those of folds last."""
     found = dict.fromkeys(series_of(name).kind for name in names)
     return sorted(found, key=lambda kind: (", on folds" in kind, _place(kind), kind))
 
@@ -72,7 +72,7 @@ def _place(kind: str) -> int:
     return _ORDER.index(plain) if plain in _ORDER else len(_ORDER)
 
 
-def thinned(points: Points, most: int = MOST_POINTS) -> Points:
+def thinned(points: Points, most: int = MAX_POINTS) -> Points:
     """At most so many of the points and the last one, evenly."""
     xs, ys = points
     step = -(-len(xs) // most)

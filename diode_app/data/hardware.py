@@ -1,4 +1,5 @@
-"""The hardware here, asked in another process: only torch knows it, and torch takes seconds."""
+"""The hardware of this machine, found by another process: only torch knows it, and importing torch
+takes seconds."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class HardwareUnknownError(DiodeError):
 
 @dataclass(frozen=True)
 class Here:
-    """The device of this machine and how many of its kind, with torch's and Triton's versions."""
+    """The device of this machine and how many of its kind there are, with the versions of torch and
+    Triton."""
 
     hardware: Hardware
     count: int

@@ -1,5 +1,5 @@
-"""What Home shows where there is room: how good the models have become, what a live run draws,
-and where the model is worst."""
+"""What Home shows where there is room: how good the models have become, the curves of a live run,
+and the problems on which the model is worst."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _WORST = 30
 @dataclass(frozen=True)
 class HomeCharts:
     """`trend` has the efficiency on held-out problems by the number of the training's run, the
-    oldest first. `live` is the last run that works and draws curves, `gpu_curves` where it is a
-    collection. `worst` are (efficiency, problem, chosen kernel) of the report on `judged`."""
+    oldest first. `live` is the last live run that has curves; `gpu_curves` where it is a
+    collection. `worst` are (efficiency, problem, chosen kernel) from the report on `judged`."""
 
     trend: Mapping[int, float] = field(default_factory=dict)
     live: int | None = None
@@ -36,7 +36,7 @@ class HomeCharts:
 
 
 class HomeChartReader:
-    """Reads them, a report once. For one thread at a time."""
+    """Reads them; each report is read once. For one thread at a time."""
 
     def __init__(self) -> None:
         self._trainings = Trainings()

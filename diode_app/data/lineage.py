@@ -12,10 +12,10 @@ from diode_app.data.pages import Row
 
 if TYPE_CHECKING:
     from diode_engine.models.artifact import Manifest
-    from diode_engine.registry import Entry, Event
+    from diode_engine.registry import Event, ModelEntry
     from diode_engine.store import Store
 
-# What a row of the lineage leads to, as its key begins: a run, a model, problems of the store.
+# The beginning of a lineage row's key says what it leads to: a run, a model, problems of the store.
 RUN, MODEL, DATA, NOWHERE = "run", "model", "data", "none"
 
 
@@ -24,7 +24,7 @@ class ModelView:
     """All of a model's page. A key of `lineage` is `number:what:where`, with a run's number, a
     model's folder or a filter query; `history` has the newest change first."""
 
-    entry: Entry
+    entry: ModelEntry
     facts: tuple[tuple[str, str], ...]
     card: str
     lineage: tuple[Row, ...]
@@ -71,13 +71,13 @@ def _said(event: Event) -> str:
     return " ".join(word for word in words if word)
 
 
-def _lineage(store: Store | None, entry: Entry, m: Manifest) -> tuple[Row, ...]:
-    """Several steps may lead to the same place."""
+def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:
+    """The rows of the lineage; several may lead to the same place."""
     steps = _steps(store, entry, m)
     return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
 
-def _steps(store: Store | None, entry: Entry, m: Manifest) -> Iterator[Row]:
+def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]:
     yield _row(NOWHERE, "identity", "model", f"{entry.model.reference}, identity {m.identity}")
     origin = entry.facts.origin
     if origin is not None:
@@ -108,7 +108,7 @@ def _steps(store: Store | None, entry: Entry, m: Manifest) -> Iterator[Row]:
 
 
 def _row(leads: str, where: str, step: str, what: str) -> Row:
-    """What leads nowhere says so by having no arrow."""
+    """A row; one that leads nowhere has no arrow."""
     mark = "" if leads == NOWHERE else "→"
     cells = {"step": step, "what": what, "leads": mark}
     return Row(f"{leads}:{where}", cells, {"step": step, "what": what})
@@ -122,8 +122,8 @@ def _query(m: Manifest) -> str:
     return " ".join(terms)
 
 
-def _trained(store: Store | None, entry: Entry) -> tuple[int, str] | None:
-    """The run of this store that registered the model, and what to say of it."""
+def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:
+    """The run of this store that registered the model, and the text for it."""
     from diode_engine.runs import find
 
     if store is None:
@@ -146,8 +146,8 @@ def _base(identity: str) -> Row:
 
 
 def _source(store: Store | None, name: str) -> Row:
-    """A run that timings came with, such as "collect 7": of the store that it was trained from,
-    which may be another than this one."""
+    """A run that timings came from, such as "collect 7". It is of the store that the model was
+    trained from, which may be another store than this one."""
     from diode_engine.errors import NoSuchRunError
 
     kind, _, number = name.rpartition(" ")

@@ -16,8 +16,8 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
-    from diode_app.data.source import Source
-    from diode_engine.registry import Entry, Match
+    from diode_app.data.store_access import StoreAccess
+    from diode_engine.registry import Match, ModelEntry
     from diode_engine.store import Store
 
 
@@ -26,15 +26,15 @@ class Models:
     """All models, by their folders, as they are and as rows of a table; `taken` is a sentence on
     the one that is taken here, `problems` are sentences on what is broken."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ModelEntry]
     rows: tuple[Row, ...]
     taken: str
     problems: tuple[str, ...]
 
 
 def models(here: Hardware | None, gpus: int) -> Models:
-    """What there is now. `here` is this machine's hardware, None while it is not known, `gpus`
-    how many it has."""
+    """The models as they are now. `here` is this machine's hardware, None while it is not known;
+    `gpus` is how many it has."""
     from diode_engine import registry
 
     found = registry.overview()
@@ -78,7 +78,7 @@ def why(match: Match) -> str:
     return "; ".join(parts)
 
 
-def _row(folder: str, entry: Entry) -> Row:
+def _row(folder: str, entry: ModelEntry) -> Row:
     m = entry.manifest
     metrics: Mapping[str, Any] = {} if m is None else m.metrics
     record = {
@@ -107,8 +107,8 @@ def _row(folder: str, entry: Entry) -> Row:
     return Row(folder, shown, record)
 
 
-def facts(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """What a person wants to know of a model first."""
+def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
+    """The facts that a person wants to know of a model first."""
     m, known = entry.manifest, entry.facts
     found: dict[str, str] = {}
     if m is None:
@@ -146,14 +146,14 @@ def facts(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models by their own metrics; `warning` says where these do not compare."""
+    """Two models by their own metrics; `warning` says where these cannot be compared."""
 
     names: tuple[str, str]
     rows: tuple[Row, ...]
     warning: str | None
 
 
-def compare(a: Entry, b: Entry) -> Comparison:
+def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
     """Raises ModelError where one cannot be read."""
     from diode_engine import registry
 
@@ -175,8 +175,8 @@ def compare(a: Entry, b: Entry) -> Comparison:
         tuple(rows),
         None
         if judged[0] == judged[1] and left["hardware"] == right["hardware"]
-        else "They were judged on different problems: their metrics do not compare. Judge both on "
-        "yours in Validate.",
+        else "They were judged on different problems, so their metrics cannot be compared. Judge "
+        "both on yours in Validate.",
     )
 
 
@@ -202,7 +202,7 @@ def _value(value: object) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found of a model: checks are (name, passed, sentence)."""
+    """The gate's verdict on a model; checks are (name, passed, sentence)."""
 
     model: str
     against: str
@@ -211,7 +211,7 @@ class Verdict:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Verdict:
-        """From what the gate wrote (validation.gate.GateVerdict.to_dict)."""
+        """From what the gate has written (validation.gate.GateVerdict.to_dict)."""
         return cls(
             str(given["model"]),
             str(given["against"]),
@@ -220,17 +220,18 @@ class Verdict:
         )
 
 
-async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
-    """Has the gate judge the model on the store's timings, in a process of its own, and makes it
-    the default if it passes; with `force`, the reason, it is made that against what the gate has
-    just found, which is not asked again. Raises DiodeError where it could not be judged."""
-    words = ["models", "promote", *named(entry), f"--store={source.location}", "--json"]
+async def promote(access: StoreAccess, entry: ModelEntry, *, force: str = "") -> Verdict:
+    """Lets the gate judge the model on the store's timings, in a process of its own, and makes
+    the model the default if it passes. With `force`, the reason, the model becomes the default
+    against the gate's last verdict; it is not judged again. Raises DiodeError where it could not
+    be judged."""
+    words = ["models", "promote", *named(entry), f"--store={access.location}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]
-        if (run := await source.read(partial(_last_judged, entry.model.reference))) is not None:
+        if (run := await access.read(partial(_last_judged, entry.model.reference))) is not None:
             words.append(f"--verdict-of={run}")
     try:
-        said = await source.command(words)
+        said = await access.command(words)
     except CommandError as error:
         said = error.out
         if not said.strip():
@@ -242,19 +243,19 @@ async def promote(source: Source, entry: Entry, *, force: str = "") -> Verdict:
 
 
 def _last_judged(model: str, store: Store) -> int | None:
-    """The last run that has judged the model for a promotion."""
+    """The last run that judged the model for a promotion."""
     from diode_engine.store.query import runs
 
     found = (run for run in runs(store, "kind:promote state:done") if run.spec["model"] == model)
     return next((run.id for run in found), None)
 
 
-def named(entry: Entry) -> Sequence[str]:
+def named(entry: ModelEntry) -> Sequence[str]:
     """The words that name a model to a headless command."""
     return (entry.model.reference, f"--hardware={entry.model.slug}")
 
 
-def entry_of(folder: str) -> Entry:
+def entry_of(folder: str) -> ModelEntry:
     """Raises NoSuchModelError where it is not there any more."""
     from diode_engine import registry
 

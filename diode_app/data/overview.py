@@ -55,8 +55,8 @@ def overview(store: Store) -> StoreOverview:
 
 @dataclass(frozen=True)
 class ModelInUse:
-    """The model that serves a device: its reference, its card's headline in sentences, and the
-    hardware that it was trained on. `likeness` is None where no device here asked for it."""
+    """The model that is taken for a device: its reference, its main figures, and the hardware that
+    it was trained on. `likeness` is None where there is no device here."""
 
     reference: str
     shipped: bool
@@ -71,8 +71,8 @@ class ModelInUse:
 
 
 def model_in_use(hardware: Hardware | None) -> ModelInUse | None:
-    """The model that the registry takes for this hardware; with none given or none that fits,
-    the default of the only hardware that has one. None where there is no such model."""
+    """The model that the registry takes for this hardware. Where no hardware is given or no model
+    fits, the default of the only hardware that has one. None where there is no such model."""
     from diode_engine import registry
 
     likeness = None

@@ -1,4 +1,4 @@
-"""A table in pages: what is asked for, and what comes."""
+"""A table in pages: the query and the page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_ROWS = 500  # on a page: a DataTable of 50,000 rows takes seconds to paint
+MAX_ROWS = 500  # on a page: a DataTable of 50,000 rows takes seconds to paint
 
 
 @dataclass(frozen=True)
 class PageQuery:
-    """Rows `page * rows` to `(page + 1) * rows` of what the filter matches, in this order.
-    `sort` is a column's key; None leaves the reader's own order."""
+    """Rows `page * rows` to `(page + 1) * rows` of those that the filter matches, in this order.
+    `sort` is a column's key; None keeps the reader's own order."""
 
     filter: str = ""
     sort: str | None = None
@@ -26,7 +26,7 @@ class PageQuery:
 
 @dataclass(frozen=True)
 class Row:
-    """`key` is unique in the table. `cells` are texts by column key; `record` is the same as
+    """`key` is unique in the table. `cells` are texts by column key; `record` has the same as
     values, for an export."""
 
     key: str
@@ -42,10 +42,10 @@ class Page:
     total: int = 0
 
 
-def held_page(rows: Sequence[Row], query: PageQuery) -> Page:
-    """A page of rows that are held in memory. The filter's words must all occur in a row's cells,
-    whatever their case, or with a minus before them must not; rows are sorted by the values in
-    their records, those without one last."""
+def page_in_memory(rows: Sequence[Row], query: PageQuery) -> Page:
+    """A page of rows that are in memory. Each word of the filter must occur in a row's cells, in
+    any case; a word with a minus must not. Rows are sorted by the values in their records; rows
+    without the value come last."""
     words = query.filter.lower().split()
     if words:
         rows = [row for row in rows if _holds(" ".join(row.cells.values()).lower(), words)]
@@ -64,7 +64,7 @@ def _holds(text: str, words: Sequence[str]) -> bool:
 
 
 def as_text(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of words below their names, for a mail or a screen reader."""
+    """The columns as text, with spaces between them, for a mail or a screen reader."""
     table = [names, *rows]
     widths = [max(len(row[place]) for row in table) for place in range(len(names))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in table)
@@ -76,8 +76,8 @@ def as_json(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """With a header of all names that occur, in the order in which they do; what is no plain
-    value is written as JSON."""
+    """As CSV, with a header of all names in the order in which they occur; values that are not
+    plain are written as JSON."""
     names = list(dict.fromkeys(name for record in records for name in record))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # half a second to import: done in a thread, when one is aske
 
 @dataclass(frozen=True)
 class Model:
-    """A registered model. `likeness` is that of the hardware it was looked up for to the one it
-    was trained on."""
+    """A registered model. `likeness` compares the hardware that it was trained on with the hardware
+    that it was looked up for."""
 
     reference: str
     folder: Path
@@ -32,16 +32,16 @@ class Model:
 
     @property
     def name(self) -> str:
-        """As a list shows it, which may hold models for several GPUs."""
+        """Its name in a list that may have models for several GPUs."""
         return f"{self.reference} for {self.hardware.name}"
 
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """A model's answer. `ranking` is of those of the candidates at `places`, the ones that the
-    device can launch; `predicted_us` is [candidates], NaN where the model cannot say. `taken` is
-    the place of the candidate that a compile takes and `why` the reason, both None where the
-    model can say nothing."""
+    """A model's answer. `ranking` ranks those of the candidates (at `places`) that the device can
+    launch; `predicted_us` is [candidates], NaN where there is no prediction. `taken` is the index
+    of the candidate that a compile takes and `why` the reason; both are None where the model has no
+    prediction."""
 
     ranking: Ranking
     places: np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -51,15 +51,15 @@ class Ranked:
 
 
 def models_for(hardware: Hardware) -> tuple[Model, ...]:
-    """Those that can serve it, the one that is taken for it first."""
+    """The models that can be taken for this hardware, the first choice first."""
     from diode_engine import registry
 
     return tuple(_model(match.model, match.likeness) for match in registry.matches(hardware))
 
 
 def all_models(here: Hardware | None) -> tuple[Model, ...]:
-    """Every registered model that can be read, those for the hardware here first; without one,
-    the default first."""
+    """Every registered model that can be read. Those for the hardware of this machine come first;
+    without one, the default comes first."""
     from diode_engine import registry
 
     first = () if here is None else models_for(here)
@@ -80,8 +80,8 @@ def _model(version: ModelVersion, likeness: float) -> Model:
 def rank(
     model: Model, problem: Problem, candidates: tuple[Candidate, ...], hardware: Hardware
 ) -> Ranked:
-    """What the model says of candidates that are to run on this hardware. Raises ModelError where
-    it cannot be loaded."""
+    """The model's ranking of candidates on this hardware. Raises ModelError where the model cannot
+    be loaded."""
     from diode_engine.core.resources import fits
     from diode_engine.models.preference import taken_by_default
 
@@ -99,7 +99,8 @@ def rank(
 
 @lru_cache(maxsize=8)
 def loaded(model: Model) -> Predictor:
-    """Raises ModelError where it cannot be loaded, or is no longer the one that was listed."""
+    """The predictor. Raises ModelError where it cannot be loaded, or the folder has another model
+    now."""
     from diode_engine.models.predictor import Predictor
 
     predictor = Predictor.load(model.folder)

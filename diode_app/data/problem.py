@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from diode_app import text
 from diode_app.data import predictors
-from diode_app.data.pages import MOST_ROWS, Row
+from diode_app.data.pages import MAX_ROWS, Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problems import rows_of, short
 from diode_engine.core.problem import Candidate, Problem
@@ -32,9 +32,9 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Choice:
-    """What a chooser would take: `time_us` is measured, None where it failed or was never
-    timed; `efficiency` the best measured time divided by it. `candidate` is None where the
-    chooser can say nothing. `sure` is a model's confidence in it."""
+    """What a chooser would take. `time_us` is measured, None where the candidate failed or was
+    never timed; `efficiency` is the best measured time divided by it. `candidate` is None where the
+    chooser has no answer. `sure` is a model's confidence in it."""
 
     sign: str
     chooser: str
@@ -47,9 +47,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class ProblemView:
-    """All of a problem's page. `rows` are the candidates that have a time, the fastest first,
-    `failures` those that have none; `models` are beside the times, of `known` ones that can
-    serve the hardware. `notes` are sentences."""
+    """All of a problem's page. `rows` are the candidates with a time, the fastest first; `failures`
+    are those without one. `models` are shown beside the times; they are some of the `known` ones
+    that can be taken for the hardware. `notes` are sentences."""
 
     row: ProblemRow
     environments: tuple[int, ...]
@@ -70,7 +70,7 @@ class ProblemView:
 
     @property
     def reached(self) -> float | None:
-        """How much of what the roofline allows the best candidate reaches."""
+        """The share of the roofline's limit that the best candidate reaches."""
         if self.roofline is None or self.row.best_us is None:
             return None
         return self.roofline.share(self.row.best_us)
@@ -87,11 +87,9 @@ def problem_view(
     references: Sequence[str] | None = None,
     before: ProblemView | None = None,
 ) -> ProblemView:
-    """The problem with this content key, in this environment (the first one that it was measured
-    in, if None), beside the models of these references (the first that can serve its hardware).
-
-    `before` is given back where nothing of it has changed. Raises NoSuchProblemError.
-    """
+    """The problem with this content key, in this environment (None: the first in which it was
+    measured), with the models of these references (None: the first that can be taken for its
+    hardware). `before` is returned where nothing of it has changed. Raises NoSuchProblemError."""
     rows = rows_of(store, key)
     if not rows:
         raise NoSuchProblemError(f"The store has no timings of a problem {key}.")
@@ -113,7 +111,7 @@ def problem_view(
 def _candidates(store: Store, row: ProblemRow, offset: int) -> list[CandidateRow]:
     from diode_engine.store.query import candidates
 
-    return candidates(store, row.number, row.environment_number, offset=offset, limit=MOST_ROWS)
+    return candidates(store, row.number, row.environment_number, offset=offset, limit=MAX_ROWS)
 
 
 def _view(
@@ -133,7 +131,7 @@ def _view(
         except ModelError as error:
             notes.append(f"{model.reference} cannot be asked: {error}")
     if not known:
-        notes.append(f"No model that is registered serves {hardware.name}.")
+        notes.append(f"There is no registered model for {hardware.name}.")
     space = in_default(problem, candidates, row.environment.torch)
     roof, base = roofline(problem, candidates, hardware)
     times = np.array([np.nan if c.time_us is None else c.time_us for c in found])
@@ -178,7 +176,7 @@ def _view(
 def in_default(
     problem: Problem, candidates: Sequence[Candidate], torch: str
 ) -> npt.NDArray[np.bool_]:
-    """[n] which of these max-autotune offers with its search space DEFAULT, by this torch."""
+    """[n] whether max-autotune offers the candidate in its search space DEFAULT, in this torch."""
     from diode_engine.problems.default_space import default_space
     from diode_engine.validation.choosers import kernel_keys
 
@@ -259,7 +257,7 @@ def _known(value: float) -> float | None:
 
 
 def _error(predicted: float, measured: float | None) -> float | None:
-    """As a part of the measured time."""
+    """The error of a prediction, as a share of the measured time."""
     return None if measured is None or np.isnan(predicted) else predicted / measured - 1
 
 

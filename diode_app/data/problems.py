@@ -1,4 +1,4 @@
-"""The problems as rows of a table, and what a filter query over them may become."""
+"""The problems as rows of a table, and how a filter query on them can be completed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ FASTEST = 8  # of a problem's candidates, in its preview
 
 
 def dtype(problem: Problem) -> str:
-    """As filter queries have it: bf16, fp32, ...; tf32 where that is allowed."""
+    """As filter queries write it: bf16, fp32, ...; tf32 where TF32 is allowed."""
     return "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype, str(problem.dtype))
 
 
 def short(candidate: Candidate) -> str:
-    """A candidate in at most some 26 characters: the template by its short name."""
+    """A candidate in about 26 characters: its template's short name and its parameters."""
     name = candidate.template
     return str(candidate).replace(name, template_of(name).short_name, 1)
 
 
 def key_of(row: ProblemRow) -> str:
-    """What a row is known by: the problem's content key, and the number of the environment."""
+    """The key of a row: the problem's content key, and the number of the environment."""
     return f"{row.problem.key}/{row.environment_number}"
 
 
@@ -106,7 +106,7 @@ def record(row: ProblemRow) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Preview:
-    """A problem's fastest candidates with their times in microseconds; `more` were timed."""
+    """A problem's fastest candidates with their times in microseconds; `more` others were timed."""
 
     row: ProblemRow
     fastest: tuple[tuple[str, float], ...]
@@ -114,7 +114,7 @@ class Preview:
 
 
 def preview(store: Store, key: str) -> Preview | None:
-    """Of the row with this key (see `key_of`); None where it is not there."""
+    """The preview of the row with this key (see `key_of`); None where there is no such row."""
     from diode_engine.store.query import candidates
 
     row = row_of(store, *parse_key(key))
@@ -138,8 +138,8 @@ def row_of(store: Store, key: str, environment: int) -> ProblemRow | None:
 
 
 def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str]]:
-    """For a FilterBox over problems: what a query may become. `known` are the values that the
-    store holds (see `known_values`)."""
+    """How a query can be completed, for a FilterBox over problems. `known` are the values in the
+    store (see `known_values`)."""
     from diode_engine.store.fields import PROBLEMS
 
     def suggest(query: str, cursor: int) -> list[str]:
@@ -150,7 +150,8 @@ def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str
 
 
 def known_values(store: Store) -> dict[str, list[str]]:
-    """Of the fields without choices of their own: the GPUs, versions of torch, ..."""
+    """The store's values of the fields without choices of their own: GPUs, versions of torch,
+    ..."""
     from diode_engine.store import query
 
     return query.known_values(store)

@@ -1,4 +1,4 @@
-"""How far a run is, by what it tells of itself."""
+"""How far a run is, from the progress that it writes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from diode_engine.runs import Status
 
 
-_MOST = 0.99  # of a run that has not ended
+_MAX_SHARE = 0.99  # of a run that has not ended
 
 
 def fraction(status: Status) -> float | None:
-    """The part of its work that a run has done, by what it tells of itself."""
+    """The share of its work that a run has done."""
     if status.state == "done":
         return 1.0
     progress = status.run.progress or {}
     told = as_number(progress.get("fraction"))  # of the whole run, whatever its stages
     if told is not None:
-        return min(_MOST, max(0.0, told + (_MOST - told) * _expected(status)))
+        return min(_MAX_SHARE, max(0.0, told + (_MAX_SHARE - told) * _expected(status)))
     for done, of in (("timings", "candidates"), ("done", "total")):
         part, whole = as_number(progress.get(done)), as_number(progress.get(of))
         if part is not None and whole:
@@ -29,8 +29,8 @@ def fraction(status: Status) -> float | None:
 
 
 def _expected(status: Status) -> float:
-    """The part that is over of what a run cannot tell while it is at it, such as one large
-    transaction, by how long it expected it to take."""
+    """The share of time that is over in a step that cannot report progress, such as one large
+    transaction, by how long the run expected it to take."""
     progress = status.run.progress or {}
     since, seconds = as_number(progress.get("since")), as_number(progress.get("seconds_expected"))
     if since is None or not seconds:
@@ -39,7 +39,7 @@ def _expected(status: Status) -> float:
 
 
 def seconds_left(status: Status) -> float | None:
-    """As the run tells, else at its mean pace so far."""
+    """As the run says, else from its mean pace so far."""
     progress = status.run.progress or {}
     told = as_number(progress.get("seconds_left"))
     if told is not None:
@@ -52,7 +52,7 @@ def seconds_left(status: Status) -> float | None:
 
 
 def said(status: Status) -> str:
-    """What a run tells of its work beside how far it is."""
+    """What a run's progress says besides how far it is."""
     run, progress = status.run, status.run.progress or {}
     words: list[str] = []
     if run.kind == "train" and "member" in progress and not status.state.ended:
@@ -81,8 +81,7 @@ def said(status: Status) -> str:
 
 
 def headline(status: Status) -> str:
-    """What a person wants to know of a run in one line: how far it is and how long it will take,
-    or how it ended."""
+    """A run in one line: how far it is and how long it will take, or how it ended."""
     progress = status.run.progress or {}
     if how_it_ended := status.why or status.run.message:
         return how_it_ended
@@ -99,11 +98,11 @@ def headline(status: Status) -> str:
 
 
 def remarks(status: Status) -> str:
-    """The person's note, and what the run itself has said, in one line."""
+    """The person's note and the run's own message, in one line."""
     parts = filter(None, (status.run.note, status.why or status.run.message))
     return " · ".join(parts).replace("\n", " ")
 
 
 def as_number(value: object) -> float | None:
-    """What a run has told, None where that is no number."""
+    """The number in a run's progress; None where it is not a number."""
     return float(value) if isinstance(value, int | float) else None

@@ -1,5 +1,4 @@
-"""Whether the user's registry has changed, asked so cheaply that it can be asked several times a
-second."""
+"""Whether the user's registry has changed, cheap enough to ask several times a second."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ _DEPTH = 2  # hardware, name: a version is a folder in the latter
 
 
 def registry_version(root: Path) -> int:
-    """Another number after each change: a model that comes or goes, an alias, a tag or a note
-    (a hardware's file of those is replaced, which its folder shows). Of what cannot be looked at
-    it says nothing."""
+    """A number that differs after each change: a new or removed model, an alias, a tag or a note (a
+    hardware's file of those is replaced, which changes its folder). What cannot be read is left
+    out."""
     return hash(tuple(_folders(str(root), _DEPTH)))
 
 

@@ -39,14 +39,14 @@ class ReportCurve:
 
 
 def kinds(report: ShownReport) -> tuple[str, ...]:
-    """What the curves can be by."""
+    """The kinds of groups for which there can be curves."""
     found = [kind for kind in ("op", "dtype", "M", "layout", "part") if members(report, kind)]
     return ("chooser", *found)
 
 
 def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[ReportCurve, ...]:
-    """By chooser, the model and whom it is held against first; or the model's by group, the
-    largest ones."""
+    """The curves by chooser, with the model and the chooser that it is compared with first; or the
+    model's by group, for the largest groups."""
     if kind == "chooser":
         named = {report.model: report.of(report.model)}
         if against is not None:

@@ -1,4 +1,4 @@
-"""A validation report as rows of tables, beside somebody else's choices on the same problems."""
+"""A validation report as rows of tables, beside another chooser's results on the same problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ TIE = 0.01  # efficiencies that differ by less are called the same
 
 
 def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
-    """A row a chooser, the best first; another report's model counts on the problems of both."""
+    """A row for each chooser, the best first. Another report's model is judged on the problems of
+    both."""
     rows = [
         _figure(
             c.name, c.problems, (c.geomean, c.p10, c.worst, c.within), c.fifth, c.speed, c.timed,
@@ -36,7 +37,7 @@ def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
 
 
 def _summary(efficiency: Sequence[float]) -> tuple[float, float, float, float]:
-    """(geometric mean, 10th percentile, least, share within 5 %) of one value or more."""
+    """(geometric mean, 10th percentile, least, share within 5 %) of at least one value."""
     import numpy as np
 
     from diode_engine.validation.metrics import Summary
@@ -76,8 +77,8 @@ def _figure(
 
 
 def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
-    """A row for all cases and for each group: the model, the other, and how often which is the
-    better one."""
+    """A row for all cases and for each group: the model, the other chooser, and how often each is
+    better."""
     rows = [_group("all", "all problems", report.cases, against)]
     for kind in ("part", "op", "dtype", "M", "layout", "dimension", "held out by", "transformer"):
         rows += [
@@ -133,7 +134,7 @@ def case_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
 
 
 def sizes(problem: Problem) -> str:
-    """A problem in a few words, without its types and layouts."""
+    """A problem's op and sizes, without its types and layouts."""
     batch = f"{problem.B}×" if problem.op.batched else ""
     return f"{problem.op} {batch}{problem.M}×{problem.N}×{problem.K}"
 

@@ -1,5 +1,5 @@
-"""The report of a validation that a screen shows, whom its model is held against, and the list
-of all reports."""
+"""The validation report that a screen shows, what its model is compared with, and the list of all
+reports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportView:
-    """The report that is shown, None where there is none, and whom it is held against; `last` is
-    the last validation, where it is not done. `why` says what is the matter with the one that
-    should be shown; `timings` tells whether the store has any."""
+    """The report that is shown, None where there is none, and what it is compared with. `last` is
+    the last validation, where it is not done. `why` says what is wrong with the report that should
+    be shown; `timings` says whether the store has any."""
 
     report: ShownReport | None
     against: Other | None
@@ -40,9 +40,8 @@ class ReportView:
 def report_view(
     store: Store, wanted: int | None, against: str | int | None, before: ReportView | None
 ) -> ReportView:
-    """The report of this run (the last one, if None), beside this chooser or the report of the
-    run of this number (beside max-autotune DEFAULT, if None). What `before` has read already is
-    not read again."""
+    """The report of this run (None: the last one), compared with this chooser or with the report of
+    this run (None: max-autotune DEFAULT). What `before` has read already is not read again."""
     from diode_engine.runs import find
     from diode_engine.store.query import problems
 
@@ -123,7 +122,7 @@ def reports_page(store: Store, query: PageQuery) -> Page:
 
 
 def judged(status: Status) -> str:
-    """What a validation judges: a model, or a way of making them."""
+    """What a validation judges: a model, or a way of making models."""
     run = status.run
     told = (run.progress or {}).get("judged") or run.spec.get("model")
     if told is not None:
@@ -154,7 +153,7 @@ SORTABLE = frozenset(_SORTS)
 
 
 def reports(store: Store) -> tuple[tuple[int, str], ...]:
-    """(run, what it judged) of the validations that are done, the last one first."""
+    """(run, what it judged) for the finished validations, the last one first."""
     from diode_engine.runs import find
 
     return tuple(

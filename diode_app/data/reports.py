@@ -1,5 +1,5 @@
-"""Validation reports, as their runs keep them (docs/validation.md), for the screens. What a report
-holds and how it is read is diode_engine.validation's."""
+"""Validation reports, as their runs keep them (docs/validation.md), for the screens.
+diode_engine.validation defines and reads them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _KINDS = {"model": "transformer"}  # groups by another name than the report's, w
 
 
 class NoReportError(NothingError):
-    """The run has left no report that could be shown."""
+    """The run has left no report that can be shown."""
 
 
 @dataclass(frozen=True)
 class ChooserFigures:
-    """Figures of the first choices: geometric mean, 10th percentile, the least, the share of
-    problems within 5 % of the best, and the geometric mean of the best of the first five. `speed`
-    is over max-autotune DEFAULT, `timed` the mean number of kernels timed for a choice."""
+    """Figures of a chooser's first choices: geometric mean, 10th percentile, the least, the share
+    of problems within 5 % of the best, and the geometric mean of the best of the first five.
+    `speed` is relative to max-autotune DEFAULT; `timed` is the mean number of kernels timed for a
+    choice."""
 
     name: str
     problems: int
@@ -46,8 +47,8 @@ class ChooserFigures:
 
 @dataclass(frozen=True)
 class ShownReport:
-    """What a run of kind validate found: a report, or one on each part of a cross-validation, by
-    the part's name. `model` is what was judged; `choosers` has it first."""
+    """The result of a run of kind validate: a report, or one on each part of a cross-validation, by
+    the part's name. `model` is what was judged; it is the first of `choosers`."""
 
     run: int
     model: str
@@ -56,12 +57,12 @@ class ShownReport:
 
     @property
     def name(self) -> str:
-        """Told apart from another report on the same model."""
+        """A name that differs from that of another report on the same model."""
         return f"{self.model} (run {self.run})"
 
     @property
     def crossed(self) -> bool:
-        """Whether it is a cross-validation, which judges no model that there is."""
+        """Whether it is a cross-validation, which judges no existing model."""
         return self._whole is None
 
     @property
@@ -90,7 +91,7 @@ class ShownReport:
 
     @property
     def errors(self) -> Errors | None:
-        """None of a cross-validation, which is of several models; so are the next two."""
+        """None for a cross-validation, which is of several models; so are the next two."""
         return None if self._whole is None else self._whole.errors
 
     @property
@@ -107,12 +108,12 @@ class ShownReport:
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
-        """Of all parts."""
+        """The cases of all parts."""
         return tuple(case for part in self.parts.values() for case in part.cases)
 
     @cached_property
     def groups(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-        """The groups that each of `cases` is counted in, by kind; "part" is one in a
+        """The groups to which each of `cases` belongs, by kind; "part" is a kind in a
         cross-validation."""
         from diode_engine.validation.metrics import groups
 
@@ -124,7 +125,7 @@ class ShownReport:
         )
 
     def of(self, chooser: str) -> dict[tuple[str, str], float]:
-        """The efficiency of a chooser's first choice, by case; the model's own by its name."""
+        """The efficiency of a chooser's first choice, by case; of the model itself by its name."""
         ours = chooser == self.model
         found = ((c, c.first if ours else c.other(chooser)) for c in self.cases)
         return {case.identity: value for case, value in found if value is not None}
@@ -132,7 +133,8 @@ class ShownReport:
 
 @dataclass(frozen=True)
 class Other:
-    """Whom the report's model is held against: `efficiency` is of each case that both judge."""
+    """What the report's model is compared with; `efficiency` is that on each case that both
+    judge."""
 
     name: str
     efficiency: Mapping[tuple[str, str], float]
@@ -186,7 +188,7 @@ def _chooser(
     speed: float | None = None,
     timed: float | None = None,
 ) -> ChooserFigures | None:
-    """None where it chose nothing."""
+    """The figures of a chooser; None where it chose nothing."""
     import numpy as np
 
     from diode_engine.validation.metrics import Summary
@@ -202,5 +204,5 @@ def _chooser(
 
 
 def share_within(efficiency: Sequence[float], slower: float = 0.05) -> float:
-    """The share of problems on which the choice took at most so much longer than the best."""
+    """The share of problems on which the choice took at most this much longer than the best."""
     return sum(value * (1 + slower) >= 1 for value in efficiency) / len(efficiency)

@@ -182,7 +182,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
 
 # The list
 
-MOST_RUNS = 10_000  # the last ones that a filter matches
+MAX_RUNS = 10_000  # the last ones that a filter matches
 _RESULTS = frozenset({"family", "efficiency", "against", "model", "data"})  # need more than the row
 
 
@@ -206,7 +206,7 @@ class RunLister:
             training = self._trainings.of(store, status) if status.run.kind == "train" else None
             return Listed(status, training, against, marks.get(status.run.id, ""))
 
-        found = find(store, query.filter, limit=MOST_RUNS)
+        found = find(store, query.filter, limit=MAX_RUNS)
         make = listed if query.sort in _RESULTS else Listed
         if query.sort is not None:
             sort = SORTS[query.sort]

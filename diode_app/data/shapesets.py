@@ -14,7 +14,8 @@ _SEED = 0  # draws what the file does not say of a problem
 
 @dataclass(frozen=True)
 class CapturedProblems:
-    """`rows` are the problems, with their places as keys; `left_out` were none of Diode's."""
+    """`rows` are the problems, with their indices as keys; `left_out` counts those that Diode does
+    not know."""
 
     problems: tuple[Problem, ...]
     rows: tuple[Row, ...]

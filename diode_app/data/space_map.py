@@ -15,7 +15,7 @@ FEW = 3  # problems in a bin that a model could learn little from
 @dataclass(frozen=True)
 class SizeMap:
     """``counts[i][j]`` problems have a `down` size in the i-th of `rows` and an `across` size in
-    the j-th of `columns`, each bin (first, last); the largest sizes `down` come first."""
+    the j-th of `columns`. Each bin is (first, last); the largest `down` sizes come first."""
 
     across: str
     down: str
@@ -29,9 +29,9 @@ class SizeMap:
 
     @property
     def thinnest(self) -> tuple[int, int]:
-        """The bin with the fewest problems among those with problems on both sides, left and
-        right or above and below: a gap in what was measured. Of equals the one with the most
-        problems around it."""
+        """The bin with the fewest problems among those with problems on both sides, left and right
+        or above and below: a gap in what was measured. Of equal ones, that with the most problems
+        around it."""
         inside = [cell for cell in self._cells() if self._between(*cell)]
         return min(
             inside or self._cells(),
@@ -40,7 +40,7 @@ class SizeMap:
 
     @property
     def gaps(self) -> tuple[int, int]:
-        """How many of those bins have no problem, and how many some but fewer than FEW."""
+        """How many of those bins have no problem, and how many have some but fewer than FEW."""
         inside = [self.counts[i][j] for i, j in self._cells() if self._between(i, j)]
         return sum(n == 0 for n in inside), sum(0 < n < FEW for n in inside)
 
@@ -61,7 +61,8 @@ class SizeMap:
 
 
 def size_map(store: Store, query: str, across: str, down: str) -> SizeMap:
-    """Of the problems that a filter query matches. Raises QueryError for a mistake in it."""
+    """The map of the problems that a filter query matches. Raises QueryError for a mistake in
+    it."""
     from diode_engine.store.query import space_map
 
     found = space_map(store, query, x=across, y=down)

@@ -1,4 +1,4 @@
-"""Changes of the registry that can be taken back."""
+"""Changes of the registry that can be undone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def defaulted_again(reference: str, slug: str) -> Callable[[], None]:
-    """What makes this model, which is the default now, the default with its status of now, after
-    a roll-back."""
+    """The function that makes this model, the present default, the default again after a roll-back,
+    with its present status."""
     from diode_engine import registry
 
     model = registry.resolve(reference, slug)
     known = registry.facts_of(model)
 
     def again() -> None:
-        registry.set_default(model, reason="the roll-back was taken back")
+        registry.set_default(model, reason="the roll-back was undone")
         if known.status is not None:
             registry.set_verdict(model, known.status, known.gate or {})
 
@@ -29,9 +29,10 @@ def defaulted_again(reference: str, slug: str) -> Callable[[], None]:
 
 
 def removed_model(model: ModelVersion) -> Callable[[], str] | None:
-    """Removes the model, and its aliases; what is returned registers it anew with its aliases,
-    tags and note, as the next version, and returns its name; None where it is broken, and cannot
-    be. The last model that was removed so is kept in a file in Diode's data directory."""
+    """Removes the model and its aliases. Returns a function that registers it again, with its
+    aliases, tags and note, as the next version, and returns its name; None where the model is
+    broken, so that this is not possible. The last removed model is kept in a file in Diode's data
+    directory."""
     from diode_engine import registry
 
     folder = paths.data_dir() / "removed"
@@ -53,7 +54,7 @@ def removed_model(model: ModelVersion) -> Callable[[], str] | None:
         if known.note:
             registry.set_note(there, known.note)
         for alias in aliases:
-            registry.set_alias(alias, there, reason="the deletion was taken back")
+            registry.set_alias(alias, there, reason="the deletion was undone")
         return there.reference
 
     return again

@@ -1,4 +1,4 @@
-"""Blocking work in threads that hold nobody up."""
+"""Blocking work in threads for which nothing waits."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ OF_TREES = ("rounds", "depth")
 
 
 def fields_of(values: Mapping[str, str]) -> set[str]:
-    """The names of the fields that mean something beside the others' values."""
+    """The names of the fields that have a meaning, given the others' values."""
     family = values["family"]
     left = set(USUAL)
     if values["fine_tune"].strip():
@@ -47,7 +47,8 @@ def fields_of(values: Mapping[str, str]) -> set[str]:
 
 
 def spec_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """The options of `diode-engine train` for the fields' values; what is as usual is left out."""
+    """The options of `diode-engine train` for the fields' values, without those that have their
+    default."""
     spec: dict[str, Any] = {}
     for name, value in values.items():
         if value == USUAL[name]:
@@ -75,8 +76,8 @@ class Part:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a training would learn from: the largest part of the chosen GPU, and what is left
-    out. `chosen` is None where there is nothing, or a GPU has still to be chosen."""
+    """What a training would learn from: the largest part of the chosen GPU's timings, and what is
+    left out. `chosen` is None where there is nothing, or a GPU must still be chosen."""
 
     gpus: tuple[str, ...]
     chosen: Part | None
@@ -85,8 +86,8 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The data, the registered models, the usual hyper-parameters as texts by field; or sentences
-    for the fields with mistakes."""
+    """The data, the registered models, and the default hyper-parameters as texts by field; or
+    sentences for the fields with mistakes."""
 
     data: TrainingData
     models: tuple[str, ...]
@@ -96,7 +97,7 @@ class TrainingPlan:
 
 
 def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
-    """For values that the fields have found right. Without torch."""
+    """The plan for values that have no mistakes of their own. Needs no torch."""
     from diode_engine.models.artifact import check_name
     from diode_engine.store.query import known_values
 
@@ -144,10 +145,10 @@ def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
 
 def _least() -> int:
     """With fewer problems no training comes to its end, however they are split."""
-    from diode_engine.training.fit import LEAST_FITTED, LEAST_WATCHED
-    from diode_engine.training.training_split import LEAST_HELD_OUT
+    from diode_engine.training.fit import MIN_FITTED, MIN_WATCHED
+    from diode_engine.training.training_split import MIN_HELD_OUT
 
-    return LEAST_FITTED + LEAST_WATCHED + LEAST_HELD_OUT
+    return MIN_FITTED + MIN_WATCHED + MIN_HELD_OUT
 
 
 def _in_store(store: Store, query: str) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""What came of a training: the model, and how well it chooses."""
+"""The result of a training: the model, and how well it chooses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """`efficiency` and the quantities beside it are on `held_out` problems that the model that
-    was judged had not seen; `others` are the efficiency of other choosers on the same ones, the
-    best first; `top` that of the best of so many of the model's favourites."""
+    """`efficiency` and the quantities beside it are on `held_out` problems that the judged model
+    had not seen. `others` are the efficiencies of other choosers on the same problems, the best
+    first; `top` is that of the best of the model's first so many."""
 
     model: str
     folder: str
@@ -35,8 +35,8 @@ class TrainingResult:
 
 
 def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None:
-    """Of the result that a training left in its run (see `training.train.Trained`); None where
-    there is none, or it is another kind of run's."""
+    """From the result in a training's run (see `training.train.Trained`); None where there is none,
+    or the run is of another kind."""
     metrics = (document or {}).get("metrics")
     if document is None or not isinstance(metrics, Mapping) or "efficiency" not in metrics:
         return None

@@ -1,4 +1,4 @@
-"""Trainings: what came of them, and the one that others are compared with."""
+"""Trainings: their results, and the one that others are compared with."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BASELINE = "diode/baseline"
 
 @dataclass(frozen=True)
 class Training:
-    """A training, live or over. `efficiency` is on held-out problems where it is `judged`, else
-    what a member that is being fitted reaches on problems that it is not fitted to."""
+    """A training, live or ended. `efficiency` is on held-out problems where it is `judged`; else
+    that of a member in progress, on problems that it is not fitted to."""
 
     status: Status
     what: str
@@ -55,14 +55,14 @@ def training(store: Store, status: Status) -> Training:
 
 
 def last_trainings(store: Store, count: int) -> tuple[Training, ...]:
-    """The last one first."""
+    """The last trainings, the latest first."""
     from diode_engine.runs import find
 
     return tuple(training(store, status) for status in find(store, "kind:train", limit=count))
 
 
 class Trainings:
-    """Reads trainings, and the result of each of them once. For one thread at a time."""
+    """Reads trainings; the result of each is read once. For one thread at a time."""
 
     def __init__(self) -> None:
         self._known: dict[int, Training] = {}
@@ -77,7 +77,7 @@ class Trainings:
 
 
 def baseline_of(store: Store) -> int | None:
-    """The run that others are compared with, the last one that has the tag."""
+    """The run that others are compared with: the last one with the tag."""
     from diode_engine.store.query import runs
 
     found = runs(store, f"kind:train tag:{BASELINE}", limit=1)
@@ -85,8 +85,8 @@ def baseline_of(store: Store) -> int | None:
 
 
 def pin(store: Store, run: int) -> bool:
-    """Makes a run the one that others are compared with, in place of another; returns False
-    where it was that already, and is not any more."""
+    """Makes a run the one that others are compared with, in place of another. Where it is that
+    already, removes the tag and returns False."""
     from diode_engine.store.query import runs
 
     pinned = [other.id for other in runs(store, f"kind:train tag:{BASELINE}")]

@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.screens.base import DiodeScreen
 from diode_engine import paths
 from diode_engine.version import __version__
@@ -41,7 +41,7 @@ class AboutScreen(DiodeScreen):
         self.query_one("#about-text", Static).update(self.report())
 
     def report(self) -> str:
-        look = self.session.source.last
+        look = self.session.store.last
         here = self.session.here
         facts = {
             "diode": __version__,

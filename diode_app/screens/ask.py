@@ -1,4 +1,5 @@
-"""What would it choose? A problem in, the candidates as a model ranks them out; no GPU."""
+"""Ask: which kernel would a model choose for this problem? It shows the model's ranking; needs no
+GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from textual.widgets import Input, Label, Select, Static
 from diode_app.actions import Action
 from diode_app.data.choice import Answer, Question, RankReasons, answer, why
 from diode_app.data.predictors import Model, all_models
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.data.threads import in_thread
 from diode_app.screens import picking
 from diode_app.screens.ask_words import headline, why_words
@@ -22,7 +23,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.problem_form import ProblemForm
@@ -76,11 +77,11 @@ class AskScreen(DiodeScreen):
         #ask-models Select { width: 30; }
         #ask-says { height: auto; padding: 0 1; margin-top: 1; }
         #ask-columns { height: 1fr; margin-top: 1; }
-        HeldTable { width: 2fr; }
+        MemoryTable { width: 2fr; }
         #ask-why { width: 1fr; padding: 0 1; border-left: solid $panel; }
         &.-narrow #ask-why { display: none; }
         &.-narrow.-why #ask-why { display: block; border-left: none; }
-        &.-narrow.-why HeldTable { display: none; }
+        &.-narrow.-why MemoryTable { display: none; }
     }
     """
 
@@ -103,7 +104,7 @@ class AskScreen(DiodeScreen):
             yield Select[str]([("none", _NONE)], allow_blank=False, compact=True, id="ask-other")
         yield Static("Asking ...", id="ask-says")
         with Horizontal(id="ask-columns"):
-            yield HeldTable(self.session, _columns(False), what="candidates")
+            yield MemoryTable(self.session, _columns(False), what="candidates")
             with VerticalScroll(id="ask-why", can_focus=True):
                 yield Static(id="ask-why-words")
         yield EmptyState(
@@ -112,8 +113,8 @@ class AskScreen(DiodeScreen):
         )  # fmt: skip
 
     @property
-    def table(self) -> HeldTable:
-        return self.query_one(HeldTable)
+    def table(self) -> MemoryTable:
+        return self.query_one(MemoryTable)
 
     def body_mounted(self) -> None:
         self.query_one("#ask-empty").display = False
@@ -206,13 +207,13 @@ class AskScreen(DiodeScreen):
         self._answer = None
         self.query_one("#ask-says", Static).update(f"✗ {sentence}")
         self.query_one("#ask-why-words", Static).update("")
-        self.table.hold(())
+        self.table.show_rows(())
 
     def _show_answer(self, found: Answer) -> None:
         self._answer = found
         self.query_one("#ask-says", Static).update(headline(found))
         self.table.set_columns(_columns(found.question.other is not None))
-        self.table.hold(found.rows)
+        self.table.show_rows(found.rows)
         self._explain_pointed(self.table.pointed)
 
     # Why

@@ -1,4 +1,4 @@
-"""What is said of an answer: the choice in some lines, and why it is made."""
+"""An answer in words: the choice in some lines, and why it is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTHING = 0.005  # of a log time: it reads 1.00×
 
 
 def headline(found: Answer) -> Content:
-    """The choice of each model, then what it stands beside."""
+    """The choice of each model, then what it is compared with."""
     lines = [_pick(number, pick) for number, pick in enumerate(found.picks, 1)]
     first = found.picks[0]
     if len(found.picks) > 1 and (same := _agreement(found)):

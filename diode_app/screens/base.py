@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Select, Static
 
 from diode_app.actions import Actions
-from diode_app.data.source import Condition, Look
+from diode_app.data.store_access import Condition, Look
 from diode_app.keys import ASKING
 from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
@@ -40,7 +40,7 @@ WIDTHS = [(0, "-narrow"), (120, "-wide")]
 
 
 class StoreLooked(Message, bubble=False):
-    """The store was looked at, and is as told. Posted to the screen that is shown."""
+    """The state of the store was read. Posted to the screen that is shown."""
 
     def __init__(self, look: Look) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class StoreLooked(Message, bubble=False):
 
 
 class SettingsChanged(Message):
-    """The user wants these settings from now on; the app applies and writes them."""
+    """The user has changed the settings; the app applies and writes them."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ class SettingsChanged(Message):
 
 
 class ModelAsked(Message):
-    """The user wants the page of the model in this folder; the app opens it. (Its page opens those
-    of runs, which so cannot open it themselves.)"""
+    """The user wants the page of the model in this folder; the app opens it. (The model's page
+    opens pages of runs, so these cannot import it.)"""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
@@ -67,13 +67,11 @@ class ModelAsked(Message):
 class DiodeScreen(Actions, Screen[None]):
     """A screen over the store.
 
-    The bar and the keys are shown first, and the body when it is made, so that a key is answered
-    at once; keys that come before wait for it (see `diode_app.keys`).
-
-    A subclass composes `body`, gives in `reader` a function that reads a frozen snapshot (in a
-    thread) and paints it in `show`; it is called again whenever the store has changed. `MODE` is
-    the one of its place. Where `NEEDS_STORE`, the body makes way for what to do while there is
-    no store that can be read.
+    The bar and the keys are shown first, and the body when it is made, so that a key is answered at
+    once; keys that come before wait for it (see `diode_app.keys`). A subclass composes `body`. Its
+    `reader` returns a function that reads a frozen snapshot (in a thread), and its `show` paints
+    the snapshot; both are called again whenever the store has changed. `MODE` is that of its place.
+    With `NEEDS_STORE` the body is replaced by advice while there is no store that can be read.
     """
 
     # Of which a screen's own Escape takes the place.
@@ -86,7 +84,7 @@ class DiodeScreen(Actions, Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.reading: Reading[Any] = Reading(self, session.source, self.show, self.fail)
+        self.reading: Reading[Any] = Reading(self, session.store, self.show, self.fail)
         self.has_body = False
         self.is_made = False  # and reads, so that keys may come
         self._seen: Look | None = None
@@ -99,25 +97,25 @@ class DiodeScreen(Actions, Screen[None]):
         yield from ()
 
     def body_mounted(self) -> None:
-        """The widgets of the body are there, and were not before."""
+        """Called when the widgets of the body are mounted."""
 
     def reader(self) -> Callable[[Store], Any] | None:
-        """What to read now; None where there is nothing to read (here)."""
+        """The function that reads; None where there is nothing to read (now)."""
         return None
 
     def show(self, snapshot: Any) -> None:
-        """Paints what was read."""
+        """Paints the snapshot."""
 
     def look_changed(self, look: Look) -> None:
         """The store, or a live run, has changed. Reads again."""
         self.reload()
 
     def looked(self) -> None:
-        """The app has looked at the store, which may not have changed, or has come back to this
-        screen. The body is there."""
+        """The app has read the store's state, which may not have changed, or has come back to this
+        screen. The body is mounted."""
 
     def values(self) -> Mapping[str, object]:
-        """What is chosen on the screen, by the names that the headless twins use."""
+        """What is chosen on the screen, by the names in headless commands."""
         return {}
 
     # What a screen can use
@@ -127,13 +125,14 @@ class DiodeScreen(Actions, Screen[None]):
             self.reading.ask(work)
 
     def put(self, selector: str, content: str | Content) -> None:
-        """Writes a Static, if it says something else: a change lays the whole screen out anew."""
+        """Sets the text of a Static where it differs; each change computes the layout of the whole
+        screen."""
         widget = self.query_one(selector, Static)
         if widget.content != content:
             widget.update(content)
 
     def fail(self, sentence: str) -> None:
-        """A read failed."""
+        """Shows that a read failed."""
         self.notify(sentence, severity="error", markup=False)
 
     def act(
@@ -143,9 +142,9 @@ class DiodeScreen(Actions, Screen[None]):
         *,
         asks: bool = True,
     ) -> None:
-        """Does something in a worker. The sentence that it returns is shown; a DiodeError is
-        shown as a problem; then the screen reads again. Where it `asks` the person something,
-        the next key waits for the question."""
+        """Does something in a worker, then shows the sentence that it returns, or a DiodeError as a
+        problem, and reads again. Where it `asks` the person something, the next key waits for the
+        question."""
 
         async def done() -> None:
             try:
@@ -161,11 +160,11 @@ class DiodeScreen(Actions, Screen[None]):
         self.run_worker(done(), group=group, description=description, exit_on_error=False)
 
     async def confirmed(self, question: str, yes: str) -> bool:
-        """For `act`: asks before what cannot be undone."""
+        """For `act`: asks before something that cannot be undone."""
         return await self.app.push_screen_wait(Confirm(question, yes=yes))
 
     async def waited_for(self, work: Awaitable[T], what: str) -> T:
-        """For `act`: what comes of some seconds of work, with a dialog that says what it is."""
+        """For `act`: the result of some seconds of work, with a dialog that names the work."""
         working = Working(what)
         await self.app.push_screen(working)
         try:
@@ -175,7 +174,7 @@ class DiodeScreen(Actions, Screen[None]):
                 await working.dismiss()
 
     def ask_about(self, problem: Problem) -> None:
-        """Goes to the screen that says what a model would choose for it."""
+        """Goes to the screen that shows what a model would choose for the problem."""
         self.session.asked = problem
         if self.app.current_mode == "ask":  # this is a page in front of it
             self.dismiss()
@@ -189,15 +188,15 @@ class DiodeScreen(Actions, Screen[None]):
         return isinstance(self.focused, Input | Select)
 
     def action_leave(self) -> None:
-        """Escape: out of a field, whose letters are the screen's then, and from a place that is
-        only looked into to where one was."""
+        """Escape: leaves a field, so that letters are the screen's keys again; else leaves a place
+        that was only visited."""
         if self._is_in_field():
             self.set_focus(None)
         else:
             self.app.action_leave_aside()  # type: ignore[attr-defined]
 
-    def twins(self) -> list[tuple[str, str]]:
-        """(what it does, command) of the actions that have a headless twin."""
+    def headless_commands(self) -> list[tuple[str, str]]:
+        """(what it does, command) for the actions that have a headless command."""
         values = self.values()
         found = []
         for action in self.ACTIONS:
@@ -206,7 +205,7 @@ class DiodeScreen(Actions, Screen[None]):
                 found.append((action.label, command))
         return found
 
-    def twin_of(self, action_id: str) -> str | None:
+    def headless_command(self, action_id: str) -> str | None:
         """The command of the action of this id, if it has one."""
         action = next((action for action in self.ACTIONS if action.id == action_id), None)
         return None if action is None else action.command(self.session.location, self.values())
@@ -246,17 +245,17 @@ class DiodeScreen(Actions, Screen[None]):
         await self._resumed()
 
     async def _resumed(self) -> None:
-        if self._seen is not None or self.session.source.last.condition is not Condition.OPENING:
-            await self._looked(self.session.source.last)
+        if self._seen is not None or self.session.store.last.condition is not Condition.OPENING:
+            await self._looked(self.session.store.last)
         else:
-            self.query_one(TopBar).show(self.session.source.last)
+            self.query_one(TopBar).show(self.session.store.last)
         if self.has_body:
             if not self.NEEDS_STORE:
                 self.reload()
             self.looked()
 
     def on_resize(self) -> None:
-        self.query_one(TopBar).show(self.session.source.last)
+        self.query_one(TopBar).show(self.session.store.last)
 
     async def on_store_looked(self, event: StoreLooked) -> None:
         if event.look != self._seen:
@@ -283,7 +282,7 @@ class DiodeScreen(Actions, Screen[None]):
 
 
 class _Body(Vertical):
-    """What a screen composes, as a widget, which is mounted whole."""
+    """What a screen composes, as one widget, so that it is mounted as a whole."""
 
     def __init__(self, body: Callable[[], ComposeResult]) -> None:
         super().__init__(id="body")
@@ -294,7 +293,7 @@ class _Body(Vertical):
 
 
 def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
-    """What is the matter with the store, and what can be done."""
+    """What is wrong with the store, and what can be done."""
     why = look.why or ""
     again = Step("Look again", "app.look", "It is also looked at by itself, twice a second.", "")
     make = Step("Make an empty store", "app.create_store", f"At {session.location}.")

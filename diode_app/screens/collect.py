@@ -1,4 +1,4 @@
-"""Collect: what is timed, on which GPUs, and what that comes to, before it starts."""
+"""Collect: what is timed, on which GPUs, and the plan that follows, before it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.collection import (
     LAYOUTS,
-    MOST_PROBLEMS,
+    MAX_PROBLEMS,
     OPS,
     SPACES,
     TYPES,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _NONE = "Choose at least one."
-_MOST_SEED = 2**31 - 1
+_MAX_SEED = 2**31 - 1
 _BAR = 16
 
 
@@ -55,7 +55,7 @@ class CollectScreen(DiodeScreen):
         Action("collect.start", "g,ctrl+g", "Start", "Start this collection as a run.",
                "{command}"),
         Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
-        Action("collect.defaults", "d", "Defaults", "All fields as they come."),
+        Action("collect.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_shipped("collect"),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -89,7 +89,7 @@ class CollectScreen(DiodeScreen):
                       "dataset, whose problems are timed. Nothing is drawn then, unless a source "
                       "is named too.", check=_check_files, suggest=complete_path),
                 Field("problems", "Problems", "How many distinct problems to draw.",
-                      USUAL["problems"], check=whole_number(1, MOST_PROBLEMS)),
+                      USUAL["problems"], check=whole_number(1, MAX_PROBLEMS)),
                 ChoiceField("ops", "Operators", "Only problems of these.", OPS, USUAL["ops"],
                             several=True, check=_one_at_least),
                 ChoiceField("dtypes", "Types", "Of the operands; fp32 is without TF32.", TYPES,
@@ -102,14 +102,14 @@ class CollectScreen(DiodeScreen):
                             "DEFAULT what max-autotune times by itself.", SPACES,
                             USUAL["search_space"]),
                 Field("budget", "Budget", "At most so many of each problem: the usual ones first, "
-                      "then the model's favourites, a spread, the neighbours of the best.",
+                      "then the model's favourites, random ones, the neighbours of the best.",
                       hint="all", check=optional(whole_number(1, 100_000))),
                 Field("whole", "Whole", "Time all candidates of the first so many problems, "
                       "whatever the budget.", USUAL["whole"],
-                      check=whole_number(0, MOST_PROBLEMS)),
+                      check=whole_number(0, MAX_PROBLEMS)),
                 "How",
                 ChoiceField("direct", "Direct", "Compile each kernel once for many problems and "
-                            "launch it directly: faster, not yet compared with Inductor's own.",
+                            "launch it directly: faster, within a few percent of Inductor's own.",
                             ("yes",), several=True),
                 Field("compiles", "Compiles", "With Direct and a budget: compile at most so many "
                       "kernels for a problem, then time those that others share.",
@@ -118,7 +118,7 @@ class CollectScreen(DiodeScreen):
                 Field("gpu", "GPUs", "Their numbers, such as 0 1.", hint="all",
                       check=self._check_gpus),
                 Field("seed", "Seed", "Another seed draws other problems.", USUAL["seed"],
-                      check=whole_number(0, _MOST_SEED)),
+                      check=whole_number(0, _MAX_SEED)),
             )  # fmt: skip
             with VerticalScroll(id="collect-plan", can_focus=False) as panel:
                 panel.border_title = "Plan"
@@ -139,7 +139,7 @@ class CollectScreen(DiodeScreen):
 
     @property
     def _gpus(self) -> int | None:
-        """How many are here; None while it is not known."""
+        """How many GPUs are here; None while that is not known."""
         return None if self.session.here is None else self.session.here.count
 
     def looked(self) -> None:
@@ -153,7 +153,7 @@ class CollectScreen(DiodeScreen):
             self.put("#collect-gpus", says)
             self.query_one("#collect-gpus").display = bool(says)
             self.form.complain({})
-            if self.session.source.last.ready:
+            if self.session.store.last.ready:
                 self.reload()
 
     def reader(self) -> Callable[[Store], CollectionPlan] | None:
@@ -199,11 +199,11 @@ class CollectScreen(DiodeScreen):
         self._fields_follow()
         if self.form.mistakes:
             self._no_plan("No plan yet: a field needs another value.")
-        elif self.session.source.last.ready:
+        elif self.session.store.last.ready:
             self.reload()
 
     def _fields_follow(self) -> None:
-        """A limit on compiles is for what shares them."""
+        """Hides the limit on compiles where problems do not share kernels."""
         values = self.form
         wanted = bool(values.field("direct").value and values.field("budget").value.strip())
         self.form.field("compiles").display = wanted
@@ -239,7 +239,7 @@ class CollectScreen(DiodeScreen):
             return start(store, "collect", spec).id
 
         async def go() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             if self._gpus == 0:
                 if await self.confirmed_import():
                     await self.app.run_action("app.import_shipped(True)")
@@ -247,7 +247,7 @@ class CollectScreen(DiodeScreen):
             counts = self.query_one("#collect-counts", Static).content
             if not await self.confirmed(f"Start this collection?\n{counts}", "Start it"):
                 return None
-            run = await self.session.source.write(begin)
+            run = await self.session.store.write(begin)
             self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."
@@ -299,7 +299,7 @@ def _check_files(given: str) -> str | None:
 
 
 def _shares(what: str, shares: Sequence[Share]) -> Content:
-    """A table with bars by candidates."""
+    """A table with bars for the numbers of candidates."""
     most = max((share.candidates for share in shares), default=1) or 1
     width = max(len(what), *(len(share.name) for share in shares))
     head = f"{what:<{width}} {'problems':>9} {'candidates':>11}"

@@ -11,12 +11,12 @@ from diode_app.actions import Action
 from diode_app.data.models import Comparison
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.table import TableColumn
 
 
 class CompareScreen(DiodeScreen):
-    """What each was made of, and its own metrics."""
+    """What each model was made of, and its own metrics."""
 
     MODE = "models"
     NEEDS_STORE = False
@@ -41,7 +41,7 @@ class CompareScreen(DiodeScreen):
         yield Static(f"{a} and {b}", id="comparison-title", markup=False)
         warning = self._comparison.warning
         yield Static(f"⚠ {warning}" if warning else "", id="comparison-warning", markup=False)
-        yield HeldTable(
+        yield MemoryTable(
             self.session,
             (
                 TableColumn("metric", "metric"),
@@ -54,8 +54,8 @@ class CompareScreen(DiodeScreen):
 
     def body_mounted(self) -> None:
         self.query_one("#comparison-warning").display = self._comparison.warning is not None
-        table = self.query_one(HeldTable)
-        table.hold(self._comparison.rows)
+        table = self.query_one(MemoryTable)
+        table.show_rows(self._comparison.rows)
         table.focus_rows()
 
     def values(self) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""Several runs beside each other: what differs between them, and their curves over each other."""
+"""Several runs beside each other: what differs between them, and their curves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diode_app.data.curves import CurveReader, series_of
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import TableColumn
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class CompareRunsScreen(DiodeScreen):
-    """`colours` are those of the runs' curves, by run. The pinned run, if there is one, is beside
-    them, and the differences in brackets are to it, else to the first."""
+    """`colours` are those of the runs' curves, by run. The pinned run, if there is one, is shown
+    too; the differences in brackets are to it, else to the first run."""
 
     MODE = "runs"
     HELP_TITLE = "Runs beside each other"
@@ -39,7 +39,7 @@ class CompareRunsScreen(DiodeScreen):
     DEFAULT_CSS = """
     CompareRunsScreen {
         #comparing-title { height: 1; padding: 0 1; text-style: bold; }
-        HeldTable { height: 2fr; }
+        MemoryTable { height: 2fr; }
         Plot { height: 3fr; border-top: solid $panel; }
     }
     """
@@ -56,11 +56,11 @@ class CompareRunsScreen(DiodeScreen):
 
     def body(self) -> ComposeResult:
         yield Static(id="comparing-title", markup=False)
-        yield HeldTable(self.session, (TableColumn("fact", "fact"),), what="facts")
+        yield MemoryTable(self.session, (TableColumn("fact", "fact"),), what="facts")
         yield Plot("None of these runs has drawn curves.")
 
     def body_mounted(self) -> None:
-        self.query_one(HeldTable).focus_rows()
+        self.query_one(MemoryTable).focus_rows()
 
     def reader(self) -> Callable[[Store], ComparedRuns]:
         wanted, reader = tuple(self._colours), self._reader
@@ -78,7 +78,7 @@ class CompareRunsScreen(DiodeScreen):
         self.put(
             "#comparing-title", f"Runs {', '.join(map(str, found.runs))}: {shown} (d changes it)"
         )
-        table = self.query_one(HeldTable)
+        table = self.query_one(MemoryTable)
         table.set_columns((
             TableColumn("fact", "fact"),
             *(
@@ -86,7 +86,7 @@ class CompareRunsScreen(DiodeScreen):
                 for run in found.runs
             ),
         ))  # fmt: skip
-        table.hold(found.rows(all_facts=self._all_facts))
+        table.show_rows(found.rows(all_facts=self._all_facts))
 
     def _draw(self) -> None:
         found = self._compared
@@ -110,7 +110,7 @@ class CompareRunsScreen(DiodeScreen):
         )
 
     def _members(self) -> list[str]:
-        """Of the models, whose curves of this kind there are."""
+        """The members of the models that have curves of this kind."""
         if self._compared is None:
             return []
         names = (name for curves in self._compared.curves.values() for name in curves)

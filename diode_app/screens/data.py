@@ -20,7 +20,7 @@ from diode_app.data.problems import (
     problems_page,
     suggestions,
 )
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.screens.base import SettingsChanged
 from diode_app.screens.data_files import FILE_ACTIONS, FileActions
 from diode_app.screens.problem import ProblemScreen
@@ -98,7 +98,7 @@ class DataScreen(SavedFilters, FileActions):
         super().__init__(session)
         self._known: dict[str, list[str]] = {}
         self._previewing: Reading[Preview | None] = Reading(
-            self, session.source, self._show_preview, self.fail
+            self, session.store, self._show_preview, self.fail
         )
 
     def body(self) -> ComposeResult:

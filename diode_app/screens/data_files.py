@@ -1,4 +1,4 @@
-"""Timings from files into the store, and back."""
+"""Importing timings from files into the store, and exporting them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FILE_ACTIONS = (
 
 
 class FileActions(DiodeScreen):
-    """A mixin. The work is done by headless commands, which go on where the dashboard is left;
-    an import is in the list of runs."""
+    """A mixin. Headless commands do the work and continue where the dashboard is left; an import is
+    in the list of runs."""
 
     def values(self) -> Mapping[str, object]:
         return {"file": None, "target": "timings.msgpack.zst"}
 
     def action_import_file(self) -> None:
         async def bring() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     "Import the timings of which file?",
@@ -45,7 +45,7 @@ class FileActions(DiodeScreen):
             if given is None:
                 return None
             file = Path(given).expanduser()
-            run = await self.session.source.start_import((file,))
+            run = await self.session.store.start_import((file,))
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} imports {file.name}; it goes on when you leave."
 
@@ -53,7 +53,7 @@ class FileActions(DiodeScreen):
 
     def action_export_file(self) -> None:
         async def write() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     "Write all timings of the store to which file?",
@@ -70,7 +70,7 @@ class FileActions(DiodeScreen):
             ):
                 return None
             self.notify(f"Writing {target.name} ...", markup=False)
-            told = await self.session.source.command(
+            told = await self.session.store.command(
                 ["data", "export", str(target.absolute()), f"--store={self.session.location}"]
             )
             return f"{json.loads(told)['timings']:,} timings are in {target}."

@@ -1,5 +1,5 @@
-"""Help for where one is, in front of the screen: its keys, what its columns mean, and all the
-rest, with a search."""
+"""Help, in front of the screen: the screen's keys, what its columns mean, and everything else, with
+a search."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class HelpLine:
-    """A line of the help: a key or a column, what it is called, and what it does or means; `name`
-    is what users rebind it by."""
+    """A line of the help: a key or a column, its name, and what it does or means; `name` is the id
+    by which users change its key."""
 
     key: str
     label: str
@@ -50,7 +50,7 @@ Section = tuple[str, list[HelpLine]]
 
 
 class _Search(Input):
-    """A ? before anything else closes what a ? has opened."""
+    """The search field. A ? in the empty field closes the help."""
 
     def on_key(self, event: events.Key) -> None:
         if event.character == "?" and not self.value:
@@ -60,7 +60,7 @@ class _Search(Input):
 
 
 class Help(Actions, ModalScreen[None]):
-    """In front of `behind`; `words` are searched for at first."""
+    """In front of the screen `behind`; it begins with a search for `words`."""
 
     HELP_TITLE = "Help"
     ACTIONS = (
@@ -136,7 +136,7 @@ class Help(Actions, ModalScreen[None]):
 
 
 def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
-    """What is on the screen first, then what is everywhere, then the other screens."""
+    """What is on the screen first, then what works everywhere, then the other screens."""
     keys = session.settings.keys
 
     def entries(actions: Iterable[Action]) -> list[HelpLine]:
@@ -161,7 +161,7 @@ def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
 
 
 def _columns(screen: Screen[Any]) -> Iterable[Section]:
-    """What the columns of the tables that are seen mean."""
+    """What the columns of the visible tables mean."""
     for table in screen.query(PagedTable):
         if table.region:
             found = [

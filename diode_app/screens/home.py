@@ -17,7 +17,7 @@ from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, look_around
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline
-from diode_app.data.source import Condition, Look
+from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
@@ -46,7 +46,7 @@ _NEXT = (
 
 
 class HomeScreen(DiodeScreen):
-    """What there is, at a glance."""
+    """An overview."""
 
     MODE = "home"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-broad")]  # noqa: RUF012  # as Textual types it
@@ -76,7 +76,7 @@ class HomeScreen(DiodeScreen):
         self._registry = 0
         self._charts: HomeChartReader | None = None
         self._charting: Reading[HomeCharts] = Reading(
-            self, session.source, self._show_charts, self.fail
+            self, session.store, self._show_charts, self.fail
         )
 
     def body(self) -> ComposeResult:
@@ -110,7 +110,7 @@ class HomeScreen(DiodeScreen):
         self.query_one("#home-next").display = False
 
     def looked(self) -> None:
-        if not self._asked and self.session.source.last.condition is not Condition.OPENING:
+        if not self._asked and self.session.store.last.condition is not Condition.OPENING:
             # only now: torch's import would take the time that the start needs
             self._asked = True
             self.action_hardware()
@@ -131,7 +131,7 @@ class HomeScreen(DiodeScreen):
         self._read_charts()
 
     def on_resize(self) -> None:
-        if self.has_body and self._charts is None and self.session.source.last.ready:
+        if self.has_body and self._charts is None and self.session.store.last.ready:
             self._read_charts()  # there may be room for them now
 
     def _read_charts(self) -> None:
@@ -183,7 +183,7 @@ class HomeScreen(DiodeScreen):
     def action_stats(self) -> None:
         async def stats() -> None:
             # This reads alone: it refuses a store of an older schema, which the command updates.
-            await self.session.source.read(lambda store: store)
+            await self.session.store.read(lambda store: store)
             # Nor does it write to the log of errors.
             words = ["--debug", "data", "stats", f"--store={self.session.location}"]
             said = await run_command(words)

@@ -1,4 +1,4 @@
-"""The page of a model: its card, where it came from, what the gate found, what became of it."""
+"""The page of a model: its card, its lineage, the gate's verdict, and its history."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, checks
 from diode_app.screens.run import RunScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Entry
+    from diode_engine.registry import ModelEntry
 
 _STEPS = (
     TableColumn("leads", "", sortable=False),
@@ -70,7 +70,7 @@ class ModelScreen(ModelActions):
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
                 yield Facts()
             with TabPane("Lineage", id="tab-lineage"):
-                yield HeldTable(self.session, _STEPS, what="steps")
+                yield MemoryTable(self.session, _STEPS, what="steps")
             with TabPane("Card", id="tab-card"), VerticalScroll():
                 yield Markdown(open_links=False)
             with TabPane("Gate", id="tab-gate"), VerticalScroll():
@@ -79,16 +79,16 @@ class ModelScreen(ModelActions):
                 yield Static(id="model-history", classes="words", markup=False)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModelEntry | None:
         return None if self._view is None else self._view.entry
 
     def reload(self) -> None:
         self._asking.do(self._read)
 
     async def _read(self) -> ModelView:
-        folder, source = self._folder, self.session.source
-        if source.last.ready:
-            return await source.read(lambda store: model_view(store, folder))
+        folder, access = self._folder, self.session.store
+        if access.last.ready:
+            return await access.read(lambda store: model_view(store, folder))
         return await in_thread(partial(model_view, None, folder), "model")
 
     def _show(self, found: ModelView) -> None:
@@ -107,12 +107,12 @@ class ModelScreen(ModelActions):
             ),
         )  # fmt: skip
         self.query_one(Facts).show(found.facts)
-        self.query_one(HeldTable).hold(found.lineage)
+        self.query_one(MemoryTable).show_rows(found.lineage)
         if before is None or before.card != found.card:
             self.query_one(Markdown).update(found.card)
         self.put(
             "#model-gate",
-            "The gate has not judged it: Promote (p) has it judged."
+            "The gate has not judged it yet: Promote (p) lets it."
             if found.gate is None
             else checks(found.gate),
         )
@@ -135,7 +135,7 @@ class ModelScreen(ModelActions):
 
     def action_lineage(self) -> None:
         self._tab("tab-lineage")
-        self.query_one(HeldTable).focus_rows()
+        self.query_one(MemoryTable).focus_rows()
 
     def action_card(self) -> None:
         self._tab("tab-card")
@@ -155,7 +155,7 @@ class ModelScreen(ModelActions):
         elif leads == DATA:
             self._go_to_data(where)
         else:
-            self.notify("This leads nowhere: what it names is not in the store.")
+            self.notify("There is no page for this: it is not in the store.")
 
     def _go_to_data(self, query: str) -> None:
         self.session.narrowed["data"] = query

@@ -1,4 +1,4 @@
-"""What can be done with a model, from the list and from its page."""
+"""The actions on a model, for the list and for its page."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
 from diode_app.widgets.path_completion import complete_path
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Entry
+    from diode_engine.registry import ModelEntry
 
 MODEL_ACTIONS = (
-    Action("models.promote", "p", "Promote", "Have the gate judge this model, and take it for its "
-           "hardware if it is no worse than the one that is taken.",
+    Action("models.promote", "p", "Promote", "Judge this model by the gate, and make it its "
+           "hardware's default if it is no worse than the present one.",
            "diode-engine models promote {model} --hardware={hardware} --store={store}"),
     Action("models.rollback", "b", "Roll back", "Take what was taken before the last promotion.",
            "diode-engine models rollback --hardware={hardware}"),
@@ -47,13 +47,13 @@ MODEL_ACTIONS = (
 
 
 class ModelActions(DiodeScreen):
-    """A mixin for a screen that has a model chosen: `entry`."""
+    """A mixin for a screen on which a model is chosen: `entry`."""
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModelEntry | None:
         raise NotImplementedError
 
-    def _chosen(self) -> Entry | None:
+    def _chosen(self) -> ModelEntry | None:
         if self.entry is None:
             self.notify("There is no model chosen.")
         return self.entry
@@ -67,19 +67,19 @@ class ModelActions(DiodeScreen):
         }  # fmt: skip
 
     def removed(self) -> None:
-        """The chosen model has been deleted."""
+        """Called when the chosen model was deleted."""
 
     # Which one is taken
 
     def action_promote(self) -> None:
         if (entry := self._chosen()) is None:
             return
-        source, reference = self.session.source, entry.model.reference
+        access, reference = self.session.store, entry.model.reference
 
         async def judge() -> str | None:
-            source.must_be_writable()
+            access.must_be_writable()
             verdict = await self.waited_for(
-                promote(source, entry), f"{reference} is judged on the held-out problems ..."
+                promote(access, entry), f"{reference} is judged on the held-out problems ..."
             )
             if verdict.promoted:
                 await self.app.push_screen_wait(
@@ -102,7 +102,7 @@ class ModelActions(DiodeScreen):
             if reason is None:
                 return None
             await self.waited_for(
-                promote(source, entry, force=reason), f"{reference} becomes the default ..."
+                promote(access, entry, force=reason), f"{reference} becomes the default ..."
             )
             return f"{reference} is taken now, against the gate."
 
@@ -116,7 +116,7 @@ class ModelActions(DiodeScreen):
         async def back() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             now, before = await in_thread(lambda: registry.last_change(slug), "history")
             then = before or "what Diode, or a package, has as the default"
             if not await self.confirmed(
@@ -126,10 +126,10 @@ class ModelActions(DiodeScreen):
             ):
                 return None
             taken_back = await in_thread(partial(defaulted_again, now, slug), "rollback")
-            await self.session.source.change(lambda: registry.rollback(slug), "rollback")
+            await self.session.store.change(lambda: registry.rollback(slug), "rollback")
 
             async def take_back() -> str:
-                await self.session.source.change(taken_back, "rollback")
+                await self.session.store.change(taken_back, "rollback")
                 return f"{now} is taken for {slug} again."
 
             self.session.undo.add(f"the roll-back of {now}", take_back)
@@ -156,7 +156,7 @@ class ModelActions(DiodeScreen):
             return
 
         async def ask() -> None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             choices = await in_thread(model_choices, "models")
             model = entry.model.reference
             given = model if model in choices else str(entry.model.folder)
@@ -201,7 +201,7 @@ class ModelActions(DiodeScreen):
             from diode_engine import registry
 
             model = entry.model
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     f"Write {model.reference} to",
@@ -218,7 +218,7 @@ class ModelActions(DiodeScreen):
                 f"{target} exists already. Replace it?", "Replace it"
             ):
                 return None
-            digest = await self.session.source.change(
+            digest = await self.session.store.change(
                 lambda: registry.export_model(model, target, replace=there), "export"
             )
             return f"{model.reference} is in {target}; its SHA-256 is {digest}."
@@ -232,7 +232,7 @@ class ModelActions(DiodeScreen):
         async def delete() -> str | None:
 
             model = entry.model
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             named = f" It is {', '.join(entry.aliases)}, which goes too." if entry.aliases else ""
             if not await self.confirmed(
                 f"Delete {model.reference} for {model.slug} and its files in {model.folder}?"
@@ -240,17 +240,17 @@ class ModelActions(DiodeScreen):
                 "Delete it",
             ):
                 return None
-            again = await self.session.source.change(partial(removed_model, model), "remove")
+            again = await self.session.store.change(partial(removed_model, model), "remove")
             self.removed()
             if again is None:
                 return f"{model.reference} is deleted."
 
             async def take_back() -> str:
-                there = await self.session.source.change(again, "import")
+                there = await self.session.store.change(again, "import")
                 return f"{model.reference} is there again, as {there}."
 
             self.session.undo.add(f"the deletion of {model.reference}", take_back)
-            return f"{model.reference} is deleted; U takes that back."
+            return f"{model.reference} is deleted; U undoes that."
 
         self.act(delete, f"deletes {entry.model.reference}")
 
@@ -264,11 +264,11 @@ class ModelActions(DiodeScreen):
             from diode_engine import registry
 
             model = entry.model
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             before = [name for name in entry.aliases if name != registry.DEFAULT]
             given = await self.app.push_screen_wait(
                 Prompt(
-                    f"Aliases of {model.reference}, between blanks (default: by Promote)",
+                    f"Aliases of {model.reference}, with spaces between (default: by Promote)",
                     " ".join(before), check=_check_aliases,
                 )
             )  # fmt: skip
@@ -284,7 +284,7 @@ class ModelActions(DiodeScreen):
                     if name not in after:
                         registry.remove_alias(name, model.slug)
 
-            await self.session.source.change(write, "alias")
+            await self.session.store.change(write, "alias")
             return f"{model.reference} has the aliases {' '.join(after) or '(none)'}."
 
         self.act(alias, f"names {entry.model.reference}")
@@ -296,22 +296,22 @@ class ModelActions(DiodeScreen):
         async def tag() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             before = entry.facts.tags
             given = await self.app.push_screen_wait(
-                Prompt(f"Tags of {entry.model.reference}, between blanks", " ".join(before))
+                Prompt(f"Tags of {entry.model.reference}, with spaces between", " ".join(before))
             )
             if given is None:
                 return None
             after = given.split()
             gone = [word for word in before if word not in after]
-            known = await self.session.source.change(
+            known = await self.session.store.change(
                 lambda: registry.tag(entry.model, after, gone), "tag"
             )
             taken_back = partial(registry.tag, entry.model, before, set(after) - set(before))
 
             async def take_back() -> str:
-                tags = (await self.session.source.change(taken_back, "tag")).tags
+                tags = (await self.session.store.change(taken_back, "tag")).tags
                 return f"{entry.model.reference} has the tags {' '.join(tags) or '(none)'} again."
 
             self.session.undo.add(f"the tags of {entry.model.reference}", take_back)
@@ -326,20 +326,20 @@ class ModelActions(DiodeScreen):
         async def note() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(f"Note on {entry.model.reference}", entry.facts.note)
             )
             if given is None:
                 return None
-            await self.session.source.change(lambda: registry.set_note(entry.model, given), "note")
+            await self.session.store.change(lambda: registry.set_note(entry.model, given), "note")
             return f"The note on {entry.model.reference} is written."
 
         self.act(note, f"notes on {entry.model.reference}")
 
 
 def checks(verdict: Verdict) -> Content:
-    """What the gate found, a line a check."""
+    """The gate's checks, one on each line."""
     lines = [Content(f"Held against {verdict.against}:")]
     for name, passed, found in verdict.checks:
         sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")

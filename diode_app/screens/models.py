@@ -1,4 +1,4 @@
-"""Models: the registry, which model is taken here, and why."""
+"""Models: the registry, which model is taken on this machine, and why."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.models import Models, facts, models
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable, TableColumn
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Entry
+    from diode_engine.registry import ModelEntry
 
 _COLUMNS = (
     TableColumn("model", "model"),
@@ -90,7 +90,7 @@ class ModelsScreen(ModelActions):
     def body(self) -> ComposeResult:
         yield Static(id="models-taken", markup=False)
         yield Static(id="models-problems", markup=False)
-        yield HeldTable(self.session, _COLUMNS, what="models")
+        yield MemoryTable(self.session, _COLUMNS, what="models")
         yield Facts(id="models-preview")
         yield EmptyState(*_EMPTY, id="models-none")
 
@@ -100,11 +100,11 @@ class ModelsScreen(ModelActions):
         self.table.focus_rows()
 
     @property
-    def table(self) -> HeldTable:
-        return self.query_one(HeldTable)
+    def table(self) -> MemoryTable:
+        return self.query_one(MemoryTable)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModelEntry | None:
         return self._models.entries.get(self.table.pointed or "")
 
     def looked(self) -> None:
@@ -125,7 +125,7 @@ class ModelsScreen(ModelActions):
         self.put("#models-taken", found.taken)
         self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in found.problems))
         self.query_one("#models-problems").display = bool(found.problems)
-        self.table.hold(found.rows)
+        self.table.show_rows(found.rows)
         empty, there = self.query_one("#models-none"), bool(found.rows)
         if empty.display is there:
             empty.display, self.table.display = not there, there
@@ -162,7 +162,7 @@ class ModelsScreen(ModelActions):
         async def bring() -> str | None:
             from diode_engine import registry
 
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     "Register the model in this archive, or folder",
@@ -174,17 +174,15 @@ class ModelsScreen(ModelActions):
                 return None
             path = Path(given).expanduser()
             if path.is_dir():
-                model = await self.session.source.change(
-                    lambda: registry.register(path), "register"
-                )
+                model = await self.session.store.change(lambda: registry.register(path), "register")
                 new = True
             else:
-                model, new = await self.session.source.change(
+                model, new = await self.session.store.change(
                     lambda: registry.import_model(path), "import"
                 )
             if not new:
                 return f"{model.reference} is the same model; nothing was imported."
-            return f"{model.reference} is registered; Promote has it judged, and taken."
+            return f"{model.reference} is registered; Promote judges it and makes it the default."
 
         self.act(bring, "imports a model")
 

@@ -16,7 +16,7 @@ from diode_app.data.problems import (
 from diode_app.data.shapesets import captured
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.pick_row import PickRow
 from diode_app.widgets.table import PagedTable, TableColumn
 from diode_engine.core.problem import Problem
@@ -42,9 +42,9 @@ _CAPTURED = (
 
 
 async def of_store(screen: DiodeScreen) -> Problem | None:
-    """None where the person leaves. Raises StoreError."""
-    source = screen.session.source
-    known = await source.read(known_values)
+    """A problem of the store; None where the person leaves. Raises StoreError."""
+    access = screen.session.store
+    known = await access.read(known_values)
     table = PagedTable(
         screen.session, _STORED, problems_page, what="problems", sort="problem",
         filter_hint="op:mm dtype:bf16 m<=64 k%8!=0", suggest=suggestions(known),
@@ -54,15 +54,15 @@ async def of_store(screen: DiodeScreen) -> Problem | None:
     )
     if key is None:
         return None
-    row = await source.read(lambda store: row_of(store, *parse_key(key)))
+    row = await access.read(lambda store: row_of(store, *parse_key(key)))
     return None if row is None else row.problem
 
 
 async def of_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
-    """None where the person leaves. Raises DatasetError."""
+    """A problem of a shapeset; None where the person leaves. Raises DatasetError."""
     found = await in_thread(partial(captured, path.expanduser()), "shapeset")
-    table = HeldTable(screen.session, _CAPTURED, what="problems")
-    table.hold(found.rows)
+    table = MemoryTable(screen.session, _CAPTURED, what="problems")
+    table.show_rows(found.rows)
     key = await screen.app.push_screen_wait(
         PickRow(f"Which problem of {path.name}? Enter takes it.", table)
     )

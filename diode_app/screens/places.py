@@ -1,5 +1,5 @@
-"""Where one can go from anywhere: one line for each screen. A capital letter goes to a screen,
-small letters act on it."""
+"""The places to go to from anywhere: one line for each screen. A capital letter goes to a screen,
+small letters are for actions on it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from diode_app.actions import Action
 
 @dataclass(frozen=True)
 class Place:
-    """A screen: its mode, its key, its label in the bar (None: not there), what it is for, and
-    where its class is (`module:Class`), which is imported when one first goes there."""
+    """A screen: its mode, its key, its label in the bar (None: not there), what it is for, and its
+    class (`module:Class`), which is imported when the screen is first opened."""
 
     mode: str
     key: str
@@ -22,7 +22,7 @@ class Place:
     target: str
 
     def load(self) -> Any:
-        """The class of the screen, which is made of a session."""
+        """The screen's class; it is made with a session."""
         module, _, name = self.target.partition(":")
         return getattr(importlib.import_module(module), name)
 
@@ -47,7 +47,7 @@ PLACES = (
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
-# Looked into from elsewhere: Escape leads back there.
+# Visited from elsewhere: Escape goes back there.
 ASIDE = ("settings", "about")
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
@@ -67,7 +67,7 @@ WIDGETS = (
 
 
 def sections() -> list[tuple[str, tuple[Action, ...]]]:
-    """(title, actions) of everything that has some; imports all screens."""
+    """(title, actions) of everything that has actions; imports all screens."""
     parts = [(place.title, place.load()) for place in PLACES]
     for target in (*PAGES, *WIDGETS):
         module, _, name = target.partition(":")

@@ -15,7 +15,7 @@ from diode_app.data.problem import Choice, ProblemView, problem_view
 from diode_app.data.problems import short
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import TableColumn
@@ -57,8 +57,8 @@ _FAILED = (
 
 
 class ProblemScreen(DiodeScreen):
-    """`key` is the problem's content key, `environment` the number of the one to begin with (the
-    first that it was measured in, if None)."""
+    """`key` is the problem's content key; `environment` is the number of the environment to begin
+    with (None: the first in which the problem was measured)."""
 
     MODE = "data"
     HELP_TITLE = "A problem"
@@ -103,17 +103,17 @@ class ProblemScreen(DiodeScreen):
         yield Static("Asking the models ...", id="problem-choices")
         with TabbedContent(initial="tab-candidates"):
             with TabPane("Candidates", id="tab-candidates"):
-                yield HeldTable(
+                yield MemoryTable(
                     self.session, _columns(()), what="candidates", id="problem-candidates"
                 )
             with TabPane("Failed", id="tab-failed"):
-                yield HeldTable(
+                yield MemoryTable(
                     self.session, _FAILED, what="failed candidates", id="problem-failures"
                 )
         yield Plot("Asking the models ...")
 
     def body_mounted(self) -> None:
-        self.query_one("#problem-candidates", HeldTable).focus_rows()
+        self.query_one("#problem-candidates", MemoryTable).focus_rows()
 
     def reader(self) -> Callable[[Store], ProblemView]:
         key, environment = self._key, self._environment
@@ -138,10 +138,10 @@ class ProblemScreen(DiodeScreen):
         )
         self.query_one("#problem-facts", Static).update(_facts(view))
         self.query_one("#problem-choices", Static).update(_choices(view.choices))
-        table = self.query_one("#problem-candidates", HeldTable)
+        table = self.query_one("#problem-candidates", MemoryTable)
         table.set_columns(_columns(tuple(view.predicted_us)))
-        table.hold(view.rows)
-        self.query_one("#problem-failures", HeldTable).hold(view.failures)
+        table.show_rows(view.rows)
+        self.query_one("#problem-failures", MemoryTable).show_rows(view.failures)
         self._draw(view)
 
     def _draw(self, view: ProblemView) -> None:
@@ -166,7 +166,7 @@ class ProblemScreen(DiodeScreen):
     def _tab(self, tab: str) -> None:
         self.remove_class("-plot")
         self.query_one(TabbedContent).active = tab
-        for table in self.query_one(f"#{tab}").query(HeldTable):
+        for table in self.query_one(f"#{tab}").query(MemoryTable):
             table.focus_rows()
 
     def action_show(self) -> None:

@@ -250,7 +250,7 @@ class RunScreen(RunActions):
 
     def action_pin(self) -> None:
         async def pinned() -> str:
-            if await self.session.source.write(lambda store: pin(store, self._run)):
+            if await self.session.store.write(lambda store: pin(store, self._run)):
                 return f"Run {self._run} is what others are compared with."
             return f"Run {self._run} is pinned no more."
 

@@ -48,8 +48,8 @@ class RunActions(DiodeScreen):
             return look(store, run).state
 
         async def cancel() -> str | None:
-            self.session.source.must_be_writable()
-            state = await self.session.source.read(state_of)
+            self.session.store.must_be_writable()
+            state = await self.session.store.read(state_of)
             if state.ended:
                 return f"Run {run} has ended already ({state})."
             if not await self.confirmed(
@@ -58,7 +58,7 @@ class RunActions(DiodeScreen):
                 return None
             self.notify(f"Run {run} is asked to stop ...")
             # A process of its own: it may take twenty seconds, and is not to end with us.
-            await self.session.source.command(
+            await self.session.store.command(
                 ["runs", "cancel", str(run), f"--store={self.session.location}"]
             )
             return f"Run {run} has stopped."
@@ -75,12 +75,12 @@ class RunActions(DiodeScreen):
             return resume(store, run).id
 
         async def go_on() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             if not await self.confirmed(
                 f"Go on with run {run}? It is done by a new run.", "Go on with it"
             ):
                 return None
-            started = await self.session.source.write(resume)
+            started = await self.session.store.write(resume)
             return f"Run {started} goes on with run {run}."
 
         self.act(go_on, f"resumes run {run}")
@@ -95,12 +95,12 @@ class RunActions(DiodeScreen):
             return repeat(store, run).id
 
         async def retry() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             if not await self.confirmed(
                 f"Start the command of run {run} once more, as a new run?", "Start it"
             ):
                 return None
-            started = await self.session.source.write(once_more)
+            started = await self.session.store.write(once_more)
             return f"Run {started} does the same as run {run}."
 
         self.act(retry, f"repeats run {run}")
@@ -110,8 +110,8 @@ class RunActions(DiodeScreen):
             return
 
         async def tag() -> str | None:
-            self.session.source.must_be_writable()
-            before = await self.session.source.read(lambda store: store.run(run).tags)
+            self.session.store.must_be_writable()
+            before = await self.session.store.read(lambda store: store.run(run).tags)
             given = await self.app.push_screen_wait(
                 Prompt(f"Tags of run {run}, between blanks", " ".join(before))
             )
@@ -128,10 +128,10 @@ class RunActions(DiodeScreen):
                 store.tag(run, *(tag for tag in before if tag not in after))
 
             async def take_back() -> str:
-                await self.session.source.write(back)
+                await self.session.store.write(back)
                 return f"Run {run} has the tags {' '.join(before) or '(none)'} again."
 
-            await self.session.source.write(write)
+            await self.session.store.write(write)
             self.session.undo.add(f"the tags of run {run}", take_back)
             return f"Run {run} has the tags {' '.join(after)}." if after else "It has no tags."
 
@@ -142,12 +142,12 @@ class RunActions(DiodeScreen):
             return
 
         async def note() -> str | None:
-            self.session.source.must_be_writable()
-            before = await self.session.source.read(lambda store: store.run(run).note)
+            self.session.store.must_be_writable()
+            before = await self.session.store.read(lambda store: store.run(run).note)
             given = await self.app.push_screen_wait(Prompt(f"Note on run {run}", before or ""))
             if given is None:
                 return None
-            await self.session.source.write(lambda store: store.set_note(run, given or None))
+            await self.session.store.write(lambda store: store.set_note(run, given or None))
             return f"The note on run {run} is written."
 
         self.act(note, f"notes on run {run}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diode_app.data.source import Look
+from diode_app.data.store_access import Look
 from diode_app.screens.run import RunScreen
 from diode_app.screens.run_actions import RunActions
 from diode_app.widgets.table import PagedTable

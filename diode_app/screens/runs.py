@@ -227,7 +227,7 @@ class RunsScreen(SavedFilters, RunList):
             return
 
         async def pinned() -> str:
-            if await self.session.source.write(lambda store: pin(store, run)):
+            if await self.session.store.write(lambda store: pin(store, run)):
                 return f"Run {run} is what others are compared with."
             return f"Run {run} is pinned no more."
 

@@ -1,4 +1,4 @@
-"""Filters with a name: kept in the settings, found with `:`."""
+"""Filters with a name: kept in the settings, found by `:`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SavedFilters(DiodeScreen):
             if query:
                 question = f"A name for the filter {query}"
             elif known:
-                question = f"Which filter is to be forgotten? There are {', '.join(known)}"
+                question = f"The name of the filter to forget: {', '.join(known)}"
             else:
                 return "The list has no filter; / makes one."
             given = await self.app.push_screen_wait(Prompt(question))

@@ -1,4 +1,4 @@
-"""Settings: every field with its sentence, and other keys for actions."""
+"""Settings: every field with its meaning, and other keys for actions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from diode_engine.errors import DiodeError
 
 
 class SettingsScreen(DiodeScreen):
-    """A change is taken when it is right, and written at once."""
+    """A valid change is applied and written at once."""
 
     MODE = "settings"
     NEEDS_STORE = False
     ACTIONS = (
         Action("settings.edit", "e", "Where", "Show where the file is, to edit it.",
                "${{EDITOR:-vi}} {settings}"),
-        Action("settings.reset", "r", "Defaults", "All settings as they come."),
+        Action("settings.reset", "r", "Defaults", "Set all settings to their defaults."),
     )  # fmt: skip
 
     def body(self) -> ComposeResult:
@@ -112,12 +112,12 @@ class SettingsScreen(DiodeScreen):
 
     def action_reset(self) -> None:
         async def reset() -> str | None:
-            question = "Take all settings back to what they were? Saved filters stay."
+            question = "Set all settings to their defaults? Saved filters stay."
             if not await self.confirmed(question, "Take back"):
                 return None
             kept = self.session.settings.filters  # which are a person's work, and no setting
             self._fill(replace(Settings(), filters=kept))
-            return "All settings are as they come."
+            return "All settings have their defaults."
 
         self.act(reset, "takes the settings back")
 
@@ -160,7 +160,7 @@ def _as_words(values: Mapping[str, str]) -> str:
 
 
 def _by_name(given: str, form: str) -> dict[str, str]:
-    """What `_as_words` writes. Raises SettingsError where a word is not of this form."""
+    """The inverse of `_as_words`. Raises SettingsError where a word does not have this form."""
     try:
         words = shlex.split(given)
     except ValueError:  # a quotation mark that is not closed, or is itself a key

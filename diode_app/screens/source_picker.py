@@ -17,7 +17,7 @@ from diode_app.widgets.ways import Ways
 
 
 class SourcePicker(Actions, ModalScreen[str | None]):
-    """The result is what `diode-engine collect --source` takes, between blanks; None where the
+    """The result is what `diode-engine collect --source` takes, with spaces between; None where the
     person leaves."""
 
     DEFAULT_CSS = """
@@ -69,7 +69,7 @@ class SourcePicker(Actions, ModalScreen[str | None]):
             self.query_one("#meaning", Static).update(f"{kind.name}: {kind.draws}")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Who writes a parameter means the source."""
+        """Writing a parameter chooses its source."""
         row = event.input.parent
         if event.value and row is not None:
             row.query_one(Choices).chosen = (str(row.name),)

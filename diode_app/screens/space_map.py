@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class SpaceMapScreen(DiodeScreen):
-    """`query` is the filter to begin with; `narrow` is called with that of the bin that is
-    chosen, and the page closes."""
+    """`query` is the filter to begin with. When a bin is chosen, `narrow` is called with the bin's
+    query and the page closes."""
 
     MODE = "data"
     HELP_TITLE = "The map of the problems"
@@ -127,7 +127,7 @@ class SpaceMapScreen(DiodeScreen):
         self.action_list()
 
     def _bin(self) -> str:
-        """The query of the bin that the cursor is on, within the filter."""
+        """The query of the bin under the cursor, within the filter."""
         if self._map is None or not self._map.rows:
             return self._query
         return f"{self._query} {self._map.query(*self._cursor)}".strip()
@@ -163,7 +163,7 @@ class SpaceMapScreen(DiodeScreen):
 
 
 def _next(axis: str, other: str) -> str:
-    """The axis that follows, of those that the other one is not."""
+    """The next axis that is not the other one."""
     free = [name for name in AXES if name != other]
     return free[(free.index(axis) + 1) % len(free)]
 

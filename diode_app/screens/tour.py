@@ -16,7 +16,7 @@ STEPS = (
      "import the timings that come with it: key i on Home.",
      "diode-engine data import datasets/*/*.msgpack.zst"),
     ("A model", "A model learns to predict a kernel's time from the problem, the kernel and the "
-     "GPU. A training is a run: it has a process of its own and goes on when you leave.",
+     "GPU. A training is a run: it has a process of its own and continues when you leave.",
      "diode-engine train"),
     ("How well it chooses", "Validation has the model choose for problems that it has not seen. "
      "Efficiency is the best measured time divided by the chosen kernel's: 1 is perfect.",
@@ -31,7 +31,7 @@ STEPS = (
 
 
 class Tour(Actions, ModalScreen[None]):
-    """One step a page."""
+    """One step on each page."""
 
     DEFAULT_CSS = """
     Tour {

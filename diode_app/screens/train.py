@@ -1,4 +1,4 @@
-"""Train: what a model learns from and how, and what came of earlier trainings."""
+"""Train: what a model learns from and how, and the results of earlier trainings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from diode_app.widgets.reading import Reading
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_MOST = 1_000_000
+_MAX_COUNT = 1_000_000
 _LISTED = 12  # trainings beside the form
 
 
@@ -60,7 +60,7 @@ class TrainScreen(DiodeScreen):
         Action("train.start", "g,ctrl+g", "Start", "Start this training as a run.", "{command}"),
         Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
                "diode-engine runs list kind:train --store={store}"),
-        Action("train.defaults", "d", "Defaults", "All fields as they come."),
+        Action("train.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_shipped("train"),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -85,7 +85,7 @@ class TrainScreen(DiodeScreen):
         self._models: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
         self._listing: Reading[tuple[Training, ...]] = Reading(
-            self, session.source, self._show_trainings, self.fail
+            self, session.store, self._show_trainings, self.fail
         )
 
     def body(self) -> ComposeResult:
@@ -117,26 +117,26 @@ class TrainScreen(DiodeScreen):
                 Field("search", "Search", "First look for better settings in so many trials, on "
                       "folds of the problems to learn from.", hint="no trials",
                       check=optional(whole_number(1, 10_000))),
-                Field("seed", "Seed", "Another seed, another model.", USUAL["seed"],
+                Field("seed", "Seed", "Another seed makes another model.", USUAL["seed"],
                       check=whole_number(0, 2**31 - 1)),
                 Field("hidden", "Width", "Networks: of a hidden layer.",
                       check=optional(whole_number(1, 65_536))),
                 Field("layers", "Layers", "Networks: hidden ones.",
                       check=optional(whole_number(1, 8))),
                 Field("epochs", "Epochs", "Networks: at most.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 Field("batch_size", "Batch", "Networks: candidates a step.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 Field("learning_rate", "Learning rate", "Networks: the largest of the schedule.",
                       check=optional(_number(positive=True))),
                 Field("weight_decay", "Weight decay", "Networks: AdamW's.",
                       check=optional(_number())),
                 Field("patience", "Patience", "Networks: epochs without a better one, at most.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 ChoiceField("ranking", "Ranking", "Networks: the loss within a problem, beside "
                             "that of the times.", RANKINGS, USUAL["ranking"]),
                 Field("rounds", "Rounds", "Trees: at most.",
-                      check=optional(whole_number(1, _MOST))),
+                      check=optional(whole_number(1, _MAX_COUNT))),
                 Field("depth", "Depth", "Trees: at most.", check=optional(whole_number(1, 16))),
             )  # fmt: skip
             with VerticalScroll(id="train-side", can_focus=False):
@@ -213,7 +213,7 @@ class TrainScreen(DiodeScreen):
         self._fields_follow()
         if self.form.mistakes:
             self._nothing()
-        elif self.session.source.last.ready:
+        elif self.session.store.last.ready:
             self.reload()
 
     def _fields_follow(self) -> None:
@@ -248,11 +248,11 @@ class TrainScreen(DiodeScreen):
             return start(store, "train", spec).id
 
         async def go() -> str | None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             counts = self.query_one("#train-counts", Static).content
             if not await self.confirmed(f"Start this training?\n{counts}", "Start it"):
                 return None
-            run = await self.session.source.write(begin)
+            run = await self.session.store.write(begin)
             self.form.focus_rows()  # keys are keys again for one who comes back
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."

@@ -1,4 +1,4 @@
-"""Validate: how well a model chooses, beside what it wants to replace, on the same problems."""
+"""Validate: how well a model chooses, compared with what it is to replace, on the same problems."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from diode_app.screens.validate_words import (
 )
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import PagedTable
@@ -53,7 +53,7 @@ _OF_A_REPORT = (
 
 
 class ValidateScreen(DiodeScreen):
-    """The last report, or the one that was chosen; A is its model, B whom it is held against."""
+    """The last report, or the chosen one; A is its model, B what it is compared with."""
 
     MODE = "validate"
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -61,16 +61,16 @@ class ValidateScreen(DiodeScreen):
     ACTIONS = (
         Action("validate.new", "n", "New", "Judge a model, or a way of making them, as a run.",
                "diode-engine validate --model={model} --store={store}"),
-        Action("validate.against", "a", "Against", "Hold the model against another chooser, or "
+        Action("validate.against", "a", "Against", "Compare the model with another chooser, or "
                "against another report's model."),
         Action("validate.worst", "w", "Worst", "The problems, the worst choices first; Enter "
                "opens a problem's page."),
         Action("validate.groups", "b", "Groups", "Side by side, by op, type, M and layout."),
-        Action("validate.curves", "v", "Curves", "The share of problems within so much of the "
-               "best; again for those by op, type, M, ..."),
-        Action("validate.sure", "h", "How sure", "The model's confidence against what happened.",
+        Action("validate.curves", "v", "Curves", "The share of problems near the best; press "
+               "again for curves by op, type, M, ..."),
+        Action("validate.sure", "h", "How sure", "The model's confidence beside the results.",
                footer=False),
-        Action("validate.figures", "f", "Figures", "Everybody's figures.", footer=False),
+        Action("validate.figures", "f", "Figures", "The figures of all choosers.", footer=False),
         Action("validate.reports", "r", "Reports", "Choose another report.",
                "diode-engine runs list kind:validate --store={store}", footer=False),
         Action("validate.last", "l", "Last", "The last report, whichever it is.", footer=False),
@@ -105,7 +105,7 @@ class ValidateScreen(DiodeScreen):
         yield Static(id="report-says")
         with TabbedContent(initial="tab-figures"):
             with TabPane("Figures", id="tab-figures"):
-                yield HeldTable(
+                yield MemoryTable(
                     self.session, FIGURES, what="choosers", sort="geomean", descending=True,
                     id="report-figures",
                 )  # fmt: skip
@@ -116,10 +116,10 @@ class ValidateScreen(DiodeScreen):
                 yield Plot(id="report-curves")
             with TabPane("Groups", id="tab-groups"):
                 yield Static(id="groups-legend", classes="legend", markup=False)
-                yield HeldTable(self.session, GROUPS, what="groups", id="report-groups")
+                yield MemoryTable(self.session, GROUPS, what="groups", id="report-groups")
             with TabPane("Worst", id="tab-worst"):
                 yield Static(id="cases-legend", classes="legend", markup=False)
-                yield HeldTable(
+                yield MemoryTable(
                     self.session, CASES, what="cases", sort="efficiency", id="report-cases"
                 )
             with TabPane("How sure", id="tab-sure"), Horizontal():
@@ -145,7 +145,7 @@ class ValidateScreen(DiodeScreen):
 
     def _arrange(self) -> None:
         wide = self.app.size.width >= 120
-        self.query_one("#report-figures", HeldTable).set_columns(
+        self.query_one("#report-figures", MemoryTable).set_columns(
             (*FIGURES[:1], BAR, *FIGURES[1:]) if wide else FIGURES
         )
 
@@ -187,8 +187,8 @@ class ValidateScreen(DiodeScreen):
             return
         if before is not None and before.cases is snapshot.cases:
             return
-        self.query_one("#report-figures", HeldTable).hold(snapshot.figures)
-        self.query_one("#report-groups", HeldTable).hold(snapshot.groups)
+        self.query_one("#report-figures", MemoryTable).show_rows(snapshot.figures)
+        self.query_one("#report-groups", MemoryTable).show_rows(snapshot.groups)
         self._show_cases()
         self.put("#groups-legend", f"{self._legend} · better: by more than 1 %")
         self.put("#report-remarks-text", remarks(report))
@@ -216,7 +216,7 @@ class ValidateScreen(DiodeScreen):
             return
         kind, _, name = (self._group or "").partition("/")
         only = members(view.report, kind).get(name)
-        self.query_one("#report-cases", HeldTable).hold(
+        self.query_one("#report-cases", MemoryTable).show_rows(
             [row for row, groups in zip(view.cases, view.report.groups, strict=True)
              if only is None or name in groups[kind]]
         )  # fmt: skip
@@ -311,7 +311,7 @@ class ValidateScreen(DiodeScreen):
 
     def _open(self, case: Case) -> None:
         async def go() -> None:
-            environment = await self.session.source.read(lambda store: environment_of(store, case))
+            environment = await self.session.store.read(lambda store: environment_of(store, case))
             self.app.push_screen(ProblemScreen(self.session, case.problem.key, environment))
 
         self.act(go, "opens a problem")
@@ -320,7 +320,7 @@ class ValidateScreen(DiodeScreen):
 
     def action_new(self) -> None:
         async def ask() -> None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             choices = await in_thread(model_choices, "models")
             self.app.push_screen(NewValidationScreen(self.session, choices))
 
@@ -331,7 +331,7 @@ class ValidateScreen(DiodeScreen):
         assert report is not None
 
         async def choose() -> None:
-            there = await self.session.source.read(reports)
+            there = await self.session.store.read(reports)
             choices = [(c.name, c.name) for c in report.choosers if c.name != report.model]
             choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                         for run, judged in there if run != report.run]  # fmt: skip
@@ -340,4 +340,4 @@ class ValidateScreen(DiodeScreen):
             if chosen is not None:
                 self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)
 
-        self.act(choose, "chooses whom to hold the model against")
+        self.act(choose, "choose what to compare with")

@@ -29,8 +29,8 @@ _KINDS = (_MODEL, "folds", "llm", "sizes")
 
 
 def model_choices() -> tuple[str, ...]:
-    """The registered models as `--model` takes them: by reference, by folder where one reference
-    stands for several."""
+    """The registered models as `--model` takes them: by reference; by folder where a reference is
+    of several."""
     from diode_engine import registry
 
     models = registry.list_models()
@@ -42,7 +42,7 @@ def model_choices() -> tuple[str, ...]:
 
 
 class NewValidationScreen(DiodeScreen):
-    """`models` are those to choose from, `model` the one that is chosen at first."""
+    """`models` are those to choose from; `model` is the one that is chosen at first."""
 
     MODE = "validate"
     HELP_TITLE = "A new validation"
@@ -156,12 +156,12 @@ class NewValidationScreen(DiodeScreen):
             return start(store, "validate", spec).id
 
         async def begin() -> None:
-            self.session.source.must_be_writable()
+            self.session.store.must_be_writable()
             counts = self.query_one("#validation-count", Static).content
             if not await self.confirmed(f"Start this validation?\n{counts}", "Start it"):
                 return
-            run = await self.session.source.write(start)
-            self.app.notify(f"Run {run} is at work; its report comes up here when it is done.")
+            run = await self.session.store.write(start)
+            self.app.notify(f"Run {run} has started; its report is shown here when it is done.")
             self.call_next(self.action_back)
 
         self.act(begin, "starts a validation")

@@ -13,11 +13,11 @@ from diode_app.widgets.plot import Line, Lines
 
 _SEEN = {
     True: "not seen in training",
-    False: "⚠ seen in training: new problems will not come out so well",
-    None: "⚠ nobody knows whether they were seen in training",
+    False: "⚠ seen in training: expect less on new problems",
+    None: "⚠ it is not known whether they were seen in training",
 }
 NO_CONFIDENCE = (
-    "What was judged does not say how sure it is. Models that are trained now tell how probable it "
+    "What was judged does not say how sure it is. Models that are trained now say how probable it "
     "is that their choice is within 5 % of the best."
 )
 NO_TIMINGS = (
@@ -27,16 +27,16 @@ NO_TIMINGS = (
 )
 NO_REPORT = (
     "No model has been judged yet",
-    "A validation has a model choose on problems that it has not learned from, and holds its "
-    "choices against ATen, max-autotune's, nvMatmulHeuristics' and others': how near to the best "
-    "measured kernel each comes, where it is worst, and whether the model knows how sure it is.",
+    "In a validation a model chooses on problems that it has not learned from, beside ATen, "
+    "max-autotune, nvMatmulHeuristics and others. It shows how near to the best measured kernel "
+    "each comes, where it is worst, and whether the model knows how sure it is.",
     (Step("Judge a model", "screen.new", "It is a run of some seconds.", "n"),),
 )
 _EXACT = "exact"  # the line on which a confidence is what happens
 
 
 def headline(view: ReportView) -> Content:
-    """The model's figure, and that of the one that it is held against."""
+    """The model's figure, and that of what it is compared with."""
     report, against = view.report, view.against
     if report is None:
         return Content()
@@ -52,7 +52,7 @@ def headline(view: ReportView) -> Content:
 
 
 def seen(view: ReportView) -> Content:
-    """What the report is about, what is at work, and what is the matter."""
+    """What the report is on, what is in progress, and what is wrong."""
     lines = []
     if (report := view.report) is not None:
         lines.append(
@@ -76,7 +76,7 @@ def seen(view: ReportView) -> Content:
 
 
 def remarks(report: ShownReport) -> str:
-    """What the figures do not say."""
+    """What must be known to read the figures."""
     lines = [
         "of best: time of the best measured kernel / time of the chosen one, geometric mean; p10: "
         "10th percentile; top-5: the best of the first five; speed: over max-autotune DEFAULT; "
@@ -107,7 +107,7 @@ def remarks(report: ShownReport) -> str:
 
 
 def confidence_table(report: ShownReport) -> str:
-    """How sure the model is, and how often it was right; what its confidence is good for."""
+    """How sure the model is, how often it was right, and what its confidence can be used for."""
     c = report.calibration
     if c is None:
         return ""
@@ -128,7 +128,7 @@ def confidence_table(report: ShownReport) -> str:
 
 
 def reliability(report: ShownReport) -> Lines:
-    """What the model says over what happened, by problems of like confidence (DeGroot and
+    """What the model says against what happened, for problems of similar confidence (DeGroot and
     Fienberg, The Comparison and Evaluation of Forecasters, 1983)."""
     if report.calibration is None:
         return Lines(())

@@ -1,4 +1,4 @@
-"""A run's state as a sign, a word and, last, a colour."""
+"""A run's state as a sign, a word and a colour."""
 
 from __future__ import annotations
 

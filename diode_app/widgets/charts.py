@@ -17,9 +17,9 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: `xs` and `ys` of one length; what is not finite is left out. The `strong` one is
-    what the chart is about. `colour` is its number in SERIES, its place in the chart by default;
-    several lines of one colour have marks of their own."""
+    """A curve. `xs` and `ys` have one length; points that are not finite are left out. The `strong`
+    one is what the chart is about. `colour` is its number in SERIES, by default its index in the
+    chart; several lines of one colour have different marks."""
 
     name: str
     xs: Sequence[float]
@@ -30,9 +30,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves over each other. On a logarithmic axis only what is above zero is shown. An axis
-    with a range is that long whatever is drawn; one without is as long as the curves. `whole_x`:
-    there is nothing between two whole numbers, as with epochs."""
+    """Curves in one chart. On a logarithmic axis only values above zero are shown. An axis with a
+    range has it whatever is drawn; one without fits the curves. `whole_x`: x has only whole
+    numbers, as with epochs."""
 
     lines: Sequence[Line]
     title: str = ""
@@ -58,8 +58,8 @@ class DrawnLine:
 
 @dataclass(frozen=True)
 class Frame:
-    """A chart that was laid out: its curves, of which there is one at least, and the ends of its
-    axes, in logarithms on a logarithmic axis."""
+    """A chart with its layout: its curves (at least one) and the ends of its axes, in logarithms on
+    a logarithmic axis."""
 
     chart: Lines
     curves: tuple[DrawnLine, ...]
@@ -77,16 +77,16 @@ class Frame:
 
     @property
     def places(self) -> list[float]:
-        """Where on the x axis there are points, in their order."""
+        """The x values that have points, in order."""
         return sorted({x for curve in self.curves for x, _ in curve.points})
 
     def x_at(self, place: float) -> float:
-        """What the x axis says there."""
+        """The x value there, as the axis shows it."""
         return 10.0**place if self.chart.log_x else place
 
     def value_at(self, curve: DrawnLine, place: float) -> float | None:
-        """A curve's value at its point that is nearest to this place on the x axis; None to the
-        left and to the right of it."""
+        """A curve's value at its point nearest to this x; None to the left and to the right of the
+        curve."""
         xs = [x for x, _ in curve.points]
         if not min(xs) <= place <= max(xs):
             return None
@@ -95,7 +95,7 @@ class Frame:
 
 
 def laid_out(chart: Lines) -> Frame | None:
-    """None where there is nothing to draw."""
+    """The layout; None where there is nothing to draw."""
     curves: list[DrawnLine] = []
     for number, line in enumerate(chart.lines):
         points = tuple(
@@ -151,7 +151,7 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4")  # told apart without colours as 
 
 
 def as_svg(charts: Sequence[Lines]) -> str:
-    """The charts as one picture, below each other, each with its legend below it."""
+    """The charts as one picture, one below the other, each with its legend below it."""
     parts: list[str] = []
     top = 0
     for frame in filter(None, map(laid_out, charts)):

@@ -15,9 +15,9 @@ _GAP = 2
 
 
 class Choices(Widget, can_focus=True):
-    """All names are seen at once, and the arrows up and down are left to whatever holds it. Of
-    one choice, left and right take the next name; of several they go along, and Space takes or
-    leaves the one that is marked. A click does what Space does.
+    """All names are visible at once; the arrows up and down are left to the widget around it. With
+    one choice, left and right choose the next name. With several, they move a mark, and Space
+    chooses the marked name or not. A click does what Space does.
 
     Posts `Choices.Changed`.
     """
@@ -62,8 +62,8 @@ class Choices(Widget, can_focus=True):
             self.post_message(self.Changed(self))
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offers these names from now on; of those that were chosen the ones that are left stay
-        so, and of one choice the first stands in for it."""
+        """Offers these names from now on. Names that were chosen stay so if they are among them;
+        with one choice, the first is chosen else."""
         if tuple(names) == self._names:
             return
         self._names = tuple(names)

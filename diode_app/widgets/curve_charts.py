@@ -14,9 +14,9 @@ _WHOSE = {"epoch": "networks", "round": "trees", "trial": "search"}
 
 @dataclass(frozen=True)
 class RunCurves:
-    """A run's curves, as they are named in a chart. `colour` is the number of the run's colour;
-    without one each curve has its own. A `strong` run stands out where one curve of it is drawn.
-    """
+    """A run's curves, with the run's name in a chart. `colour` is the number of the run's
+    colour; without one each curve has its own. A `strong` run stands out where one of its curves
+    is drawn."""
 
     curves: Curves
     before: str = ""
@@ -64,8 +64,8 @@ _TIMES = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (300.0,
 def collection_charts(
     curves: Curves, first: str | None = None, *, log_y: bool = False
 ) -> tuple[Lines, ...]:
-    """A chart for each kind of the GPUs' values over the time of the run, with a line for each
-    GPU; the kind `first` before the others, which follow it in a circle."""
+    """A chart for each kind of the GPUs' values over the run's time, with a line for each GPU. The
+    kind `first` comes first; the others follow in their order, from there around."""
     found = kinds(curves)
     if first in found:
         at = found.index(first)

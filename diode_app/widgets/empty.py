@@ -1,4 +1,4 @@
-"""What a screen says while there is nothing to show: what to do next."""
+"""What a screen shows while there is nothing else to show: what to do next."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class EmptyState(VerticalGroup):
                     yield Static(step.why, classes="empty--why", markup=False)
 
     async def tell(self, title: str, sentence: str, steps: Sequence[Step] = ()) -> None:
-        """Says this instead."""
+        """Shows this instead."""
         if (title, sentence, tuple(steps)) == (self._title, self._sentence, self._steps):
             return
         self._title, self._sentence, self._steps = title, sentence, tuple(steps)

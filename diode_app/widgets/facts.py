@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 
 class Facts(Static):
-    """A long value is broken within its own column."""
+    """A long value is broken into lines within its column."""
 
     DEFAULT_CSS = "Facts { height: auto; padding: 0 1; }"
 

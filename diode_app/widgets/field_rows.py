@@ -1,4 +1,4 @@
-"""Fields in rows: what a person fills in before something is started."""
+"""Fields in rows: a form that is filled in before something is started."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from textual.widgets import Input, Static
 from diode_app.widgets.form import Field
 
 
-class _Rows(VerticalScroll, can_focus=True, inherit_bindings=False):
-    """The arrows are the fields'."""
+class _FieldScroll(VerticalScroll, can_focus=True, inherit_bindings=False):
+    """It does not scroll with the arrows, which go from field to field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page_up", show=False),
@@ -23,11 +23,11 @@ class _Rows(VerticalScroll, can_focus=True, inherit_bindings=False):
 
 
 class FieldRows(Vertical):
-    """Fields in rows, with headings (texts) between them. The arrows up and down and Enter go
-    from field to field, Escape leaves them, so that keys are the screen's again.
+    """Fields in rows, with headings (texts) between them. The arrows up and down and Enter go from
+    field to field; Escape leaves them, so that letters are the screen's keys again.
 
-    What a field means is told below the rows where the screen has no room for it beside them:
-    where the screen has the class -low (see app.tcss).
+    The meaning of a field is shown below the rows where the screen has no room for it beside the
+    field: where the screen has the class -low (see app.tcss).
     """
 
     DEFAULT_CSS = """
@@ -57,7 +57,7 @@ class FieldRows(Vertical):
         self._parts = parts
 
     def compose(self) -> ComposeResult:
-        with _Rows(classes="form--rows"):
+        with _FieldScroll(classes="form--rows"):
             for i, part in enumerate(self._parts):
                 if isinstance(part, Field):
                     yield part
@@ -76,22 +76,22 @@ class FieldRows(Vertical):
 
     @property
     def values(self) -> dict[str, str]:
-        """The values of the fields that are not hidden, by name, without blanks around them."""
+        """The values of the fields that are not hidden, by name, without spaces around them."""
         return {str(field.name): field.value.strip() for field in self.shown}
 
     @property
     def mistakes(self) -> dict[str, str]:
-        """What is wrong with them, by name."""
+        """The mistakes in the fields, by name."""
         found = {str(field.name): field.error for field in self.shown}
         return {name: sentence for name, sentence in found.items() if sentence is not None}
 
     def complain(self, mistakes: Mapping[str, str]) -> None:
-        """Shows these sentences beside the fields' own mistakes, and no others."""
+        """Shows these sentences besides the fields' own mistakes, and no others."""
         for field in self.shown:
             field.complain(field.error or mistakes.get(str(field.name)))
 
     def reset(self) -> None:
-        """Gives each field the value that it came with."""
+        """Gives each field the value that it had at first."""
         for field in self.query(Field):
             field.value = field.first
 
@@ -101,7 +101,7 @@ class FieldRows(Vertical):
 
     def focus_rows(self) -> None:
         """Takes the focus without being in a field."""
-        self.query_one(_Rows).focus()
+        self.query_one(_FieldScroll).focus()
 
     def action_step(self, step: int) -> None:
         fields = self.shown
@@ -115,7 +115,7 @@ class FieldRows(Vertical):
         self.action_step(1)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "leave" or not self.query_one(_Rows).has_focus  # it is the screen's then
+        return action != "leave" or not self.query_one(_FieldScroll).has_focus
 
     def action_leave(self) -> None:
         self.focus_rows()

@@ -1,4 +1,4 @@
-"""A line to filter a table with: completions while one types, the mistake below it."""
+"""A line to filter a table with: completions while the person types, the mistake below it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Suggest = Callable[[str, int], Sequence[str]]  # (text, cursor) -> whole texts t
 
 
 class Completions(Suggester):
-    """What the text of a line may become, for an Input."""
+    """How the text of a line can be completed, for an Input."""
 
     def __init__(self, suggest: Suggest) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -28,8 +28,8 @@ class Completions(Suggester):
 
 
 class FilterBox(VerticalGroup):
-    """Posts `FilterBox.Submitted` with the text when Enter is pressed; Escape posts it empty and
-    leaves. Right takes the completion; Up and Down go through what was asked before."""
+    """Posts `FilterBox.Submitted` with the text on Enter; Escape posts an empty text and leaves.
+    Right accepts the completion; Up and Down go through earlier texts."""
 
     DEFAULT_CSS = """
     FilterBox {
@@ -58,7 +58,7 @@ class FilterBox(VerticalGroup):
         suggest: Suggest | None = None,
         history: list[str] | None = None,
     ) -> None:
-        """`history` is what was asked before, the last one at its end; it is kept up."""
+        """`history` has the earlier texts, the last one at its end; new ones are added."""
         super().__init__()
         self._placeholder = placeholder
         self._suggest = suggest
@@ -75,7 +75,7 @@ class FilterBox(VerticalGroup):
         self.query_one(Input).focus()
 
     def put(self, text: str) -> None:
-        """The filter has become this by another way."""
+        """Sets the text where the filter was changed elsewhere."""
         self.query_one(Input).value = text
 
     def complain(self, sentence: str | None) -> None:

@@ -18,9 +18,10 @@ Check = Callable[[str], str | None]  # a sentence where the value will not do
 
 
 class Field(VerticalGroup):
-    """One value, as text. `choices` makes it a selection, `flag` a box to tick ("yes" or "").
+    """One value, as text. With `choices` it is a selection, with `flag` a box to tick ("yes" or
+    "").
 
-    Posts `Field.Changed` with the value and whether it is right.
+    Posts `Field.Changed` with the value and whether it is valid.
     """
 
     DEFAULT_CSS = """
@@ -57,7 +58,7 @@ class Field(VerticalGroup):
         suggest: Suggest | None = None,
         check: Check = lambda _: None,
     ) -> None:
-        """`hint` stands in for an empty text; `suggest` completes one."""
+        """`hint` is shown in an empty field; `suggest` completes a text."""
         super().__init__(id=f"field-{name}", name=name)
         self._label = label
         self.sentence = sentence
@@ -110,18 +111,19 @@ class Field(VerticalGroup):
 
     @property
     def error(self) -> str | None:
-        """What is wrong with the value, in a sentence."""
+        """The mistake in the value, as a sentence."""
         return self._check(self.value)
 
     def complain(self, sentence: str | None) -> None:
-        """Shows a sentence about the value, or none; also for what the field cannot see."""
+        """Shows a sentence about the value, or none; also for mistakes that the field cannot
+        know."""
         if sentence != self._complaint:  # what is written anew is laid out anew
             self._complaint = sentence
             self.set_class(sentence is not None, "-wrong")
             self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
 
     def changed(self) -> None:
-        """Looks at the value and tells of it."""
+        """Checks the value and posts that it has changed."""
         sentence = self.error
         self.complain(sentence)
         self.post_message(self.Changed(self, self.value, sentence is None))
@@ -140,8 +142,8 @@ class Field(VerticalGroup):
 
 
 class ChoiceField(Field):
-    """A value that is one of some names, all of them seen at once; with `several` the names by
-    commas."""
+    """A value that is one of some names, all visible at once; with `several`, names with commas
+    between."""
 
     def __init__(
         self,
@@ -188,7 +190,7 @@ def optional(check: Check) -> Check:
 
 
 def existing_file(given: str) -> str | None:
-    """A check: the path of a file that is there."""
+    """A check: the path of an existing file."""
     path = Path(given).expanduser()
     if path.is_dir():
         return f"{path} is a folder; give a file in it."

@@ -31,8 +31,8 @@ class Map:
 
 
 class HeatMap(ScrollableContainer, can_focus=True):
-    """Scrolls where it is larger than its place. The arrows move a cursor over the cells: it
-    posts `HeatMap.Pointed`, and with Enter or a click `HeatMap.Chosen`."""
+    """Scrolls where it is larger than its area. The arrows move a cursor over the cells, which
+    posts `HeatMap.Pointed`; Enter or a click posts `HeatMap.Chosen`."""
 
     DEFAULT_CSS = "HeatMap { height: 1fr; Static { width: auto; height: auto; } }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,13 +61,13 @@ class HeatMap(ScrollableContainer, can_focus=True):
         yield Static(markup=False)
 
     def show(self, chart: Map, cursor: tuple[int, int] | None = None) -> None:
-        """Draws this map, with the cursor on this cell (where it was, if None)."""
+        """Draws this map, with the cursor on this cell (None: where it was)."""
         self._chart = chart
         row, column = self.cursor if cursor is None else cursor
         self.point(row, column)
 
     def point(self, row: int, column: int) -> None:
-        """Puts the cursor on this cell, or the nearest one that there is."""
+        """Puts the cursor on this cell, or the nearest that exists."""
         chart = self._chart
         if not chart.rows or not chart.columns:
             self.query_one(Static).update("")

@@ -9,12 +9,13 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 _ALWAYS = ("command_palette", "help", "quit")  # the one has all that finds no room
-_LAST = ("filter", "sort", "export", "twins")  # the same on many screens
+_LAST = ("filter", "sort", "export", "commands")  # the same on many screens
 
 
 class KeyBar(Static):
-    """Where there is no room for all keys, the first of the screen's own, each of them whole, and
-    the way to the others; Textual's Footer cuts off what is too wide. A click presses the key."""
+    """Where there is no room for all keys: the first of the screen's own, each of them whole, and
+    the key that shows the others. Textual's Footer cuts off what is too wide. A click presses the
+    key."""
 
     DEFAULT_CSS = """
     KeyBar {

@@ -1,4 +1,4 @@
-"""A run's log as it grows: it can be stopped, and searched."""
+"""A run's log as it grows; it can be stopped, and searched."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from diode_app.data.runs import LOG_BYTES
 from diode_app.data.threads import in_thread
 from diode_engine.runs import Tail
 
-_MOST_LINES = 5000
+_MAX_LINES = 5000
 
 
 class LogPane(Actions, Vertical):
-    """The end of a text file, followed. While it is stopped the file is read no further."""
+    """Follows the end of a text file. While it is stopped the file is not read."""
 
     DEFAULT_CSS = """
     LogPane {
@@ -48,14 +48,14 @@ class LogPane(Actions, Vertical):
 
     def compose(self) -> ComposeResult:
         yield Input(placeholder="text to look for; Escape shows all lines", compact=True)
-        yield Log(max_lines=_MOST_LINES, auto_scroll=True)
+        yield Log(max_lines=_MAX_LINES, auto_scroll=True)
         yield Static(markup=False)
 
     def on_mount(self) -> None:
         self._tell()
 
     def focus_lines(self) -> None:
-        """Takes the focus, and with it the keys of a log."""
+        """Takes the focus, so that the log's keys work."""
         self.query_one(Log).focus()
 
     def follow(self, path: Path | None) -> None:
@@ -94,7 +94,7 @@ class LogPane(Actions, Vertical):
         lines = self._text.splitlines()
         if self._wanted:
             lines = [line for line in lines if self._wanted.lower() in line.lower()]
-        log.write_lines(lines[-_MOST_LINES:])
+        log.write_lines(lines[-_MAX_LINES:])
 
     def _tell(self) -> None:
         if self._path is None:

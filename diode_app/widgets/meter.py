@@ -1,4 +1,4 @@
-"""Meters: how much of something, as a bar, a number and words."""
+"""Meters: a quantity as a bar, a number and words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Meter(Static):
     def show(
         self, fraction: float | None, value: str, says: str = "", *, colour: str = "$primary"
     ) -> None:
-        """`fraction` of the bar, from 0 to 1, None where it is not known; the value as a text."""
+        """`fraction` of the bar, from 0 to 1, None where it is not known; the value is a text."""
         self.update(
             Content.assemble(
                 f"{self.label:<10} ",

@@ -34,9 +34,9 @@ _BOX = """
 
 
 class Confirm(Actions, ModalScreen[bool]):
-    """A question before something starts, or cannot be undone. The result is whether to do it.
-
-    Of the keys that were pressed before the question was seen only those count that leave."""
+    """A question before something starts, or before something that cannot be undone. The result is
+    whether to do it. Of keys that were pressed before the question was visible, only those that
+    leave it count."""
 
     DEFAULT_CSS = f"Confirm {{ {_BOX} }}"
     ACTIONS = (
@@ -107,8 +107,8 @@ class Notice(Actions, ModalScreen[None]):
 
 
 class Working(Actions, ModalScreen[None]):
-    """Stands in front while something is at work for which the person waits, and says for how
-    long; when it is left the work goes on."""
+    """In front of the screen while the person waits for some work; it shows for how long. When it
+    is closed, the work continues."""
 
     DEFAULT_CSS = f"Working {{ {_BOX} }}"
     ACTIONS = (Action("working.leave", "escape", "Leave", "Back to the screen; it goes on."),)
@@ -122,7 +122,7 @@ class Working(Actions, ModalScreen[None]):
         with Grid(classes="box"):
             yield Label(self._what, classes="title", markup=False)
             yield Static(id="working-for", markup=False)
-            yield Ways(("Escape leaves it at work, and it is told when it is done", "leave"))
+            yield Ways(("Escape: it continues, and you are told when it is done", "leave"))
 
     def on_mount(self) -> None:
         self._tell()
@@ -130,7 +130,7 @@ class Working(Actions, ModalScreen[None]):
 
     def _tell(self) -> None:
         seconds = time.monotonic() - self._began
-        self.query_one("#working-for", Static).update(f"▶ at work for {text.seconds(seconds)}")
+        self.query_one("#working-for", Static).update(f"▶ working for {text.seconds(seconds)}")
 
     def action_leave(self) -> None:
         self.dismiss()
@@ -146,7 +146,7 @@ class ErrorDialog(Notice):
 
 
 class Prompt(Actions, ModalScreen[str | None]):
-    """Asks for one line. `check` gives a sentence where it will not do; the result is None where
+    """Asks for one line. `check` returns a sentence for an invalid one; the result is None where
     the person leaves."""
 
     DEFAULT_CSS = f"Prompt {{ {_BOX} .error {{ color: $text-error; }} }}"
@@ -193,19 +193,19 @@ class Prompt(Actions, ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class Twins(Actions, ModalScreen[str | None]):
-    """The headless twins of a screen's actions: the chosen one is copied. `twins` are (what it
-    does, command)."""
+class HeadlessCommands(Actions, ModalScreen[str | None]):
+    """The headless commands of a screen's actions; the chosen one is copied. `commands` are (what
+    it does, command)."""
 
-    DEFAULT_CSS = f"Twins {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
+    DEFAULT_CSS = f"HeadlessCommands {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
     ACTIONS = (
-        Action("twins.copy", "y", "Copy", "Copy this command."),
-        Action("twins.leave", "escape", "Leave", "Back to the screen."),
+        Action("commands.copy", "y", "Copy", "Copy this command."),
+        Action("commands.leave", "escape", "Leave", "Back to the screen."),
     )
 
-    def __init__(self, twins: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, commands: Sequence[tuple[str, str]]) -> None:
         super().__init__()
-        self._twins = tuple(twins)
+        self._commands = tuple(commands)
 
     def compose(self) -> ComposeResult:
         with Grid(classes="box"):
@@ -213,24 +213,24 @@ class Twins(Actions, ModalScreen[str | None]):
             yield OptionList(
                 *(
                     Option(Content.assemble(f"{label}\n", (command, "$primary")))
-                    for label, command in self._twins
+                    for label, command in self._commands
                 )
             )
             yield Ways(("Enter or y copies the command", "copy"), ("Escape leaves", "leave"))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._twins[event.option_index][1])
+        self.dismiss(self._commands[event.option_index][1])
 
     def action_copy(self) -> None:
         chosen = self.query_one(OptionList).highlighted
-        self.dismiss(self._twins[chosen or 0][1])
+        self.dismiss(self._commands[chosen or 0][1])
 
     def action_leave(self) -> None:
         self.dismiss(None)
 
 
 class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
-    """Some of several names, in the order in which they are offered; None where the person
+    """Several of some names, in the order in which they are offered; None where the person
     leaves."""
 
     DEFAULT_CSS = f"Choose {{ {_BOX} SelectionList {{ height: auto; max-height: 14; }} }}"
@@ -266,8 +266,7 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
 
 
 class PickOne(Actions, ModalScreen[str | None]):
-    """One of several; None where the person leaves. `choices` are (what it gives, what is
-    shown)."""
+    """One of several; None where the person leaves. `choices` are (the result, what is shown)."""
 
     DEFAULT_CSS = f"PickOne {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
     ACTIONS = (Action("pick.leave", "escape", "Leave", "Change nothing."),)

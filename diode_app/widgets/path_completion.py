@@ -6,12 +6,12 @@ import os
 from itertools import islice
 from pathlib import Path
 
-_MOST = 2000  # entries of a folder that are looked at
+_MAX_ENTRIES = 2000  # entries of a folder that are looked at
 
 
 def complete_path(given: str, cursor: int) -> list[str]:
-    """The whole lines that `given` may become, with the path at its end completed by one name; a
-    folder's ends in a slash. A line may hold several paths, between blanks."""
+    """The lines that `given` can be completed to: the path at its end by one name. A folder's name
+    ends in a slash. A line may have several paths with spaces between."""
     before, blank, path = given[:cursor].rpartition(" ")
     folder, _, start = path.rpartition("/")
     if not path:
@@ -21,7 +21,7 @@ def complete_path(given: str, cursor: int) -> list[str]:
         with os.scandir(where) as entries:
             names = sorted(
                 f"{entry.name}/" if entry.is_dir() else entry.name
-                for entry in islice(entries, _MOST)
+                for entry in islice(entries, _MAX_ENTRIES)
                 if entry.name.startswith(start)
                 and " " not in entry.name
                 and (start.startswith(".") or not entry.name.startswith("."))

@@ -1,4 +1,4 @@
-"""A table in front of a screen, of which one row is picked."""
+"""A table in front of a screen, from which one row is picked."""
 
 from __future__ import annotations
 

@@ -33,11 +33,10 @@ _GREY = (128, 128, 128)
 
 
 class PlotCanvas(PlotextPlot):
-    """The curves and their axes, without a legend. `at` is where on the x axis the crosshair
-    is."""
+    """The curves and their axes, without a legend. `at` is the crosshair's place on the x axis."""
 
     class Pointed(Message):
-        """The mouse is there on the x axis, or nowhere."""
+        """The mouse points at this place on the x axis; None: at none."""
 
         def __init__(self, canvas: PlotCanvas, place: float | None) -> None:
             super().__init__()
@@ -94,7 +93,7 @@ class PlotPanel(Vertical):
         self._tell()
 
     def point(self, place: float | None) -> None:
-        """Puts the crosshair there on the x axis."""
+        """Puts the crosshair at this place on the x axis."""
         canvas = self.canvas
         if canvas.at != place:
             canvas.at = place
@@ -102,7 +101,7 @@ class PlotPanel(Vertical):
             self._tell()
 
     def step(self, forwards: bool) -> None:
-        """To the next point of any curve."""
+        """Moves the crosshair to the next point of any curve."""
         frame, at = self.canvas.frame, self.canvas.at
         if frame is not None:
             places = frame.places
@@ -142,9 +141,9 @@ class PlotPanel(Vertical):
 
 
 class Plot(Actions, Vertical):
-    """Shows charts beside each other, each with axes of its own, or a sentence where there is
-    nothing to draw. The arrow keys and the mouse move a crosshair, and the legend, which is
-    outside the axes, has the values of all curves there."""
+    """Shows charts beside each other, each with its own axes, or a sentence where there is nothing
+    to draw. The arrow keys and the mouse move a crosshair; the legend, outside of the axes, shows
+    the values of all curves there."""
 
     HELP_TITLE = "On a plot"
     ACTIONS = (
@@ -217,7 +216,7 @@ class Plot(Actions, Vertical):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Shows as many charts as there is room for, the first ones."""
+        """Shows the first charts, as many as there is room for."""
         grid = self.query_one(".plot--panels", Grid)
         panels = list(grid.query(PlotPanel))
         if not panels:

@@ -26,9 +26,9 @@ def _types(op: Operator, given: DType) -> tuple[DType, ...]:
 
 
 class ProblemForm(VerticalGroup):
-    """Posts `ProblemForm.Changed` when what it says has changed. What a problem has beside these
-    fields (alignments, the output's type) is kept from `put`, until a field is changed. The types,
-    layouts and attributes to choose among are those of the op."""
+    """Posts `ProblemForm.Changed` when its problem has changed. What a problem has besides these
+    fields (alignments, the output's type) is kept from `put` until a field is changed. The types,
+    layouts and attributes that can be chosen are those of the op."""
 
     DEFAULT_CSS = """
     ProblemForm {
@@ -47,7 +47,7 @@ class ProblemForm(VerticalGroup):
     """
 
     class Changed(Message):
-        """`problem` is None where the fields are none; `why` says so in a sentence."""
+        """`problem` is None where the fields give no valid problem; `why` then says the reason."""
 
         def __init__(self, problem: Problem | None, why: str | None) -> None:
             super().__init__()
@@ -116,7 +116,7 @@ class ProblemForm(VerticalGroup):
         self.post_message(self.Changed(problem, None))
 
     def problem(self) -> Problem:
-        """Raises RecordError where the fields are no problem."""
+        """The problem. Raises RecordError where the fields give none."""
         sizes = {}
         for name in _SIZES:
             text = self.query_one(f"#problem-{name}", Input).value
@@ -158,7 +158,7 @@ class ProblemForm(VerticalGroup):
         return self.query_one(f"#problem-{op}-{attribute.name}", Select)
 
     def _open(self) -> None:
-        """Only what the op and the type have can be changed."""
+        """Enables the fields that the op and the type have."""
         op = named(self._chosen("op"))
         for line in self.query(".problem-own"):
             line.display = line.id == f"problem-of-{op}"

@@ -1,4 +1,5 @@
-"""Answers for one place on the screen: off the event loop, one at a time, the last word shown."""
+"""Answers for one place on the screen: outside of the event loop, one at a time, the last one is
+shown."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from textual.widget import Widget
 
-from diode_app.data.source import Source
+from diode_app.data.store_access import StoreAccess
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -18,11 +19,9 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """`do` awaits an answer and gives it to `show`, or a sentence to `fail`.
-
-    While one answer is under way, further questions wait, and only the last of them is asked:
-    what changes all the time is shown as fast as it can be answered, and no faster.
-    """
+    """`do` awaits an answer and gives it to `show`, or a sentence to `fail`. While one answer is in
+    progress, further questions wait, and only the last of them is asked. So what changes all the
+    time is shown as fast as it can be answered."""
 
     def __init__(
         self, node: Widget, show: Callable[[T], None], fail: Callable[[str], None]
@@ -35,7 +34,7 @@ class Latest(Generic[T]):
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is under way."""
+        """Whether an answer is in progress."""
         return self._busy
 
     def do(self, asking: Callable[[], Awaitable[T]]) -> None:
@@ -76,11 +75,15 @@ class Reading(Latest[T]):
     """`ask` reads the store in a thread and gives the frozen result to `show`."""
 
     def __init__(
-        self, node: Widget, source: Source, show: Callable[[T], None], fail: Callable[[str], None]
+        self,
+        node: Widget,
+        store: StoreAccess,
+        show: Callable[[T], None],
+        fail: Callable[[str], None],
     ) -> None:
         super().__init__(node, show, fail)
-        self._source = source
+        self._store = store
 
     def ask(self, work: Callable[[Store], T]) -> None:
-        """`work` runs in a thread: it touches nothing but the store and what is frozen."""
-        self.do(partial(self._source.read, work))
+        """`work` runs in a thread: it must use only the store and frozen values."""
+        self.do(partial(self._store.read, work))

@@ -1,4 +1,4 @@
-"""Writing what is on the screen to a file that the person names."""
+"""Writes what is on the screen to a file that the person names."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ async def save_as(
     suffixes: Sequence[str],
     made: Callable[[Path], str],
 ) -> None:
-    """Asks where to, beginning with `name` in the current directory, and writes what `made` gives
-    for that file, whose name ends in one of the suffixes. A file that is there is only replaced
-    when the person says so; with --read-only nothing is written."""
+    """Asks for the file (it suggests `name` in the current directory) and writes what `made`
+    returns for it; its name must end in one of the suffixes. An existing file is replaced only when
+    the person agrees; with --read-only nothing is written."""
     app = widget.app
     session = getattr(app, "session", None)
     try:
         if isinstance(session, Session):
-            session.source.must_be_writable()
+            session.store.must_be_writable()
     except DiodeError as error:
         await app.push_screen_wait(ErrorDialog(str(error)))
         return
@@ -57,7 +57,7 @@ async def save_as(
 
 
 def check_target(given: str, suffixes: Sequence[str]) -> str | None:
-    """Why a file cannot be written there, as a sentence."""
+    """A sentence on why a file cannot be written there; None where it can."""
     path = Path(given).expanduser()
     if path.suffix not in suffixes:
         return f"The name must end in {' or '.join(suffixes)}."

@@ -18,7 +18,7 @@ from textual.widgets.data_table import CellDoesNotExist
 
 from diode_app import text
 from diode_app.actions import Action, Actions
-from diode_app.data.pages import MOST_ROWS, Page, PageQuery, as_csv, as_json, as_text
+from diode_app.data.pages import MAX_ROWS, Page, PageQuery, as_csv, as_json, as_text
 from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING
 from diode_app.session import Session
@@ -39,9 +39,9 @@ Read = Callable[["Store", PageQuery], Page]
 @dataclass(frozen=True)
 class TableColumn:
     """`key` is the cell's name in a row and, where `sortable`, what the reader sorts by. `state`
-    cells are a run's state as `text.state` writes it, those with a `sign` are painted by it. Where
-    there is no room for all columns, those of the highest `rank` are left out first; one of rank 0
-    never is."""
+    cells hold a run's state as `text.state` writes it; cells with a `sign` are coloured by it.
+    Where there is no room for all columns, those with the highest `rank` are left out first; one of
+    rank 0 never is."""
 
     key: str
     label: str
@@ -53,8 +53,8 @@ class TableColumn:
 
 
 class PagedTable(Actions, Vertical):
-    """Shows what `read(store, query)` gives for one page; the reader runs in a thread, raises a
-    DiodeError where it cannot make sense of the filter, and must be quick.
+    """Shows one page of what `read(store, query)` returns. The reader runs in a thread, must be
+    quick, and raises a DiodeError where the filter is not valid.
 
     `reload` reads again and keeps the cursor where it is. Posts `PagedTable.Chosen` (Enter or a
     click) and `PagedTable.Pointed` (the cursor is on it) with the row's key.
@@ -106,8 +106,8 @@ class PagedTable(Actions, Vertical):
         suggest: Suggest | None = None,
         id: str | None = None,
     ) -> None:
-        """`what` the rows are, in the plural: it names the exported file as well. `read` is None
-        in a subclass with a `fetch` of its own."""
+        """`what` the rows are, in the plural; it also names the exported file. `read` is None in a
+        subclass with its own `fetch`."""
         super().__init__(id=id)
         self._session = session
         self._columns = tuple(columns)
@@ -144,7 +144,7 @@ class PagedTable(Actions, Vertical):
 
     @property
     def columns(self) -> tuple[TableColumn, ...]:
-        """All of them, also those that there is no room for."""
+        """All columns, also those for which there is no room."""
         return self._columns
 
     @property
@@ -167,7 +167,7 @@ class PagedTable(Actions, Vertical):
         self.call_after_refresh(self._fit)
 
     def _narrow(self, page: Page) -> bool:
-        """Whether there is room for other columns than before with this page."""
+        """Whether other columns fit than before with this page."""
         for column in self._columns:
             cells = max((cell_len(row.cells.get(column.key, "")) for row in page.rows), default=0)
             width = max(self._heading(column).cell_len, cells)
@@ -211,11 +211,11 @@ class PagedTable(Actions, Vertical):
         """The page that is asked for. Raises DiodeError where the filter has a mistake."""
         read = self._read
         assert read is not None
-        return await self._session.source.read(lambda store: read(store, query))
+        return await self._session.store.read(lambda store: read(store, query))
 
     def ask(self, query: PageQuery) -> None:
-        """Shows this from now on."""
-        self.query_now = replace(query, rows=min(query.rows, MOST_ROWS))
+        """Shows the result of this query from now on."""
+        self.query_now = replace(query, rows=min(query.rows, MAX_ROWS))
         self.query_one(FilterBox).put(query.filter)
         self.reload()
 
@@ -293,8 +293,8 @@ class PagedTable(Actions, Vertical):
         self._fit()
 
     def _fit(self) -> None:
-        """Gives the columns their widths. A number that is cut off is another number: the column
-        at the edge, if it is one of numbers, is moved out of sight."""
+        """Sets the widths of the columns. A number must not be cut off: the column at the edge is
+        hidden if it has numbers and does not fit."""
         grid = self.grid
         room = grid.scrollable_content_region.width
         widths = list(self._widths)
@@ -325,7 +325,7 @@ class PagedTable(Actions, Vertical):
 
     @property
     def pointed(self) -> str | None:
-        """The key of the row that the cursor is on."""
+        """The key of the row under the cursor."""
         grid = self.grid
         if not grid.row_count:
             return None
@@ -365,7 +365,7 @@ class PagedTable(Actions, Vertical):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, key: str) -> None:
-        """Sorts by this column, and if it is sorted by it already, the other way round."""
+        """Sorts by this column; if the table is sorted by it already, in the other direction."""
         if key not in {column.key for column in self._columns if column.sortable}:
             return
         query = self.query_now
@@ -420,7 +420,7 @@ class PagedTable(Actions, Vertical):
 
     async def _export(self) -> None:
         try:
-            self._session.source.must_be_writable()
+            self._session.store.must_be_writable()
         except DiodeError as error:
             await self.app.push_screen_wait(ErrorDialog(str(error)))
             return
@@ -448,7 +448,7 @@ class PagedTable(Actions, Vertical):
         self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
 
     async def _write(self, target: Path) -> int:
-        query = replace(self.query_now, page=0, rows=MOST_ROWS)
+        query = replace(self.query_now, page=0, rows=MAX_ROWS)
         records: list[Mapping[str, Any]] = []
         while rows := (await self.fetch(query)).rows:
             records.extend(row.record for row in rows)
@@ -461,8 +461,8 @@ class PagedTable(Actions, Vertical):
 def fitting(
     columns: Sequence[TableColumn], widths: Sequence[int], room: int
 ) -> tuple[TableColumn, ...]:
-    """The columns that there is room for, in their order; those of the highest rank go first, of
-    several of one rank the last."""
+    """The columns that fit, in their order; those with the highest rank go first, the last of
+    several of one rank."""
     left = list(zip(columns, widths, strict=True))
     while sum(width for _, width in left) > room:
         rank = max(column.rank for column, _ in left)

@@ -10,8 +10,8 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 def linear(low: float, high: float, most: int, *, whole: bool = False) -> list[Tick]:
-    """Round numbers from `low` to `high`, about `most` at the most; `whole` ones where there is
-    nothing between them, as with epochs."""
+    """Round numbers from `low` to `high`, about `most` at most; `whole` ones where there is nothing
+    between, as with epochs."""
     if not high > low:
         return [(low, text_of(low))]
     rough = (high - low) / max(1, most)
@@ -24,8 +24,8 @@ def linear(low: float, high: float, most: int, *, whole: bool = False) -> list[T
 
 
 def logarithmic(low: float, high: float, most: int) -> list[Tick]:
-    """As `linear`, for an axis of logarithms to base 10, of which `low` and `high` are two: at
-    powers of ten, with 2 and 5 times them where there is room. Ticks lie at the logarithms."""
+    """As `linear`, for an axis of logarithms to base 10; `low` and `high` are logarithms too. Ticks
+    are at powers of ten, and at 2 and 5 times these where there is room, as logarithms."""
     first, last = math.floor(low - 1e-9), math.ceil(high + 1e-9)
     for factors in ((1, 2, 5), (1,)):
         found = [
@@ -43,7 +43,7 @@ def logarithmic(low: float, high: float, most: int) -> list[Tick]:
 
 
 def text_of(value: float) -> str:
-    """A number as it is written on an axis: 0.5, 20, 1,500, 3e+06."""
+    """A number as an axis shows it: 0.5, 20, 1,500, 3e+06."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-4):
         return f"{value:.3g}"
     return f"{round(value, 10):,.10g}"

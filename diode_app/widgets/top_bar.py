@@ -1,4 +1,4 @@
-"""The two lines above every screen: where one is, and how the store is."""
+"""The two lines above every screen: the places, and the state of the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.keys import format_key
 from textual.widgets import Static
 
 from diode_app import text
-from diode_app.data.source import Condition, Look
+from diode_app.data.store_access import Condition, Look
 from diode_app.session import Session
 
 _SIGNS = {

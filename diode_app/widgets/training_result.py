@@ -1,4 +1,4 @@
-"""What came of a training, as a page of text."""
+"""The result of a training, as a page of text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from diode_app import text
 from diode_app.data.training_result import TrainingResult
 
 _BAR = 30
-_LEAST = 0.5  # where a bar of an efficiency begins
+_MIN_SHOWN = 0.5  # where a bar of an efficiency begins
 
 
 class TrainingResultPage(Static):
@@ -36,7 +36,7 @@ class TrainingResultPage(Static):
             Content(""),
         ]
         for name, value, colour in bars:
-            filled = text.bar((value - _LEAST) / (1 - _LEAST), _BAR).rstrip("░")
+            filled = text.bar((value - _MIN_SHOWN) / (1 - _MIN_SHOWN), _BAR).rstrip("░")
             own = "bold" if name == r.model else ""
             lines.append(
                 Content.assemble(

@@ -1,4 +1,4 @@
-"""The last line of a dialog: the ways on, by key and by click."""
+"""The last line of a dialog: what can be done, by key and by click."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from textual.widgets import Static
 
 
 class Ways(Static):
-    """`ways` are (words that name the key, the dialog's action): a click on the words does it. With
-    no action they are words alone."""
+    """`ways` are (words that name the key, the dialog's action): a click on the words does it.
+    Without an action they are only words."""
 
     def __init__(self, *ways: tuple[str, str | None], id: str | None = None) -> None:
         parts = [

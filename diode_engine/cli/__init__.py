@@ -1,4 +1,4 @@
-"""The headless commands. What is asked for goes to stdout; what people read, to stderr."""
+"""The commands. The result of a command goes to stdout, messages for people go to stderr."""
 
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import main

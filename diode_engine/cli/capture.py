@@ -1,4 +1,4 @@
-"""diode-engine capture: which GEMMs somebody's program compiles."""
+"""diode-engine capture: which GEMMs a program compiles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
         diagnostics.note(f"{len(captured.problems)} distinct problems are in {output}.")
         if captured.left_out:
             diagnostics.note(
-                f"{len(captured.left_out)} more are no problems of Diode's, as "
+                f"{len(captured.left_out)} more are products that Diode does not know, such as "
                 f"{captured.left_out[0]}."
             )
     else:

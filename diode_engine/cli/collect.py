@@ -12,7 +12,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import gpus_option, json_anyway_option, seed_option, store_option
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--budget",
     type=click.IntRange(1),
-    help="At most so many candidates a problem: ATen, decompose_k and the DEFAULT "
-    "space first, then the model's favourites, a spread and the neighbours of the best. "
+    help="At most so many candidates for each problem: ATen, decompose_k and the DEFAULT "
+    "space first, then the model's favourites, random others and the neighbours of the best. "
     "[default: all]",
 )
 @click.option(
@@ -78,17 +78,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     help='Time these only: a JSON list of {"template": ..., "kwargs": {...}}.',
 )
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
-)
-@click.option(
-    "--gpu",
-    "--gpus",
-    "gpus",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Use this GPU; may be repeated. [default: all]",
-)
+@seed_option()
+@gpus_option("[default: all]")
 @click.option(
     "--ray",
     metavar="ADDRESS",
@@ -102,7 +93,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "custom resource. Needed where the cluster has several.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1), help="Worker processes a GPU. [default: one a core]"
+    "--workers",
+    type=click.IntRange(1),
+    help="Worker processes for each GPU. [default: one for each core]",
 )
 @click.option(
     "--direct",
@@ -114,7 +107,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--compiles",
     type=click.IntRange(0),
     help="With --direct and --budget: compile at most so many kernels for a problem, besides the "
-    "DEFAULT space's; after that, only those are timed that other problems have had compiled.",
+    "DEFAULT space's. After that, only kernels are timed that were compiled for other problems.",
 )
 @click.option(
     "--output",
@@ -133,10 +126,10 @@ def collect(
     ray: str | None, accelerator: str | None, workers: int | None, direct: bool,
     compiles: int | None, output: str | None, plan_only: bool,
 ) -> None:  # fmt: skip
-    """Time Inductor's candidates on this machine's GPUs or on a cluster's, into the store.
+    """Time Inductor's candidates on this machine's GPUs, or on a cluster's, into the store.
 
-    Ctrl-C keeps what is there, and the same command goes on from there. The counts go to
-    stdout as JSON; with --plan those of the plan do.
+    Ctrl-C keeps what was timed; the same command continues from there. The counts go to stdout as
+    JSON; with --plan, those of the plan.
     """
     from diode_engine.collect.plan import Plan, read_candidates
     from diode_engine.errors import NothingError
@@ -146,13 +139,13 @@ def collect(
     if candidates is not None and budget is not None:
         raise click.UsageError("Give --budget or --candidates, not both.")
     if candidates is not None and search_space == "DEFAULT":
-        raise click.UsageError("--candidates names them: leave out --search-space.")
+        raise click.UsageError("--candidates names the candidates: leave out --search-space.")
     if compiles is not None and not (direct and budget):
         raise click.UsageError("--compiles goes with --direct and --budget.")
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
     if ray is not None and gpus:
-        raise click.UsageError("--gpu names this machine's: with --ray use --accelerator.")
+        raise click.UsageError("--gpu names GPUs of this machine: with --ray use --accelerator.")
     if accelerator is not None and ray is None:
         raise click.UsageError("--accelerator goes with --ray.")
     wanted = drawn.wanted()
@@ -210,8 +203,8 @@ def collect(
             diagnostics.note(f"{output}: {exported} timings exported.")
     if progress.problems_elsewhere:
         diagnostics.warn(
-            f"Another collection into {store} is at {progress.problems_elsewhere} of the problems; "
-            "the same command times what it leaves."
+            f"Another collection into {store} times {progress.problems_elsewhere} of the problems. "
+            "Run the same command again for what it leaves."
         )
     click.echo(json.dumps(progress.to_dict()))
 
@@ -271,7 +264,7 @@ def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
 
 
 def _count_gpus() -> int:
-    """One where there is none: a plan can be made anywhere."""
+    """The number of GPUs; 1 where there is none, since a plan can be made anywhere."""
     from diode_engine.collect.local import devices
     from diode_engine.errors import CollectionError
 

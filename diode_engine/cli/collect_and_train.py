@@ -1,4 +1,4 @@
-"""diode-engine collect-and-train: from nothing to a model that is judged, in one command."""
+"""diode-engine collect-and-train: from no timings to a validated model, in one command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import json_anyway_option, seed_option, store_option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
 from diode_engine.location import Location
@@ -30,7 +30,7 @@ from diode_engine.models.families import ENSEMBLE, trainable
     help="What kind of model.",
 )
 @click.option("--name", help="Register it as the next version of this name.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw and the model.")
+@seed_option("Another seed draws other problems and makes another model.")
 @click.option("--skip-collection", is_flag=True, help="Train on what the store has.")
 @click.option("--skip-training", is_flag=True, help="Only collect, and judge the present model.")
 @click.option("--skip-validation", is_flag=True, help="Do not judge it.")
@@ -43,8 +43,8 @@ def collect_and_train(
 ) -> None:  # fmt: skip
     """Collect timings, train a model on them and judge it: `collect`, `train` and `validate`.
 
-    Each writes one JSON line to stdout. What was interrupted goes on when the same is asked again;
-    `workflow` has longer chains, and all options.
+    Each writes one JSON line to stdout. The same command continues what was interrupted. For longer
+    sequences, with all options, see `workflow`.
     """
     if not skip_collection:
         diagnostics.note("Collecting ...")

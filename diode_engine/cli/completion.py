@@ -1,4 +1,4 @@
-"""diode-engine completion: the script that has a shell complete commands and options."""
+"""diode-engine completion: a script that makes a shell complete commands and options."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LINES = {
 @click.argument("shell", type=click.Choice(tuple(_LINES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Write what has SHELL complete diode-engine's commands and options; one of these lines
-    in the shell's own file turns it on:"""
+    """Write a script that makes SHELL complete diode-engine's commands and options. Add one of
+    these lines to the shell's own file to use it:"""
     kind = get_completion_class(shell)
     assert kind is not None  # click has these three
     root = ctx.find_root().command

@@ -1,14 +1,15 @@
-"""The server of `diode-engine serve`: textual-serve's, for those alone who have its address.
+"""The server of `diode-engine serve`: textual-serve's server, for those alone who have its address.
 
-Three things are asked of every request, for a page, a file or the websocket:
+Three things are checked of every request, for a page, a file or the websocket:
 
-- its path begins with the token, which is random and is of this start;
-- its Host is a name that this is served by, or an address in numbers. A web page whose own name is
-  made to point here ("DNS rebinding") comes by another one;
-- its Origin, where it has one, is this server: browsers tell by it which page a websocket is of.
+- its path begins with the token, which is random and new at each start;
+- its Host is a name that this server has, or an address in numbers. A web page whose own name was
+  made to point here ("DNS rebinding") comes with another Host;
+- its Origin, where it has one, is this server: browsers say with it to which page a websocket
+  belongs.
 
-The token is in the path and in no cookie, as browsers send a host's cookies to all of its ports,
-which on a shared machine may be other people's.
+The token is in the path and in no cookie: browsers send a host's cookies to all of its ports, which
+on a shared machine may belong to other people.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ _OTHER_PAGE = "Another web page may not use this dashboard.\n"
 
 
 class DashboardServer(Server):
-    """Serves `command`, a process for each page that is opened, at `host` and `port`.
+    """Serves `command`, one process for each page that is opened, at `host` and `port`.
 
-    `public_url` is where browsers find it behind a proxy, which may write another Host but passes
-    the Origin on. Without one, a page is served for the address that it was asked by, such as the
-    other end of a tunnel. `listening` is called with the address to open, once it can be opened.
+    `public_url` is the address behind a proxy, which may change the Host but must pass on the
+    Origin. Without it, a page uses the address that it was asked for at, such as the near end of a
+    tunnel. `listening` is called with the address to open, once it can be opened.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class DashboardServer(Server):
         )
 
     async def on_startup(self, app: web.Application) -> None:
-        """Says nothing: it does not listen yet."""
+        """Prints nothing: the server does not listen yet."""
 
     async def _make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
@@ -101,7 +102,7 @@ class DashboardServer(Server):
         return response
 
     def _refusal(self, request: web.Request) -> str | None:
-        """Why a request is not answered; None where it is."""
+        """Why a request is refused; None where it is answered."""
         host = _host(request)
         if host is None or not self._is_here(host):
             return _NOT_THIS_HOST
@@ -123,7 +124,7 @@ class DashboardServer(Server):
         return name in self._names or _is_numbers(name)
 
     def _address(self, request: web.Request) -> str:
-        """Where the browser of a request that is not refused finds this server."""
+        """The address of this server as the browser of an accepted request sees it."""
         return self.public_url if self._proxied else f"http://{_host(request)}"
 
     async def handle_index(self, request: web.Request) -> Any:
@@ -136,11 +137,11 @@ class DashboardServer(Server):
         return response
 
     async def _restrict(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Has browsers ask no other host for anything (textual-serve's page has a font elsewhere),
-        show the page in no other, and tell nobody its address."""
+        """Makes browsers load nothing from other hosts (textual-serve's page has a font from one),
+        show the page inside no other page, and send its address to nobody."""
         policy = "default-src 'none'"
         if response.status != web.HTTPForbidden.status_code:
-            # Also by 'self': these rules have no word for an IPv6 address.
+            # 'self' too, since these rules have no form for an IPv6 address.
             own = f"'self' {URL(self._address(request)).origin()}"
             policy += (
                 f"; script-src {own} 'unsafe-inline'; style-src {own} 'unsafe-inline'; "

@@ -1,5 +1,5 @@
-"""diode-engine data: timings into the store, out of it, and how many there are. What was measured
-on each problem is shown by `problems`."""
+"""diode-engine data: import, export, list and count timings. `problems` shows what was measured on
+each problem."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def data() -> None:
 @store_option
 @json_anyway_option
 def import_(files: tuple[str, ...], store: Location) -> None:
-    """Import dataset files into the store, Diode's own or torch-diode's.
+    """Import dataset files, Diode's own or torch-diode's, into the store.
 
-    Each file is read whole or not at all, and of what the store holds already, from another
-    file or from a run of its own, nothing is added. To stdout goes one JSON line a file: its
-    name, the run, whether it is new, the timings added, how many were there before, and how many
-    of torch-diode's were left out: those without a time or of no problem of Diode's. The first
-    bad file ends it; what was imported before stays.
+    Each file is imported whole or not at all. Timings that the store has already, from another file
+    or from a run of its own, are not added again. For each file one JSON line goes to stdout: its
+    name, the run, whether it is new, the timings added, how many were in the store before, and how
+    many of torch-diode's were left out (those without a time, or of an operation that Diode does
+    not know). The first bad file ends the command; what was imported before stays.
     """
     from diode_engine.runs import import_as_run
     from diode_engine.store import Store
@@ -58,11 +58,13 @@ def import_(files: tuple[str, ...], store: Location) -> None:
                 before = f"; {done.there} were there before" if done.there else ""
                 diagnostics.note(f"{file}: {done.timings} timings imported into {store}{before}.")
             else:
-                diagnostics.note(f"{file}: its timings were there before, by run {done.run}.")
+                diagnostics.note(
+                    f"{file}: all its timings were in the store already, from run {done.run}."
+                )
             if done.left_out:
                 diagnostics.warn(
                     f"{file}: {done.left_out} of its timings were left out: they have no time, or "
-                    "are of what Diode does not choose."
+                    "are of an operation that Diode does not know."
                 )
             line = {
                 "file": file,
@@ -116,9 +118,8 @@ def export(file: str, store: Location, hardware: str | None) -> None:
 def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
     """Count what the store holds.
 
-    With --by or a QUERY, as in `data problems`, its problems are counted in groups (by GPU, op
-    and type, if not said otherwise), with the share of them where ATen is within 5 % of the
-    best candidate.
+    With --by or a QUERY, as in `data problems`, the problems are counted in groups (by default by
+    GPU, op and type), with the share of them where ATen is within 5 % of the best candidate.
     """
     from diode_engine.runs import look_at_all
     from diode_engine.store.query import statistics
@@ -145,8 +146,8 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
 
 
 def existing(store: Location) -> Store:
-    """The store, migrated where it has to be; read-only where it cannot be written. Raises
-    StoreError where there is none."""
+    """The store, migrated if needed; read-only where it cannot be written. Raises StoreError where
+    there is no store."""
     from diode_engine.store import Store
     from diode_engine.store.backend import backend_of
 
@@ -154,8 +155,8 @@ def existing(store: Location) -> Store:
 
 
 def _readable(store: Location) -> Store:
-    """The store, opened for reading alone unless it has to be migrated first. Raises StoreError
-    where there is none."""
+    """The store, opened for reading only, unless it must be migrated first. Raises StoreError where
+    there is no store."""
     from diode_engine.store import Store
 
     try:

@@ -1,4 +1,4 @@
-"""diode-engine data merge and verify: dataset files, without a store of the user's."""
+"""diode-engine data merge and verify: dataset files, without the user's store."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
 )
 @json_anyway_option
 def merge(files: tuple[str, ...], output: str) -> None:
-    """Write the timings of several dataset files to one, those that they share once.
+    """Write the timings of several dataset files to one; timings that are in several are written
+    once.
 
-    All are read, and found good, before anything is written. The counts go to stdout as JSON.
+    All files are read and checked before anything is written. The counts go to stdout as JSON.
     """
     from diode_engine.store import Store, export_dataset, import_dataset
 

@@ -45,10 +45,10 @@ def upgrade(store: Location, as_json: bool) -> None:
 @click.option("--replace", is_flag=True, help="Replace FILE if it is there.")
 @as_json_option
 def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
-    """Copy the store to FILE, complete or not at all, also while others write it.
+    """Copy the store to FILE, whole or not at all, also while others write to it.
 
-    FILE is a store itself: `--store FILE` reads it. Of a store on a server it is what `db copy`
-    makes.
+    FILE is itself a store: `--store FILE` reads it. A store on a server is copied as `db copy` does
+    it.
     """
     from diode_engine.store import maintenance
 
@@ -66,9 +66,9 @@ def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
 def copy(source: Location, target: Location, as_json: bool) -> None:
     """Copy the store at FROM to TO, each a file or the URL of a database on a PostgreSQL server.
 
-    TO must not be there yet, or be empty. Everything is copied as it is at one moment, also while
+    TO must not exist yet, or be empty. Everything is copied as it is at one moment, also while
     others write to FROM: timings, runs and what belongs to them, with their numbers. Then each row
-    is compared, and the timings with their checksums; where anything differs nothing is copied.
+    is compared, and the timings with their checksums; if anything differs, nothing is copied.
     """
     from diode_engine.store.copying import copy as copy_store
 

@@ -38,9 +38,9 @@ HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
 def demo(store: Path) -> None:
     """Import, train, validate, register and choose, in one run.
 
-    Works on the timings that Diode ships, in a database and a registry of its own (.demo). The
-    tables go to stdout. Without a GPU the real Inductor is asked which kernels it would take;
-    with one it also compiles them, and times them beside eager's and stock max-autotune's.
+    It uses the timings that Diode ships, and a database and a registry of its own (.demo). The
+    tables go to stdout. Without a GPU it asks the real Inductor which kernels it would take; with a
+    GPU it also compiles them, and times them beside eager's and stock max-autotune's.
     """
     from diode_engine.errors import StoreError
     from diode_engine.store import Store
@@ -63,7 +63,7 @@ def demo(store: Path) -> None:
 
 @contextmanager
 def _home(folder: Path) -> Iterator[None]:
-    """The demonstration's models are registered in this folder, not among the user's."""
+    """While the block runs, models are registered in this folder, not in the user's registry."""
     before = os.environ.get("DIODE_HOME")
     os.environ["DIODE_HOME"] = str(folder)
     try:
@@ -96,7 +96,7 @@ def _train(store: Store) -> ModelVersion:
     from diode_engine.training.run import TrainingRequest, train_from_store
     from diode_engine.training.settings import TrainingSettings
 
-    # smaller than `train` would make them, for it is a demonstration
+    # Smaller than `train` makes them, so that the demonstration is quick.
     settings = TrainingSettings().but("trees", rounds=600, max_depth=8)
     diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
     with diagnostics.progress() as display:
@@ -163,7 +163,7 @@ def _measure(model: ModelVersion, problems: list[Problem]) -> None:
 def _measured(
     folder: str | None, model: ModelVersion, problems: list[Problem]
 ) -> tuple[str | None, list[dict[str, Any]]]:
-    """The GPU's name, None where there is none, and an answer a problem."""
+    """The GPU's name (None where there is none), and an answer for each problem."""
     from diode_engine.demo.child import ask
 
     question = {

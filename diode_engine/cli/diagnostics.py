@@ -1,8 +1,8 @@
 """What people read while a command runs: this module owns stderr.
 
-A command says what it does with `note`, what is odd with `warn`, and shows a long job with
-`progress`; an error is raised, never printed. All of it goes through one rich console, so that
-messages and records of the log scroll above a progress bar instead of through it.
+A command says what it does with `note`, warns with `warn`, and shows a long job with `progress`. It
+raises errors and never prints them. All of it goes through one rich console, so that messages and
+log records scroll above a progress bar and not through it.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def note(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Says what is odd; silent under --quiet."""
+    """Warns of something unexpected; silent under --quiet."""
     if not _quiet():
         _print(f"Warning: {message}")
 
 
 def error(message: str) -> None:
-    """Says why a command failed. Commands raise; only the frame calls this."""
+    """Says why a command failed. Commands raise errors; only `main` calls this."""
     _print(f"Error: {message}")
 
 
@@ -114,8 +114,8 @@ def progress() -> Progress:
 
 
 def crash(exc: Exception, arguments: list[str], *, debug: bool) -> None:
-    """Reports an error that nobody foresaw: a sentence here, the traceback in the log file, or,
-    with `debug` or where that file cannot be written, here."""
+    """Reports an unexpected error: a sentence on stderr and the traceback in the log file. With
+    `debug`, or where that file cannot be written, the traceback goes to stderr too."""
     details = without_passwords("".join(traceback.format_exception(exc)))
     said = without_passwords(str(exc))
     summary = f"{type(exc).__name__}: {said}" if said else type(exc).__name__

@@ -1,4 +1,4 @@
-"""diode-engine doctor: what works on this machine, what is off, and why."""
+"""diode-engine doctor: what works on this machine, what does not, and why."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ _EXTRAS = (
 @store_option
 @as_json_option
 def doctor(store: Location, as_json: bool) -> int:
-    """Say what works on this machine, what is off, and why; exit code 1 if something is broken."""
+    """Say what works on this machine, what does not, and why; exit code 1 if something is
+    broken."""
     diagnostics.configure(-1)  # what the log would warn of is among the checks
     checks = list(_checks(store))
     if as_json:
@@ -116,7 +117,7 @@ def _triton(status: dict[str, Any], hardware: Hardware | None) -> Check:
 
 def _gpu(hardware: Hardware | None) -> Check:
     if hardware is None:
-        return Check("GPU", Health.OFF, "without torch nobody can tell")
+        return Check("GPU", Health.OFF, "not known without torch")
     if hardware.backend == "cpu":
         why = "torch sees none: no timing here (collect); training, validating, predicting work"
         return Check("GPU", Health.OFF, why)
@@ -143,7 +144,7 @@ def _model(hardware: Hardware | None) -> Check:
 
 
 def _choices(hardware: Hardware | None) -> Check:
-    """Whether a compile in a process like this one would have its kernels chosen."""
+    """Whether a compile in a process like this one would use the model's choices."""
     import diode_engine
 
     if hardware is not None and hardware.backend == "cuda":
@@ -175,7 +176,7 @@ def _store(store: Location) -> Check:
             timings = opened.stats().timings
     except StoreMissingError:
         return Check(
-            "store", Health.OFF, f"none at {store} yet: `data import` or `collect` make it"
+            "store", Health.OFF, f"none at {store} yet: `data import` and `collect` make one"
         )
     except SchemaTooOldError:
         why = f"{store} is of an older schema, which the next command that writes it upgrades"

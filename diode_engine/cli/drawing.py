@@ -1,4 +1,4 @@
-"""The options that say which problems are drawn, of the commands that draw some."""
+"""The options that say which problems are drawn, for the commands that draw problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class DrawnProblems:
-    """What was asked: the sources by name, and which of their problems are taken."""
+    """What was asked for: the sources by name, and which of their problems are taken."""
 
     sources: tuple[str, ...]
     ops: str
@@ -32,7 +32,7 @@ class DrawnProblems:
     max_size: int | None
 
     def wanted(self) -> Wanted:
-        """Raises CollectionError for a name that there is not."""
+        """Raises CollectionError for an unknown name."""
         from diode_engine.problems.sources import Wanted
 
         return Wanted(
@@ -42,7 +42,7 @@ class DrawnProblems:
 
 
 def drawn_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options; the command gets `drawn: Drawn`."""
+    """Adds the options; the command gets `drawn: DrawnProblems`."""
 
     @functools.wraps(command)
     def gathered(

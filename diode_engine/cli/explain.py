@@ -1,10 +1,10 @@
-"""diode-engine explain: why a model takes the kernel that it takes. No GPU and no torch."""
+"""diode-engine explain: why a model takes the kernel that it takes. Needs no GPU and no torch."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,8 @@ _SURE = 0.9
 @click.option(
     "--hardware",
     metavar="NAME",
-    help="The GPU it would run on. [default: the one that is here, else the model's]",
+    help="The GPU it would run on. [default: this machine's, else the only one that models are "
+    "for]",
 )
 @click.option(
     "--torch",
@@ -94,10 +95,10 @@ def explain(
 ) -> None:  # fmt: skip
     """Why a model takes the kernel that it takes for OP of sizes M, N and K.
 
-    Of all the candidates that max-autotune's EXHAUSTIVE space has, those that the device can
-    launch are ranked, as at compile time. The first is compared with the best of the library's
-    kernels (or, if it is one, the best of Triton's): how much each group of features adds to the
-    difference, what either needs of the device, and how sure the model is.
+    All candidates of max-autotune's EXHAUSTIVE space that the device can launch are ranked, as at
+    compile time. The first is compared with the best of the library's kernels (or, if it is one of
+    these, with the best of Triton's): how much each group of features adds to the difference, what
+    each kernel needs of the device, and how sure the model is.
     """
     from diode_engine.core.problem import Problem
 
@@ -112,7 +113,7 @@ def explain(
 
 
 def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
-    """By their names; a value that is none of the attribute's stays the text that it is."""
+    """The attributes by their names. A text that is none of an attribute's values stays a text."""
     known = {attribute.name: attribute for attribute in OPERATORS[op].attributes}
     found: dict[str, Any] = {}
     for each in given:
@@ -124,23 +125,35 @@ def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVersion, Hardware]:
-    """The model, and the GPU that is asked about."""
+def model_and_hardware(
+    reference: str | None, name: str | None, timed_on: Collection[Hardware] = ()
+) -> tuple[ModelVersion, Hardware]:
+    """The model, and the GPU that is asked about.
+
+    The GPU is the one of this name, else the named model's. Where neither is named, it is the one
+    whose model is taken on this machine, else the only one of `timed_on`, else the only one that
+    models are for. Raises NoSuchModelError where there is no such model, or several GPUs are left.
+    """
     from diode_engine import registry
 
     hardware = None if name is None else named_hardware(name, ())
+    timed = {each.slug: each for each in timed_on}
+    only = next(iter(timed.values())) if len(timed) == 1 else None
     if reference is not None:
-        model = registry.resolve(reference)
-    elif hardware is not None:
-        match = model_for(hardware)
+        near = hardware or only  # where models for several GPUs have the name
+        model = registry.resolve_for(reference, None if near is None else near.slug)
+    elif hardware is None and (taken := taken_here()) is not None:
+        model = taken
+    elif (asked := hardware or only) is not None:
+        match = model_for(asked)
         if match is None:
-            raise NoSuchModelError(f"There is no model for {hardware.name} or a GPU much like it.")
-        model = match
+            raise NoSuchModelError(f"There is no model for {asked.name} or a GPU much like it.")
+        model, hardware = match, asked
     else:
-        model = taken_here() or _only_one()
+        model = _only_one()
     device = hardware or model.manifest.hardware
     likeness = device.likeness(model.manifest.hardware)
-    if likeness < registry.LEAST_LIKENESS:
+    if likeness < registry.MIN_LIKENESS:
         diagnostics.warn(
             f"{model.reference} was trained on {model.manifest.hardware.name}, which says little "
             f"about {device.name} (likeness {likeness:.2f})."
@@ -149,7 +162,7 @@ def model_and_hardware(reference: str | None, name: str | None) -> tuple[ModelVe
 
 
 def _only_one() -> ModelVersion:
-    """What is taken for the GPU that all models are for."""
+    """The model that is taken for the only GPU that models are for."""
     from diode_engine import registry
 
     known = {}
@@ -159,8 +172,11 @@ def _only_one() -> ModelVersion:
         except ModelError as error:
             diagnostics.warn(f"{model.folder} cannot be used: {error}")
     if len(known) > 1:
-        names = ", ".join(sorted(hardware.name for hardware in known.values()))
-        raise NoSuchModelError(f"There are models for {names}: name one with --hardware.")
+        names = sorted(hardware.name for hardware in known.values())
+        raise NoSuchModelError(
+            f"There are models for several GPUs ({', '.join(names)}), and none of these GPUs is "
+            f'in this machine. Name the GPU that is meant, as in --hardware "{names[-1]}".'
+        )
     match = model_for(next(iter(known.values()))) if known else None
     if match is None:
         raise NoSuchModelError("There is no model; train or import one.")

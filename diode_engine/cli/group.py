@@ -1,4 +1,5 @@
-"""The command diode-engine: its subcommands, each loaded when it is called, and its exit codes."""
+"""The command diode-engine: its subcommands, each imported when it is called, and its exit
+codes."""
 
 from __future__ import annotations
 
@@ -38,14 +39,14 @@ class CommandEntry:
 
 COMMANDS = {
     "collect": CommandEntry(
-        "diode_engine.cli.collect:collect", "Time Inductor's candidates on this machine's GPU."
+        "diode_engine.cli.collect:collect", "Time Inductor's candidates on GPUs."
     ),
     "collect-shapeset": CommandEntry(
         "diode_engine.cli.shapesets:collect_shapeset", "The same on the problems of a file."
     ),
     "create-validation": CommandEntry(
         "diode_engine.cli.shapesets:create_validation",
-        "Problems that no timing is of, to judge on.",
+        "Write problems without timings, to judge a model on.",
     ),
     "capture": CommandEntry(
         "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
@@ -87,24 +88,23 @@ COMMANDS = {
         "Write a model's choices as a table for Inductor.",
     ),
     "workflow": CommandEntry(
-        "diode_engine.cli.workflow:workflow", "Run commands in a row, those that have to."
+        "diode_engine.cli.workflow:workflow",
+        "Run several commands; skip what is up to date.",
     ),
     "runs": CommandEntry(
-        "diode_engine.cli.runs:runs", "List, follow, cancel and resume what takes long."
+        "diode_engine.cli.runs:runs", "List, follow, cancel and resume long jobs."
     ),
     "doctor": CommandEntry(
-        "diode_engine.cli.doctor:doctor", "Say what works here, what is off, and why."
+        "diode_engine.cli.doctor:doctor", "Say what works here, what does not, and why."
     ),
     "serve": CommandEntry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
     "db": CommandEntry(
         "diode_engine.cli.db:db", "Upgrade, back up, copy, check and compact the store."
     ),
     "completion": CommandEntry(
-        "diode_engine.cli.completion:completion", "Have a shell complete commands and options."
+        "diode_engine.cli.completion:completion", "Make a shell complete commands and options."
     ),
-    "demo": CommandEntry(
-        "diode_engine.cli.demo:demo", "All of it in one run, on the shipped timings."
-    ),
+    "demo": CommandEntry("diode_engine.cli.demo:demo", "A demonstration on the shipped timings."),
 }
 
 
@@ -234,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether it came of writing the command's output, not of a file that the command reads."""
+    """Whether the error came from writing the command's output, not from a file that the command
+    reads."""
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
     return last.f_code in (click.echo.__code__, _LazyGroup.invoke.__code__)

@@ -1,4 +1,4 @@
-"""Ctrl-C, `kill` and a closed terminal end a command in order, keeping what is there."""
+"""Ctrl-C, `kill` and a closed terminal end a command in order and keep what is finished."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Interrupts:
-    """Raises KeyboardInterrupt at the first signal. Impatient ones after it would interrupt what
-    is being put in order, and are not heard before it has had ORDERLY_SECONDS."""
+    """Raises KeyboardInterrupt at the first signal. Later signals would interrupt the clean-up, so
+    they are ignored until it has had ORDERLY_SECONDS."""
 
     def __init__(self) -> None:
         self._first = -ORDERLY_SECONDS
@@ -26,8 +26,8 @@ class _Interrupts:
 
 
 def install() -> None:
-    """In the main thread, where Python hears signals. One that is ignored, as SIGHUP is under
-    nohup, stays ignored."""
+    """Installs the handlers in the main thread, where Python receives signals. A signal that is
+    ignored, as SIGHUP is under nohup, stays ignored."""
     if threading.current_thread() is threading.main_thread():
         handler = _Interrupts()
         for number in _SIGNALS:

@@ -1,4 +1,5 @@
-"""What the commands share that judge a model: their options, and which model is judged on what."""
+"""What the commands that judge a model share: their options, and which model is judged on which
+timings."""
 
 from __future__ import annotations
 
@@ -58,12 +59,17 @@ _OPTIONS = (
 def to_judge(
     table: TimingTable, reference: str | None, *, only_held_out: bool
 ) -> tuple[ModelVersion, TimingTable, TimingTable | None]:
-    """The model, the timings to judge it on, and, where these are held out, those that it may
-    have learned from. Raises RegistryError and TrainingError where there is none."""
+    """The model, the timings to judge it on, and, where these are held out, the timings that it may
+    have learned from. Raises RegistryError and TrainingError where there is no such model or no
+    timings."""
     from diode_engine import registry
     from diode_engine.problems.splits import split
 
-    model = _only_model(table) if reference is None else registry.resolve(reference)
+    if reference is None:
+        model = _only_model(table)
+    else:
+        names = _hardware(table)
+        model = registry.resolve_for(reference, names[0] if len(names) == 1 else None)
     table, seen = _comparable(table, model), None
     everything = model.manifest.everything
     if only_held_out:
@@ -74,7 +80,7 @@ def to_judge(
                 "model on all of them with --all, or collect more."
             )
         if everything is None:
-            diagnostics.warn(f"Nobody knows whether {model.reference} has seen these problems.")
+            diagnostics.warn(f"It is not known whether {model.reference} has seen these problems.")
         elif everything:
             diagnostics.warn(
                 f"{model.reference} was trained on the held-out problems too: these figures are "
@@ -108,7 +114,7 @@ def _only_model(table: TimingTable) -> ModelVersion:
 
 
 def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
-    """The timings of the model's GPU, and of them those with the model's Triton, where there
+    """The timings of the model's GPU; of these only the ones with the model's Triton, where there
     are any."""
     import numpy as np
 

@@ -19,7 +19,7 @@ from diode_engine.models.predictor import Predictor
 
 
 def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Pretends, for the rest of the process, that the GPU is there."""
+    """Pretends, for the rest of the process, that the GPU is in this machine."""
     from diode_engine.inductor import without_gpu  # brings torch
 
     without_gpu.pretend(Hardware.from_dict(question["hardware"]))

@@ -19,6 +19,7 @@ from diode_engine.errors import IntegrationError, NothingError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
     from diode_engine.core.problem import Problem
 
 Table = dict[str, list[Mapping[str, Any]]]
@@ -45,14 +46,15 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--hardware",
     metavar="NAME",
-    help="The GPU of the deployment. [default: the one that is here, else the model's]",
+    help="The GPU of the deployment. [default: this machine's, else the only one that the problems "
+    "were timed on, else the only one that models are for]",
 )
 @click.option(
     "--top-k",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Kernels a problem; Inductor times them if there are several.",
+    help="Kernels for each problem; Inductor times them if there are several.",
 )
 @as_json_option
 def export_lookup_table(
@@ -61,8 +63,8 @@ def export_lookup_table(
 ) -> None:  # fmt: skip
     """Write a model's choices to FILE, a table for Inductor without Diode.
 
-    It is for the torch that is installed here, and for the problems that are named; others are
-    left to Inductor. No GPU is needed. In the program that uses it:
+    The table is for the torch that is installed here, and for the problems that are named; other
+    problems are left to Inductor. No GPU is needed. In the program that uses the table:
 
     \b
         import json, torch._inductor.config as config
@@ -72,12 +74,13 @@ def export_lookup_table(
         V.set_choices_handler(LookupTableChoices())
         torch.compile(model, mode="max-autotune-no-cudagraphs")
 
-    Persistent TMA kernels are in it where ENABLE_PERSISTENT_TMA_MATMUL=1 is set, here and there.
+    Persistent TMA kernels need ENABLE_PERSISTENT_TMA_MATMUL=1 both for this command and for the
+    program.
     """
     if not files and query is None:
         raise click.UsageError("Name the problems, with --file or --query.")
-    model, device = model_and_hardware(reference, hardware)
-    problems = _problems(files, store, query)
+    problems, timed_on = _problems(files, store, query)
+    model, device = model_and_hardware(reference, hardware, timed_on)
     if not problems:
         raise NothingError("There are no problems in what was given.")
     question = {
@@ -91,8 +94,8 @@ def export_lookup_table(
         diagnostics.warn(f"Of {unknown} problems the model can say nothing: Inductor chooses.")
     if twofold:
         diagnostics.warn(
-            f"{twofold} keys are of several problems, with and without TF32, which Inductor's key "
-            "does not tell: they are left to Inductor. Name problems of one kind."
+            f"{twofold} keys stand for problems with and without TF32, which Inductor's key "
+            "does not tell apart: they are left to Inductor. Name problems of one kind."
         )
     done = {
         "file": str(file), "model": model.reference, "hardware": device.name,
@@ -104,14 +107,27 @@ def export_lookup_table(
         click.echo(f"{file}: {len(table)} keys of {len(problems)} problems, for {device.name}.")
 
 
-def _problems(files: Sequence[Path], store: Location, query: str | None) -> list[Problem]:
+def _problems(
+    files: Sequence[Path], store: Location, query: str | None
+) -> tuple[list[Problem], set[Hardware]]:
+    """The problems, each once, and the GPUs that datasets and the store have timings of."""
     from diode_engine.problems.sources import problems_in
+    from diode_engine.problems.sources.shapeset import is_shapeset
+    from diode_engine.store import read_dataset
 
-    found = [problem for file in files for problem in problems_in(file, 0)]
+    problems: list[Problem] = []
+    tables = []
+    for file in files:
+        if is_shapeset(file):
+            problems += problems_in(file, 0)
+        else:
+            tables.append(read_dataset(file, times_required=False))
     if query is not None:
         with existing(store) as opened:
-            found += opened.read(query).problems
-    return list(dict.fromkeys(found))
+            tables.append(opened.read(query))
+    problems += (problem for table in tables for problem in table.problems)
+    timed_on = {environment.hardware for table in tables for environment in table.environments}
+    return list(dict.fromkeys(problems)), timed_on
 
 
 def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
@@ -134,8 +150,8 @@ def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
 
 
 def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:
-    """The table, how many problems have no entry, and how many keys are left out since problems
-    differ in what they want there."""
+    """The table, the number of problems without an entry, and the number of keys that are left out
+    because several problems have the key and need different kernels."""
     table: Table = {}
     unknown, twofold = 0, set()
     for entries in answers:

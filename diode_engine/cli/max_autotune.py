@@ -1,4 +1,4 @@
-"""diode-engine validate-max-autotune: a model against kernels that max-autotune found."""
+"""diode-engine validate-max-autotune: a model compared with kernels that max-autotune found."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def validate_max_autotune(
     only_held_out: bool, ns: tuple[int, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Compare the best of a model's first N kernels with a solution that max-autotune found, and
-    with the best that was measured.
+    with the best kernel that was measured.
 
-    Measured times are compared, of the problems on which a kernel of the solution was timed.
-    Speed above 1: the model's kernels are faster than the solution's.
+    Measured times are compared, on the problems for which a kernel of the solution was timed. Speed
+    above 1: the model's kernels are faster than the solution's.
     """
     one_source(dataset, query)
     from diode_engine.models.predictor import Predictor

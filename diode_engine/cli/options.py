@@ -21,9 +21,12 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class StoreType(click.Path):
-    """A store's location. A URL with a password is refused where everybody on the machine may see
-    it, on the command line; from elsewhere its password goes into the environment of this process,
-    so that those that it starts can be told the URL without it."""
+    """A store's location.
+
+    A URL with a password is refused on the command line, where everybody on the machine may see it.
+    From elsewhere, the password is put into this process's environment, so that its child processes
+    can be given the URL without it.
+    """
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False)
@@ -72,8 +75,28 @@ json_anyway_option = click.option(
 )
 
 
+def seed_option(
+    meaning: str = "Another seed draws other problems.", *, default: int = 0
+) -> Callable[[F], F]:
+    """Adds --seed; the command gets `seed: int`. `meaning` says what another seed changes."""
+    return click.option("--seed", type=int, default=default, show_default=True, help=meaning)
+
+
+def gpus_option(more: str) -> Callable[[F], F]:
+    """Adds --gpu (or --gpus); the command gets `gpus: tuple[int, ...]`, empty where none is named.
+    `more` is added to the help: which GPUs may be named together, and which are the default."""
+    return click.option(
+        "--gpu",
+        "--gpus",
+        "gpus",
+        type=click.IntRange(0),
+        multiple=True,
+        help=f"Use the GPU of this number; may be repeated. {more}",
+    )
+
+
 def names(listed: str) -> tuple[str, ...]:
-    """Of an option that lists names with commas."""
+    """The names in an option's value, which has commas between them."""
     return tuple(filter(None, listed.split(",")))
 
 

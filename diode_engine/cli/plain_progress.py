@@ -1,4 +1,4 @@
-"""Progress where stderr is no terminal: a line now and then, in a file or a run's log."""
+"""Progress where stderr is not a terminal: a line now and then, in a file or a run's log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVERY_SECONDS = 30.0
 
 
 class PlainProgress(Progress):
-    """Draws nothing, and says how far its tasks are every EVERY_SECONDS."""
+    """Draws nothing; prints how far its tasks are every EVERY_SECONDS."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(disable=True)

@@ -30,7 +30,7 @@ _ROWS = 1 << 15  # predicted at once, so that the first lines come while the res
     "--model",
     "reference",
     metavar="NAME|PATH",
-    help="NAME, NAME@VERSION or a model's folder. [default: for each environment's GPU its own]",
+    help="NAME, NAME@VERSION or a model's folder. [default: the one for each environment's GPU]",
 )
 @click.option("--hardware", metavar="NAME", help="Take the model for this GPU instead.")
 @json_anyway_option
@@ -43,10 +43,10 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     \b
         {"problem": {"op": "mm", "M": …}, "predicted_us": [31.2, null, …], "model": "name@1"}
 
-    predicted_us has one number of microseconds for each candidate of the group, in its order,
-    null where the model cannot say: a type or a kind of kernel that it was not trained on. Where
-    there is no model for the group's GPU all are null, and so is model; if that is so of all
-    groups, the exit code is 3.
+    predicted_us has one number of microseconds for each candidate of the group, in its order. It is
+    null where the model has no prediction: for a type or a kind of kernel that it was not trained
+    on. Where there is no model for the group's GPU, all numbers and the model are null. If there is
+    none for any group, the exit code is 3.
     """
     from diode_engine.store import read_groups
 
@@ -69,22 +69,23 @@ Loaded = tuple[str, "Predictor"]
 def _models(
     groups: Sequence[Group], reference: str | None, hardware: str | None
 ) -> dict[str, Loaded | None]:
-    """By the key of the groups' hardware: the model's name and the model."""
+    """The model's name and the model, by the key of the groups' hardware."""
     from diode_engine import registry
     from diode_engine.models.predictor import Predictor
 
     there = {g.environment.hardware.key: g.environment.hardware for g in groups}
     if reference is not None:
-        named = registry.resolve(reference)
-        found = dict.fromkeys(there, (named.reference, Predictor.load(named.folder)))
-        for device in there.values():
+        found: dict[str, Loaded | None] = {}
+        for key, device in there.items():
+            named = registry.resolve_for(reference, device.slug)
+            found[key] = (named.reference, Predictor.load(named.folder))
             likeness = device.likeness(named.manifest.hardware)
-            if likeness < registry.LEAST_LIKENESS:
+            if likeness < registry.MIN_LIKENESS:
                 diagnostics.warn(
                     f"{named.reference} was trained on {named.manifest.hardware.name}, which "
                     f"says little about {device.name} (likeness {likeness:.2f})."
                 )
-        return dict(found)
+        return found
     loaded: dict[str, Loaded | None] = {}
     only = None if hardware is None else named_hardware(hardware, list(there.values()))
     for device in [only] if only is not None else list(there.values()):
@@ -100,8 +101,8 @@ def _models(
 
 
 def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
-    """The hardware of this name (or slug): one of the file, one that a model was trained on or
-    one that Diode knows."""
+    """The hardware of this name (or slug): one in the file, one that a model was trained on, or one
+    that Diode knows."""
     from diode_engine import registry
     from diode_engine.core.hardware import KNOWN
     from diode_engine.errors import ModelError

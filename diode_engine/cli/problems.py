@@ -60,8 +60,8 @@ def problems(
     """List the problems, with the best of their candidates and how well ATen does.
 
     QUERY is terms that must all hold, such as: op:mm,addmm dtype:bf16 'm<=64' 'k%8!=0' n:64..512
-    tf32:yes layout:row/col model:llama-7b gpu:h200 'efficiency<0.8' -bias:none. A mistake in it
-    is answered with the fields that there are. Quote what has < or > for the shell.
+    tf32:yes layout:row/col model:llama-7b gpu:h200 'efficiency<0.8' -bias:none. After a mistake in
+    it the fields are listed. Quote < and > for the shell.
     """
     from diode_engine.store import query as ask
 
@@ -91,10 +91,10 @@ def problems(
 @rows_option
 @form_options
 def show(problem: str, store: Location, page: int, rows: int, form: str) -> None:
-    """Show a problem's candidates, the fastest first, in each environment it was measured in.
+    """Show a problem's candidates, the fastest first, in each environment in which it was measured.
 
     PROBLEM is its number, as `data problems` shows it, or the beginning of its key. A time is the
-    median over the candidate's timings; what only failed comes last.
+    median of the candidate's timings; candidates that always failed come last.
     """
     from diode_engine.store import query as ask
 
@@ -166,8 +166,8 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 )
 @form_options
 def map_(query: str, store: Location, across: str, down: str, form: str) -> None:
-    """Count the problems by their sizes, each bin from a power of two to the next: where data is
-    thin. QUERY as in `data problems`."""
+    """Count the problems by their sizes, each bin from a power of two to the next: it shows for
+    which sizes there are few timings. QUERY as in `data problems`."""
     from diode_engine.store.query import space_map
 
     with existing(store) as opened:
@@ -302,7 +302,7 @@ def _ranked(problem: ProblemRow, rows: list[CandidateRow], first: int) -> list[T
 
 
 def _of_kernels(rows: list[CandidateRow]) -> list[TextColumn]:
-    """What is known of the kernels; no column where nothing is."""
+    """The columns about kernels; none where nothing is known of them."""
     if not any(row.kernel for row in rows):
         return []
     known = [row.kernel for row in rows]
@@ -316,7 +316,7 @@ def _of_kernels(rows: list[CandidateRow]) -> list[TextColumn]:
 
 
 def short(problem: Problem) -> str:
-    """A problem in few characters: its sizes, type and layouts."""
+    """A problem in a few characters: its sizes, type and layouts."""
     batch = f"{problem.B}×" if problem.op.batched else ""
     dtype = "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype, str(problem.dtype))
     sizes = f"{batch}{problem.M}×{problem.N}×{problem.K}"

@@ -1,4 +1,4 @@
-"""What the commands that answer a query share: its words, and the forms of a table."""
+"""What the commands that answer a query share: its argument, and the output formats of a table."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class QueryCommand(click.Command):
 
 
 def query_argument(command: F) -> F:
-    """Adds QUERY, in one word or several; the command gets `query: str`."""
+    """Adds QUERY, as one or several words; the command gets `query: str`."""
     return click.argument("query", nargs=-1, callback=lambda _ctx, _param, words: " ".join(words))(
         command
     )
 
 
 def form_options(command: F) -> F:
-    """Adds --json and --csv; the command gets `form: str`, which is text, json or csv."""
+    """Adds --json and --csv; the command gets `form: str`: text, json or csv."""
     for form in ("csv", "json"):
         command = click.option(
             f"--{form}", "form", flag_value=form, help=f"Write it as {form.upper()}."
@@ -47,8 +47,8 @@ def form_options(command: F) -> F:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of a table for people. Where the terminal is too narrow, those with the largest
-    `spare` are left out first, then the `cut` one is shortened."""
+    """A column of a table for people. Where the terminal is too narrow, the columns with the
+    largest `spare` are left out first, then the `cut` column is shortened."""
 
     name: str
     cells: Sequence[str]
@@ -62,8 +62,9 @@ class TextColumn:
 
 
 def table_text(columns: Sequence[TextColumn], width: int | None = None) -> str:
-    """The columns two blanks apart under a rule, within `width` characters (by default the
-    terminal's, and any where stdout is none) as far as their spare ones allow."""
+    """The columns with two spaces between them and a rule below the header. They fit into `width`
+    characters (by default the terminal's; unlimited where stdout is no terminal) as far as `spare`
+    and `cut` columns allow."""
     if width is None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     kept = [column for column in columns if any(column.cells)]

@@ -1,4 +1,4 @@
-"""Work that a run of the store keeps, with what came of it."""
+"""Work that is recorded as a run of the store, with its result."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ def as_run(
     work: Callable[[Callable[[], None], Callable[[Mapping[str, Any]], None]], R],
     summary: Callable[[R], tuple[Mapping[str, Any], str]],
 ) -> R:
-    """What comes of the work, and a run of this kind that keeps it and says how it ended. `work`
-    is given what raises KeyboardInterrupt where somebody has asked the run to stop, and what
-    writes how far it is; `summary` is the progress that a list of runs shows, and a sentence."""
+    """The result of the work, recorded in a run of this kind that says how the work ended.
+
+    `work` gets two functions: one raises KeyboardInterrupt where somebody has asked the run to
+    stop, the other writes how far it is. `summary` gives the progress that a list of runs shows,
+    and a sentence.
+    """
     from diode_engine.runs import Job
 
     if store.read_only:
-        diagnostics.warn(f"{store.location} cannot be written, so it keeps no record of this.")
+        diagnostics.warn(f"{store.location} cannot be written, so this is not recorded as a run.")
         return work(lambda: None, lambda _: None)
     with Job(store, kind, spec) as job:
         result = work(job.check, job.tell)

@@ -15,10 +15,10 @@ from diode_engine.location import Location
 
 def go_on(store: Location) -> None:
     """Resumes the store's last training in a process of its own and follows it to its end: its
-    messages to stderr, what came of it to stdout. Ctrl-C stops it too.
+    messages go to stderr, its result to stdout. Ctrl-C stops the training too.
 
-    Raises NothingError where there is none to go on with, RunError where it cannot be started and
-    TrainingError where it ends without a model.
+    Raises NothingError where there is no training to resume, RunError where it cannot be started
+    and TrainingError where it ends without a model.
     """
     from diode_engine.runs import cancel, find, follow
     from diode_engine.runs import resume as start_again
@@ -26,11 +26,13 @@ def go_on(store: Location) -> None:
     context = click.get_current_context()
     for name in context.params.keys() - {"store", "resume"}:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError("--resume takes the options of the training it goes on with.")
+            raise click.UsageError(
+                "--resume uses the options of the training that it continues: give no others."
+            )
     with existing(store) as opened:
         last = next(iter(find(opened, "kind:train", limit=1)), None)
         if last is None:
-            raise NothingError(f"{store} has no training to go on with.")
+            raise NothingError(f"{store} has no training to continue.")
         if last.state == "done":
             raise NothingError(
                 f"The last training, run {last.run.id}, is done; `diode-engine runs resume` goes "
@@ -50,6 +52,6 @@ def go_on(store: Location) -> None:
         result = opened.result(run)
     if status.state != "done" or result is None:
         raise TrainingError(
-            f"Run {run} is {status.state}: {status.why or status.run.message or 'nobody knows why'}"
+            f"Run {run} is {status.state}: {status.why or status.run.message or 'unknown reason'}"
         )
     click.echo(json.dumps({k: v for k, v in result.items() if k != "settings"}))

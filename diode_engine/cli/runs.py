@@ -1,4 +1,4 @@
-"""diode-engine runs: the long jobs in the store, and what to do with one."""
+"""diode-engine runs: the long jobs in the store."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def list_(
     """List the runs, the last one first.
 
     QUERY is terms that must all hold, such as: state:failed,dead kind:train tag:paper
-    'problems>100' 'started>2026-11-01' -gpu:a100. A mistake in it is answered with the fields
-    that there are. Quote what has < or > for the shell.
+    'problems>100' 'started>2026-11-01' -gpu:a100. After a mistake in it the fields are listed.
+    Quote < and > for the shell.
     """
     from diode_engine.runs import find
 
@@ -180,11 +180,9 @@ def _last_lines(log: Path) -> list[str]:
 @store_option
 @as_json_option
 def follow(run: int, store: Location, as_json: bool) -> int:
-    """Follow a run until it ends: its log to stdout, how far it is to stderr; as JSON what
-    `runs show` has, a line each time that it changes.
-
-    Ctrl-C ends the following, not the run. The exit code is 0 where the run is done.
-    """
+    """Follow a run until it ends: its log goes to stdout, its progress to stderr. As JSON: what
+    `runs show` writes, in a line each time that it changes. Ctrl-C ends the following, not the run.
+    The exit code is 0 where the run is done."""
     from diode_engine.runs import follow as ticks
 
     said, known = None, None
@@ -210,8 +208,8 @@ def follow(run: int, store: Location, as_json: bool) -> int:
 @store_option
 @as_json_option
 def cancel(run: int, store: Location, as_json: bool) -> int:
-    """Stop a run: it is asked to, terminated if it does not within ten seconds, and killed if
-    that does not end it either. What it has written to the store stays."""
+    """Stop a run. It is asked to stop; if it has not after ten seconds it is terminated, and if
+    that does not end it, killed. What it has written to the store stays."""
     from diode_engine.runs import cancel as stop
 
     with existing(store) as opened:
@@ -232,11 +230,8 @@ def cancel(run: int, store: Location, as_json: bool) -> int:
 @store_option
 @as_json_option
 def resume(run: int, store: Location, as_json: bool) -> None:
-    """Start a run that failed, died or was cancelled again, in a process of its own.
-
-    It goes on where it was: see docs/runs.md. The number of the new run goes to
-    stdout.
-    """
+    """Start a run that failed, died or was cancelled again, in a process of its own. It continues
+    where it was: see docs/runs.md. The number of the new run goes to stdout."""
     from diode_engine.runs import resume as start_again
 
     with existing(store) as opened:
@@ -264,7 +259,7 @@ def tag(run: int, tags: tuple[str, ...], store: Location) -> None:
 @store_option
 @json_anyway_option
 def untag(run: int, tags: tuple[str, ...], store: Location) -> None:
-    """Take tags from a run."""
+    """Remove tags from a run."""
     _change(store, run, lambda opened: opened.untag(run, *tags))
 
 
@@ -274,12 +269,12 @@ def untag(run: int, tags: tuple[str, ...], store: Location) -> None:
 @store_option
 @json_anyway_option
 def note(run: int, text: str, store: Location) -> None:
-    """Write a note on a run, in place of the earlier one; an empty one takes it away."""
+    """Write a note on a run in place of the earlier one; an empty one removes it."""
     _change(store, run, lambda opened: opened.set_note(run, text))
 
 
 def _change(store: Location, run: int, change: Callable[[Store], None]) -> None:
-    """Changes what is written on a run, and tells what is now."""
+    """Changes the tags or the note of a run, and prints the new ones."""
     with existing(store) as opened:
         change(opened)
         changed = opened.run(run)
@@ -287,7 +282,7 @@ def _change(store: Location, run: int, change: Callable[[Store], None]) -> None:
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
-    """What a run tells of itself, in one line: its numbers and words, and counts by name."""
+    """A run's progress in one line: its numbers and texts, and its counts by name."""
     parts = []
     for name, value in progress.items():
         label = name.replace("_", " ")

@@ -34,24 +34,25 @@ def _check_url(_ctx: click.Context, _param: click.Parameter, given: str | None) 
 
 @click.command()
 @store_option
-@click.option("--read-only", is_flag=True, help="Let nobody change anything by it.")
+@click.option("--read-only", is_flag=True, help="Serve a dashboard that cannot change anything.")
 @click.option("--host", default="localhost", show_default=True, help="The address to serve at.")
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Its port."
 )
 @click.option(
     "--public-url", metavar="URL", callback=_check_url,
-    help="Where browsers find it, behind a proxy that passes on what is after it, and Origin.",
+    help="Its address behind a proxy, which must pass on the path and the Origin.",
 )  # fmt: skip
 def serve(store: Location, read_only: bool, host: str, port: int, public_url: str | None) -> None:
     """Show the dashboard, diode-tui, in a browser, until Ctrl-C.
 
-    The address to open is printed. It has a token, another one at each start: whoever has the
-    address can do what you can with the store and its runs, or see it with --read-only, and other
-    requests are refused, also those that another web page makes in your browser. It is http: on a
-    network, put a proxy with TLS before it and give its address with --public-url.
+    The address to open is printed. It has a token, which is new at each start. Whoever has the
+    address can do what you can with the store and its runs (with --read-only: see them). Other
+    requests are refused, also those that another web page makes in your browser. The address is
+    http: on a network, put a proxy with TLS in front of it and give the proxy's address with
+    --public-url.
 
-    Each page that is opened has a dashboard of its own.
+    Each page that is opened has its own dashboard.
     """
     try:
         from diode_engine.cli.dashboard_server import DashboardServer
@@ -62,7 +63,7 @@ def serve(store: Location, read_only: bool, host: str, port: int, public_url: st
             f"Others can reach {host}:{port}. Whoever gets hold of the address can use this "
             "dashboard" + (", to look only." if read_only else ", and start and stop runs by it.")
         )
-    # -P: in a folder of somebody else's, Python would take modules from it.
+    # -P: else Python would import modules from the current folder, which may be somebody else's.
     words = [sys.executable, "-P", "-m", "diode_app", "--store", str(store.absolute())]
     command = shlex.join([*words, *(["--read-only"] if read_only else [])])
     listens = False

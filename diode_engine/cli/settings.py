@@ -47,9 +47,9 @@ OF_THE_USER = frozenset(
 
 
 def read(command: str) -> dict[str, Any]:
-    """What the files say, the later one's word last. What the one in the current directory cannot
-    say is left out, with a warning where it is of this command. Raises UsageError where a file is
-    malformed."""
+    """What the files say; the later file counts. Settings that the current directory's file must
+    not have are left out, with a warning where they are of this command. Raises UsageError where a
+    file is malformed."""
     said: dict[str, Any] = {}
     for path in (paths.config_path(), Path(HERE)):
         try:
@@ -71,14 +71,14 @@ def read(command: str) -> dict[str, Any]:
 
 
 def default_map(said: Mapping[str, Any], command: click.Command, name: str) -> dict[str, Any]:
-    """What the environment and, after it, the settings say of a command and of those below it, as
-    click wants it: by the names that parameters have in Python. `name` is the command's, with its
+    """The defaults of a command and its subcommands, from the environment and then the settings, in
+    click's form: by the names that parameters have in Python. `name` is the command's, with its
     parents'. Raises UsageError for what is not an option of it."""
     return _map(said.get(name, {}), command, name, said.get("store"))
 
 
 def check(said: Mapping[str, Any], commands: Container[str]) -> None:
-    """Raises UsageError for what is neither a command nor the store."""
+    """Raises UsageError for a key that is neither a command nor the store."""
     for key in said:
         if key != "store" and key not in commands:
             raise click.UsageError(f"The settings have {show(key)}, which is no command.")
@@ -119,7 +119,8 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
 
 
 def _leave_out(table: Any, name: str, *, warns: bool) -> None:
-    """Takes what only the user says out of a command's table and of those below it."""
+    """Removes the settings that only the user's own file may have from the tables of a command and
+    its subcommands."""
     if not isinstance(table, MutableMapping):
         return
     for key in list(table):
@@ -139,8 +140,8 @@ def _warn_of(key: str, place: str) -> None:
 
 
 def _setting(value: Any, option: click.Option, place: str) -> Any:
-    """What a file says of an option, as click takes it. Raises UsageError where it is of another
-    type than an option can be."""
+    """The value of an option in a file, in click's form. Raises UsageError where it has a type that
+    no option has."""
     many = option.multiple or option.nargs != 1
     values = value if many and isinstance(value, list) else [value]
     flag = option.is_flag
@@ -158,7 +159,7 @@ def _setting(value: Any, option: click.Option, place: str) -> Any:
 
 
 def _value(given: str, option: click.Option) -> Any:
-    """What a variable says of an option."""
+    """The value of an option in an environment variable."""
     if option.multiple:
         return option.type.split_envvar_value(given)
     if option.is_flag and not option.is_bool_flag:  # such as --json and --csv, of one parameter

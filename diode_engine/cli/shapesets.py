@@ -1,4 +1,4 @@
-"""diode-engine collect-shapeset and create-validation: problems by a file."""
+"""diode-engine collect-shapeset and create-validation: files of problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import json_anyway_option, seed_option, store_option
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
 
@@ -52,7 +52,7 @@ collect_shapeset = click.Command(
     metavar="FILE",
     type=_FILES,
     multiple=True,
-    help="None of this dataset's or shapeset's problems either; may be repeated.",
+    help="Leave out the problems of this dataset or shapeset too; may be repeated.",
 )
 @click.option(
     "--problems",
@@ -63,21 +63,21 @@ collect_shapeset = click.Command(
     help="How many.",
 )
 @drawn_options
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other ones.")
+@seed_option(default=1)
 @json_anyway_option
 def create_validation(
     file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: DrawnProblems,
     seed: int,
 ) -> None:  # fmt: skip
-    """Write a shapeset of problems to FILE of which the store, and so no model made from it, has
-    any; to be timed into a store of its own and judged on.
+    """Write a shapeset to FILE with problems that the store does not have, so that no model made
+    from it knows them. Time them into another store, and judge the model on them.
 
     \b
         diode-engine create-validation unseen.json
         diode-engine collect-shapeset unseen.json --store unseen.db
         diode-engine validate --store unseen.db --all
 
-    Problems that differ from a known one in bias or alignment alone are not taken either.
+    Problems that differ from a known one only in bias or alignment are left out too.
     """
     from diode_engine.problems.sources import problems_in, read_shapeset, write_shapeset
 
@@ -88,7 +88,7 @@ def create_validation(
             known |= {_sizes(problem) for problem in opened.read().problems}
     except StoreMissingError:
         if not datasets:
-            diagnostics.warn(f"There is no store at {store}: every problem is one that it has not.")
+            diagnostics.warn(f"There is no store at {store}, so all problems count as unknown.")
     found = _unknown(problems, known, drawn.sources, wanted, seed)
     write_shapeset(found, file, f"create-validation, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
@@ -118,5 +118,5 @@ def _unknown(
 
 
 def _sizes(p: Problem) -> tuple[Any, ...]:
-    """What a problem shares with those that say the same of a kernel."""
+    """What two problems have in common that say the same about kernels."""
     return (p.op, p.B, p.M, p.N, p.K, p.dtype, p.allow_tf32, p.a.layout, p.b.layout)

@@ -11,7 +11,14 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
-from diode_engine.cli.options import fits_on, json_anyway_option, names, ray_option, store_option
+from diode_engine.cli.options import (
+    fits_on,
+    json_anyway_option,
+    names,
+    ray_option,
+    seed_option,
+    store_option,
+)
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, TUNED, trainable
@@ -79,7 +86,7 @@ _RATE = click.FloatRange(0, min_open=True)
 @click.option(
     "--fine-tune",
     metavar="MODEL",
-    help="Tune this model to the timings instead of making one from nothing: what it said of "
+    help="Tune this model to the timings instead of making a new one: what it predicts for "
     "other problems it keeps. The result is of the family distilled.",
 )
 @click.option(
@@ -99,7 +106,7 @@ _RATE = click.FloatRange(0, min_open=True)
     help="The version of the features that it sees; a model that is tuned keeps its own. "
     f"[default: {VERSION}]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another model.")
+@seed_option("Another seed makes another model.")
 @click.option(
     "--all",
     "everything",
@@ -112,7 +119,7 @@ _RATE = click.FloatRange(0, min_open=True)
     "trials",
     metavar="N",
     type=_COUNT,
-    help="First look for better settings in N trials on folds of the training problems; asked "
+    help="First search for better settings in N trials on folds of the training problems; asked "
     "again, it goes on after those that are done.",
 )
 @ray_option("--search")
@@ -155,9 +162,9 @@ def train(
 ) -> None:
     """Train a model on timings, and register it.
 
-    A fifth of the problems is held out, always the same ones, and the model is judged on them.
-    A training that was cancelled or killed goes on where it was when the same is asked again, with
-    --resume, or by `diode-engine runs resume`. What came of it goes to stdout as JSON.
+    About a fifth of the problems is held out, always the same ones, and the model is judged on
+    them. A training that was cancelled or killed is continued by the same command, by --resume, or
+    by `diode-engine runs resume`. The result goes to stdout as JSON.
     """
     if resume:
         from diode_engine.cli.resume_training import go_on
@@ -186,7 +193,9 @@ def train(
     from diode_engine.store import Store
     from diode_engine.training.run import TrainingRequest, train_from_store
 
-    base = None if fine_tune is None else load_artifact(registry.resolve(fine_tune).folder)
+    base = None
+    if fine_tune is not None:
+        base = load_artifact(registry.resolve_for(fine_tune, hardware).folder)
     request = TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,
@@ -235,7 +244,7 @@ def _settings(
     depth: int | None,
     **of_networks: Any,
 ) -> TrainingSettings:
-    """The usual settings with what was asked for."""
+    """The default settings, changed as the options say."""
     from diode_engine.training.settings import TrainingSettings
 
     settings = TrainingSettings(features=int(features or VERSION))
@@ -254,7 +263,7 @@ def _settings(
 
 
 def _say(trained: Trained) -> None:
-    """What was made of what, and which model is taken now."""
+    """Prints what the model was made of, and which model is taken now."""
     from diode_engine import registry
 
     for what, timings in trained.left_out.items():
@@ -279,7 +288,7 @@ def _say(trained: Trained) -> None:
 
 
 def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
-    """Shows each fit as a bar."""
+    """Shows a progress bar for each fit."""
     tasks: dict[str, TaskID] = {}
 
     def report(member: str, progress: FitProgress) -> None:
@@ -296,7 +305,7 @@ def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
 
 
 def _trial_report(display: Display) -> Callable[[Trial], None]:
-    """Writes a line for each trial of a search, and takes its bars away."""
+    """Prints a line for each trial of a search, and removes its progress bars."""
 
     def told(trial: Trial) -> None:
         for task in list(display.task_ids):

@@ -12,7 +12,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import as_json_option, gpus_option, seed_option, store_option
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.FloatRange(0, min_open=True),
     default=10.0,
     show_default=True,
-    help="About how long it takes: seven tenths for timing, the rest for training and judging.",
+    help="About how long it takes: 70 % for timing, the rest for training and judging.",
 )
 @click.option(
     "--from",
@@ -45,17 +45,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Tune to the problems of this shapeset (see capture) or dataset; may be repeated.",
 )
 @click.option("--name", help="Register it as the next version of this name.  [default: gemm]")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Another seed draws other problems."
-)
-@click.option(
-    "--gpu",
-    "--gpus",
-    "gpus",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Use this GPU; may be repeated, of one kind. [default: the first]",
-)
+@seed_option()
+@gpus_option("All must be of one kind. [default: the first]")
 @click.option(
     "-o",
     "--output",
@@ -69,17 +60,17 @@ def tune(
     store: Location, minutes: float, base: str | None, shapes: tuple[Path, ...], name: str | None,
     seed: int, gpus: tuple[int, ...], output: Path | None, as_json: bool, command: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Make a model for this machine's GPU: time what would teach the most, train, judge it on
-    problems held out from the start, and take it where it is no worse than what was taken before.
+    """Make a model for this machine's GPU: time the problems that teach the most, train, judge the
+    model on problems held out from the start, and take it if it is no worse than the present one.
 
     \b
     diode-engine tune --minutes 10
     diode-engine tune --shapes shapes.json
     diode-engine tune -- python train.py --steps 1
 
-    With --shapes, or a program that is run first as `capture` does, the products of that program
-    are timed first and closely. Ctrl-C keeps what was timed, and the same command goes on from
-    there. What came of it goes to stdout, as a page.
+    With --shapes, or with a program (which is run first, as `capture` does), the products of that
+    program are timed first, with more candidates. Ctrl-C keeps what was timed; the same command
+    continues from there. The result goes to stdout as a page of Markdown.
     """
     from functools import partial
 

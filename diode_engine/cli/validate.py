@@ -1,4 +1,4 @@
-"""diode-engine validate: a model beside those it wants to replace, on the same problems."""
+"""diode-engine validate: a model compared with what it is to replace, on the same problems."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def validate(
 ) -> None:
     """Judge a model on problems that it has not seen.
 
-    The report goes to stdout: how near to the best measured kernel the model's choices are, and
-    those of ATen, max-autotune, nvMatmulHeuristics and others on the same problems; how sure it
-    is and whether that is so. Where the timings are the store's, a run of kind validate in it
-    keeps the report.
+    The report goes to stdout. It says how near the model's choices are to the best measured kernel,
+    and the same of ATen, max-autotune, nvMatmulHeuristics and others on the same problems; and how
+    sure the model is of its choices, and whether that is justified. Where the timings are the
+    store's, a run of kind validate in the store keeps the report.
     """
     from diode_engine.problems.splits import split
     from diode_engine.store import read_dataset
@@ -143,8 +143,7 @@ def _cross_validated(
     check: Callable[[], None],
     tell: Callable[[Mapping[str, Any]], None],
 ) -> CrossValidation:
-    """`check` ends it by an exception, where somebody wants that; `tell` hears now and then how
-    far it is."""
+    """`check` may raise to stop it; `tell` is called with how far it is."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
     from diode_engine.training.run import WRITE_SECONDS
@@ -183,7 +182,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     predictor = Predictor.load(model.folder)
     unseen = None if everything is None else not everything
     if everything is not None and not only_held_out:
-        # other timings may be of problems that it has learned from, or not
+        # Whether the model has learned from other timings' problems is not known.
         usable = learnable(table)
         learned = split(usable, model.manifest.held_out_by)[0]
         judged = {dataset_key(part) for part in (table, usable, learned)}
@@ -194,7 +193,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
 
 
 def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | str], str]:
-    """What a list of runs shows, and as a sentence."""
+    """The figures that a list of runs shows, and a sentence with them."""
     from diode_engine.validation import Report
 
     if not isinstance(report, Report):

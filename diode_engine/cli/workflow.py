@@ -1,4 +1,5 @@
-"""diode-engine workflow: commands in a row, of which those are skipped whose inputs did not change.
+"""diode-engine workflow: several commands, one after the other; steps are skipped where nothing
+that they depend on has changed.
 
     store = "h200.db"              # of all steps
 
@@ -10,7 +11,7 @@
     output = "trained.json"
 
     [[step]]
-    name = "report"                # else the command's
+    name = "report"                # default: the command's
     run = "validate --json"
     inputs = ["notes.toml"]        # files that it depends on besides what the steps before made
     output = "report.json"         # its stdout
@@ -74,14 +75,14 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
         run = "validate --json"
         output = "report.json"
 
-    A step is skipped if it was done before, of the same words and files (`inputs = [...]`), its
-    output is as it left it, no step before it ran again, and nobody else changed the store's
-    timings. To stdout goes one JSON line a step: its name, state (done, skipped, failed, or runs
-    with --plan), exit code, and result, what it wrote itself.
+    A step is skipped if it was done before with the same words and input files (`inputs = [...]`),
+    its output has not changed since, no step before it ran again, and nobody else changed the
+    store's timings. For each step one JSON line goes to stdout: its name, its state (done, skipped,
+    failed, or with --plan: runs), its exit code, and as result what it wrote to stdout.
     """
     folder = file.absolute().parent
     steps, store = _read(file, folder)
-    memory = _Memory(file.absolute().with_name(f".{file.name}.done"), store)
+    memory = _DoneSteps(file.absolute().with_name(f".{file.name}.done"), store)
     environment = {**os.environ, **child_environment(store), "DIODE_STORE": str(store)}
     before = ""  # the key of the step before; another one there has all after it run
     changed = False  # whether a step before runs, which may make the inputs of this one
@@ -169,7 +170,7 @@ def _step(given: Any, place: str, folder: Path) -> WorkflowStep:
 
 
 def _key(step: WorkflowStep, before: str) -> str:
-    """What the step is done of."""
+    """A hash of everything that a step depends on."""
     from diode_engine.core.problem import content_key
     from diode_engine.version import __version__
 
@@ -183,7 +184,7 @@ def _key(step: WorkflowStep, before: str) -> str:
     return content_key("step", fields)
 
 
-class _Memory:
+class _DoneSteps:
     """Which steps are done, of what, what they left as output, and the store's timings then."""
 
     def __init__(self, path: Path, store: Location) -> None:
@@ -229,7 +230,7 @@ def _hash(path: Path) -> str | None:
 
 
 def _result(written: str) -> Any:
-    """A step's stdout: of one JSON value that value, else the lines."""
+    """A step's stdout: its value where it is one JSON value, else its lines."""
     try:
         return json.loads(written) if written.strip() else None
     except ValueError:

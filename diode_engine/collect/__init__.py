@@ -1,1 +1,1 @@
-"""Collection: problems from their sources, candidates by a plan, timed by worker processes."""
+"""Collection: problems come from sources, a plan chooses candidates, worker processes time them."""

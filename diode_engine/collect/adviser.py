@@ -1,4 +1,4 @@
-"""What a trained model says about candidates that are yet to be timed."""
+"""What a trained model predicts for candidates that are not timed yet."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from diode_engine.errors import ModelError
 
 log = logging.getLogger(__name__)
 
-# How much of the members' disagreement counts as a chance: the lower confidence bound of
-# bandits and Bayesian optimisation (Srinivas et al. 2010), in standard deviations.
+# How many standard deviations of the members' predictions are subtracted for `hoped`: the lower
+# confidence bound of bandits and Bayesian optimisation (Srinivas et al. 2010).
 HOPE = 2.0
 
 
 @dataclass(frozen=True)
 class Advice:
-    """For n candidates, natural logarithms of microseconds; infinite where nothing is known or
-    the kernel cannot fit."""
+    """For n candidates, natural logarithms of microseconds; infinite where nothing is predicted or
+    the kernel does not fit."""
 
     expected: npt.NDArray[np.float64]
-    hoped: npt.NDArray[np.float64]  # what it may be at best, as far as the members disagree
+    hoped: npt.NDArray[np.float64]  # the shortest time that the members' spread leaves likely
 
 
 class PredictsMembers(Protocol):
@@ -41,7 +41,7 @@ class PredictsMembers(Protocol):
 
 
 class Adviser:
-    """A model's opinion on one kind of GPU."""
+    """A model's predictions for one kind of GPU."""
 
     def __init__(self, predictor: PredictsMembers, hardware: Hardware) -> None:
         self._predictor = predictor
@@ -56,8 +56,8 @@ class Adviser:
 
 
 def adviser_for(hardware: Hardware) -> Adviser | None:
-    """The registry's model for this hardware, or None where there is none or it is damaged: a
-    collection goes on without."""
+    """The registry's model for this hardware; None where there is none or it is damaged: the
+    collection then continues without one."""
     from diode_engine import registry
 
     try:

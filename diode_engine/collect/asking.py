@@ -1,4 +1,5 @@
-"""How one worker process is asked: a request becomes messages, and its messages an answer."""
+"""How one worker process is asked: a request becomes messages, and the worker's messages become the
+answer."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from diode_engine.core.problem import Failure, Timing
 
 log = logging.getLogger(__name__)
 
-MOST_DEATHS = 4  # of workers on one problem, before it is left alone
+MAX_DEATHS = 4  # of workers on one problem, before it is left alone
 
 
 @dataclass(frozen=True)
 class WorkerDied:
-    """What is sent in place of an answer; a fresh worker, on this GPU, gets the next request."""
+    """Sent in place of an answer; a new worker, on this GPU, gets the next request."""
 
     timed_out: bool
     gpu: int
@@ -30,8 +31,8 @@ Asking = Generator[Message | None, Message | WorkerDied, Offered | Refused | Tim
 
 
 def ask(request: Offer | Batch, *, in_turn: bool) -> Asking:
-    """Asks a worker; `in_turn` is one that times a batch's candidates in turn, and does not say
-    which one it is at."""
+    """Asks a worker. With `in_turn` the worker times a batch's candidates in turn, and does not say
+    at which one it is."""
     if isinstance(request, Offer):
         return _ask_offer(request)
     return _Batch(request, in_turn).ask()
@@ -63,19 +64,21 @@ class _Batch:
         return Timed(timed_rows(timings), self._gpu, workers_lost=self._lost)
 
     def _one_by_one(self, places: list[int]) -> _Asking:
-        """Asks for each by itself, since one of them ended a worker that timed all in turn."""
+        """Asks for each candidate alone, since one of them ended a worker that timed all in
+        turn."""
         timings: _Rows = []
         deaths = 0
         for place in places:
             more = yield from self._ask([place])
             timings += more
             deaths += any(t.failure in (Failure.CRASH, Failure.TIMEOUT) for _, t in more)
-            if deaths == MOST_DEATHS:
+            if deaths == MAX_DEATHS:
                 break
         return timings
 
     def _ask(self, places: list[int]) -> _Asking:
-        """Asks for these of the batch, and again for the rest of them if the worker dies."""
+        """Asks for these candidates of the batch, and for the rest of them again if the worker
+        dies."""
         timings: _Rows = []
         begun: int | None = None
         answer = yield {

@@ -22,8 +22,8 @@ _LIMITS = Limits(bytes=16 << 20)  # of a kernel; a cubin has some 100 KB
 
 @dataclass(frozen=True)
 class Unbuilt:
-    """A class of which there is no binary, and why. Without a `failure` it is no fault of the
-    kernel's: it has to be compiled and timed as Inductor does it."""
+    """A class of which there is no binary, and why. Without a `failure` the kernel is not at fault:
+    it has to be compiled and timed as Inductor does it."""
 
     failure: Failure | None
     reason: str
@@ -32,9 +32,10 @@ class Unbuilt:
 class Binaries:
     """The binaries of one device and toolchain, below `root`.
 
-    One file a class, named by the class's key, in a folder named by the environment's torch,
-    triton and hardware. Files are written whole or not at all, and what cannot be read counts
-    as missing, so any number of processes may read and write at once and die at any moment.
+    There is one file for each class, named by the class's key, in a folder named by the
+    environment's torch, triton and hardware. Files are written whole or not at all, and a file that
+    cannot be read counts as missing. So any number of processes may read and write at once, and end
+    at any moment.
     """
 
     def __init__(self, root: Path, environment: Environment) -> None:
@@ -52,7 +53,7 @@ class Binaries:
         return self.folder / key[:2] / f"{key}.msgpack"
 
     def get(self, cls: KernelClass) -> Binary | Unbuilt | None:
-        """What is known of the class; None where it was never compiled."""
+        """The binary of the class, or why there is none; None where it was never compiled."""
         try:
             found: Any = msgpack.unpackb(read_bytes(self._path(cls.key), _LIMITS))
             if "binary" in found:
@@ -63,7 +64,7 @@ class Binaries:
             return None
 
     def missing(self, classes: Iterable[KernelClass]) -> list[KernelClass]:
-        """Those never compiled, each once."""
+        """The classes that were never compiled, each once."""
         return [cls for cls in dict.fromkeys(classes) if not self._path(cls.key).exists()]
 
     def keys(self) -> set[str]:
@@ -74,7 +75,7 @@ class Binaries:
         self.put_packed(cls.key, packed(cls, result))
 
     def put_packed(self, key: str, content: bytes) -> None:
-        """What `packed` gave for the class of this key, here or on another machine."""
+        """Stores what `packed` returned for the class of this key, here or on another machine."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content, durable=False)

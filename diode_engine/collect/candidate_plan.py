@@ -23,7 +23,7 @@ from diode_engine.core.templates import template_of
 
 # Neighbours are looked for around this many of the fastest candidates.
 ELITE = 6
-MOST_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
+MAX_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
 ALL = CandidateSelection()
 
 
@@ -39,16 +39,19 @@ class _Kind(Enum):
 class CandidatePlan:
     """Hands out the candidates of one problem, batch by batch.
 
-    Of a selection of all: all that Inductor offers, in its order. Of a fixed one: those of
-    them that it offers. With a budget: first what every user meets (ATen, decompose_k, the
-    DEFAULT space), then a spread over the plausible rest, half of it at random and half
-    neighbours of the fastest so far, so that the region where the best kernel lies is known
-    best; of the DEFAULT space alone there is no rest. With a model's advice the spread has four
-    quarters: the kernels that the model expects to be fastest, those that may be faster still as
-    far as its members disagree, random ones, which keep what is learned unbiased, and neighbours.
-    A budget is not spent on kernels that do not fit the device. With a limit on compiles, once
-    that many kernels beyond the first were handed out that are not `at_hand`, only those follow
-    that are.
+    Without a budget: all candidates that Inductor offers, in its order; with a fixed selection,
+    those of them that it offers.
+
+    With a budget: first what every user meets (ATen, decompose_k, the DEFAULT space), then a
+    selection of the plausible rest. Half of it is random and half are neighbours of the fastest so
+    far, so that the region of the best kernel is known best. Of the DEFAULT space alone there is no
+    rest. With a model's advice the selection has four quarters: the kernels that the model expects
+    to be fastest; those that may be even faster, by the spread of its members; random ones, which
+    keep the timings representative; and neighbours. The budget is not spent on kernels that do not
+    fit the device.
+
+    With a limit on compiles: after that many kernels beyond the first batch that are not `at_hand`,
+    only kernels that are at hand follow.
     """
 
     def __init__(
@@ -64,10 +67,10 @@ class CandidatePlan:
         advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,
         at_hand: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
-        """`done` is what was timed before: microseconds by candidate key, None for what failed.
-        They count, and neighbours of the fastest are looked for around them too. `advise` is
-        asked once, and only where there is a budget; `at_hand`, whether a candidate's kernel
-        is compiled already, for each batch, and only where there is a limit on compiles."""
+        """`done` is what was timed before: microseconds by candidate key, None for what failed. It
+        counts towards the budget, and neighbours of its fastest are looked for too. `advise` is
+        called once, and only with a budget. `at_hand` says whether a candidate's kernel is compiled
+        already; it is called for each batch, and only with a limit."""
         self._random = random.Random(f"{seed}/{problem.key}")
         self._times: dict[Candidate, float] = {}
         # Where all are timed, and compiled, their order changes nothing.
@@ -107,12 +110,12 @@ class CandidatePlan:
         self._kinds = [kinds[i * len(kinds) // spread] for i in range(spread)][::-1]
 
     def record(self, candidate: Candidate, time_us: float | None) -> None:
-        """What timing it gave; None where it failed."""
+        """Takes note of a candidate's time; None where it failed."""
         if time_us is not None and not self._in_order:
             self._times[candidate] = time_us
 
     def next_batch(self, size: int) -> list[Candidate]:
-        """The next `size` candidates or fewer; none when the plan is done."""
+        """The next `size` candidates or fewer; empty when the plan is done."""
         batch = self._first[: min(size, self.left)]
         del self._first[: len(batch)]
         orders: dict[_Kind, Iterator[int]] = {}  # what is known changes between batches only
@@ -148,7 +151,7 @@ class CandidatePlan:
         return batch
 
     def _scores(self, kind: _Kind) -> npt.NDArray[np.float64]:
-        """[n] for the rest: the least is next."""
+        """[n] for the candidates that are left: the one with the least is next."""
         if self._advice is not None and kind in (_Kind.EXPECTED, _Kind.HOPED):
             return self._advice.expected if kind is _Kind.EXPECTED else self._advice.hoped
         if kind is _Kind.NEAR:
@@ -163,11 +166,11 @@ class CandidatePlan:
 
 
 def plausible(problem: Problem, candidate: Candidate) -> bool:
-    """False for kernels that are known to spill or to idle, whatever the problem: too many
-    accumulators a thread, or more threads than a tile has work for."""
+    """False for kernels that are known to spill or to idle on any problem: too many accumulators
+    for each thread, or more threads than a tile has work for."""
     elements = _number(candidate, "block_m") * _number(candidate, "block_n")
     warps = _number(candidate, "warps")
-    if elements / (32 * warps) > MOST_ACCUMULATORS:
+    if elements / (32 * warps) > MAX_ACCUMULATORS:
         return False
     return not (warps >= 8 and elements < 1024)
 
@@ -179,8 +182,8 @@ def _number(candidate: Candidate, column: str) -> int:
 
 @lru_cache(maxsize=1 << 13)  # the same ones come with every problem
 def _place(candidate: Candidate) -> tuple[float, ...]:
-    """6 coordinates in which neighbours are one apart: doublings of a block or of the
-    warps, two stages, another template."""
+    """6 coordinates of a candidate. Neighbours have distance one: a factor of two in a block or in
+    the warps, two stages, or another template."""
     columns = ("block_m", "block_n", "block_k", "warps")
     sizes = [_number(candidate, column) for column in columns]
     tma = float(template_of(candidate.template).tma)

@@ -1,4 +1,4 @@
-"""Runs somebody's program and learns which GEMMs it compiles."""
+"""Runs a program and finds out which GEMMs it compiles."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PATIENCE_SECONDS = 20.0  # for a program that was interrupted to end by itself
 
 @dataclass(frozen=True)
 class Captured:
-    """What a program compiled. `exit_code` is the program's, 128 and the signal's number where
-    one ended it."""
+    """What a program compiled. `exit_code` is the program's; 128 plus the signal's number where a
+    signal ended it."""
 
     problems: tuple[Problem, ...]  # distinct, a process's in its order
     left_out: tuple[str, ...]  # those that are no problem of Diode's
@@ -36,7 +36,7 @@ class Captured:
 
     @property
     def why_nothing(self) -> str:
-        """A sentence on why there is no problem."""
+        """A sentence that says why there is no problem."""
         if not self.pythons:
             return (
                 "No Python that Diode is installed in was started: run the program by this one, "
@@ -52,12 +52,12 @@ class Captured:
 
 
 def run(command: Sequence[str]) -> Captured:
-    """Runs the command to its end, its input and output its own, and collects the GEMMs that
-    it and its children compile.
+    """Runs the command to its end, with this process's input and output, and collects the GEMMs
+    that it and its children compile.
 
-    Caches of compiled graphs are off for it: what comes from a cache is not lowered, and what
-    is compiled here is not for others to use. An interrupt ends the program and keeps what was
-    seen. Raises CollectionError where the command cannot be started.
+    Caches of compiled graphs are off for it: what comes from a cache is not lowered, and what is
+    compiled here must not be used by others. An interrupt ends the program and keeps what was seen.
+    Raises CollectionError where the command cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="diode-capture-") as folder:
         path = os.pathsep.join(filter(None, (str(AT_START), os.environ.get("PYTHONPATH"))))
@@ -84,7 +84,7 @@ def run(command: Sequence[str]) -> Captured:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Waits for a program that has been interrupted as well, or was not (by `kill`)."""
+    """Waits for a program that is about to end. It was interrupted too, or was not (by `kill`)."""
     for end in (process.terminate, process.kill):
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             return process.wait(PATIENCE_SECONDS if end == process.kill else 1.0)

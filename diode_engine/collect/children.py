@@ -1,4 +1,4 @@
-"""Processes that were started for a collection, and their end."""
+"""Processes that were started for a collection, and how they are ended."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 
 log = logging.getLogger(__name__)
 
-# A process that waits for a device in the kernel cannot be killed before the driver lets go of it,
-# which may be never: nobody waits for that.
+# A process that waits in the kernel for a device cannot be killed before the driver returns, which
+# may be never. So the wait has a limit.
 PATIENCE_SECONDS = 10.0
 
 
@@ -20,8 +20,9 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_parent() -> None:
-    """Has this process killed when the thread that started it ends, also where that is killed and
-    this one hangs: nobody else would know of it, and it holds its GPU."""
+    """Makes the kernel kill this process when the thread that started it ends, also where the
+    parent was killed or this process hangs. Nobody else would know of it, and it would keep its
+    GPU."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 

@@ -1,8 +1,8 @@
-"""The process that compiles kernel classes, for a GPU that it need not have.
+"""The process that compiles kernel classes, for a GPU that need not be in this machine.
 
-It speaks over a connection: it is given {"environment": …, "root": …} once, says {"ready":
-true}, and for each {"classes": […]} of one family says {"begin": i} before and {"end": i}
-after each, then {"done": true}. Results go into the folder of binaries.
+It is asked over a connection. It is given {"environment": …, "root": …} once, and says
+{"ready": true}. For each {"classes": […]} of one family it says {"begin": i} before and {"end": i}
+after each class, then {"done": true}. Results go into the folder of binaries.
 
     python -m diode_engine.collect.compile_worker FD
 """
@@ -92,7 +92,7 @@ def serve(connection: Connection) -> None:
                 binaries.put(classes[index], result)
             says = "begin" if result is None else "end"
             connection.send_bytes(protocol.pack({says: index}))
-        # what Inductor and Triton keep is never asked again
+        # What Inductor and Triton cache is never needed again.
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
         connection.send_bytes(protocol.pack({"done": True}))
 

@@ -1,8 +1,8 @@
 """Timing many kernels of one problem, a few launches of each in turn.
 
-Drift of clocks and temperature spreads over all of them that way, and no time of the host's is
-measured (see `launch_queue`). Each launch finds the L2 cache full of other data (see `operands`);
-where the problem is too large for that, the cache is flushed before each.
+So changes of clock and temperature affect all of them alike, and the host's time is never measured
+(see `launch_queue`). At each launch the L2 cache is full of other data (see `operands`); where the
+problem is too large for that, the cache is flushed before each launch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from diode_engine.core.problem import Timing
 # Launches a candidate: as many as fill the time (microseconds), in three visits.
 VISITS = 3
 FIRST_VISIT = 2
-LEAST_REPEATS = 6
-MOST_REPEATS = 24
+MIN_REPEATS = 6
+MAX_REPEATS = 24
 BUDGET_US = 1000.0
 # So many times slower than the fastest: more launches would only tell by how much, so it has
 # one more visit, of as many as fill this time.
@@ -31,7 +31,7 @@ BEATEN = 1.5
 BEATEN_REPEATS = 4
 BEATEN_BUDGET_US = 400.0
 # So many times slower than the fastest: no more launches. Its time is kept with the count of
-# those it had, fewer than LEAST_REPEATS.
+# those it had, fewer than MIN_REPEATS.
 HOPELESS = 5.0
 # A launch after another kernel's finds the instruction caches cold; faster kernels than this
 # (microseconds) have one that is not timed at the start of a visit.
@@ -71,7 +71,7 @@ class Contender:
 
 
 class DirectTimer:
-    """Times contenders on one device and stream."""
+    """Times several kernels of one problem on one device and stream."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class DirectTimer:
         self._queue = LaunchQueue(device, clock_mhz)
 
     def once(self, contender: Contender, place: Place) -> Callable[[], None]:
-        """Launches once at `place`, now; what is returned notes the time, after a wait for the
-        device."""
+        """Launches once at `place`, now. Call what is returned to wait for the device and note the
+        time."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         stream = torch.cuda.current_stream(self._device)
         begin.record(stream)
@@ -104,8 +104,8 @@ class DirectTimer:
     def compete(
         self, contenders: Sequence[Contender], operands: Operands, best_us: float | None = None
     ) -> None:
-        """Fills in the times of all. Each comes with the time of its first launch, which is
-        replaced. `best_us` is the best of earlier ones."""
+        """Times all contenders. Each has the time of its first launch, which is replaced. `best_us`
+        is the best time of earlier ones."""
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
         suspect = HOPELESS * best + SUSPECT_US
@@ -116,7 +116,7 @@ class DirectTimer:
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
         near = [
-            (c, _as_many(c.best, LEAST_REPEATS, MOST_REPEATS, BUDGET_US) - FIRST_VISIT)
+            (c, _as_many(c.best, MIN_REPEATS, MAX_REPEATS, BUDGET_US) - FIRST_VISIT)
             for c in contenders
             if c.best <= BEATEN * best
         ]
@@ -129,8 +129,8 @@ class DirectTimer:
         self._round([*visit, *beaten, *(VISITS - 2) * visit], operands)
 
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
-        """Visits one after the other: so many timed launches of each, whose time is known to
-        be about that. Those that were not enqueued in time are made again."""
+        """Makes so many timed launches of each visit's kernel, one after the other; the visit has
+        the kernel's expected time. Launches that were not enqueued in time are repeated."""
         for margin in MARGINS:
             if not visits:
                 break
@@ -154,7 +154,8 @@ class DirectTimer:
             visits = [(contender, count, 0.0) for contender, count in late.items()]
 
     def _flush_for(self, operands: Operands) -> torch.Tensor | None:
-        """What is written before each launch; None where the operands are cold without that."""
+        """What is written before each launch; None where the operands are not in the cache
+        anyway."""
         if operands.rotates and not self._always_flush:
             return None
         if self._flush is None:

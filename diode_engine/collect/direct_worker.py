@@ -1,8 +1,8 @@
 """The process that times compiled kernels on one GPU, many in turn.
 
-It takes the binaries out of a folder, where compilers (see `farm`) have put them before it is
-asked. What is not one Triton kernel, or has no binary through no fault of its own, it times as
-the other worker does.
+It takes the binaries from a folder. Compilers (see `compiler_pool`) have put them there before it
+is asked. A candidate that is not one Triton kernel, or that has no binary through no fault of its
+own, is compiled and timed as the other worker does it.
 
     python -m diode_engine.collect.direct_worker BINARIES FD
 """
@@ -45,7 +45,7 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 
-MOST_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
+MAX_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
 T = TypeVar("T")
 Result = tuple[Timing, str]  # with what went wrong in words
@@ -57,7 +57,7 @@ _Prepared = Launch | _LibraryCall | Unbuilt | None
 
 
 class _Arena:
-    """A problem's operands, what its kernels must compute of them, and its best time."""
+    """A problem's operands, the results that its kernels must compute, and its best time so far."""
 
     def __init__(self, problem: Problem, pools: Pools) -> None:
         self.problem = problem
@@ -72,7 +72,7 @@ class _Arena:
 
 
 class Bench:
-    """Times batches of candidates on one GPU, which it holds by `lock` meanwhile."""
+    """Times batches of candidates on one GPU; it holds the GPU's `lock` while it times."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Bench:
         class_for: Callable[[Problem, Candidate], KernelClass | None] = shared_class,
         flush: bool = False,
     ) -> None:
-        """`class_for` says under which class a candidate is timed; with `flush` the cache is
-        flushed before every launch, as Inductor's benchmarker does it."""
+        """`class_for` gives the kernel class of a candidate. With `flush` the cache is flushed
+        before every launch, as Inductor's benchmarker does it."""
         hardware = binaries.environment.hardware
         self._device = device
         self._lock = lock
@@ -104,8 +104,11 @@ class Bench:
     def answers(
         self, work: ProblemAtWork, candidates: list[Candidate]
     ) -> Iterator[protocol.Message]:
-        """The timings in the candidates' order. If several were asked and one of them broke
-        the device, the process ends: asked one by one, it can tell which."""
+        """The timings in the candidates' order.
+
+        If one of several candidates broke the device, the process ends: asked one by one, a new
+        process can tell which one it was.
+        """
         alone = len(candidates) == 1
         if alone:
             yield {"begin": 0}
@@ -114,7 +117,7 @@ class Bench:
             prepared = [self._prepared(work, candidate) for candidate in candidates]
             with held(self._lock):
                 outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
-                self._shed(MOST_LOADED)
+                self._shed(MAX_LOADED)
             results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
@@ -132,8 +135,9 @@ class Bench:
             yield protocol.timed(index, *result)
 
     def _with_room(self, step: Callable[[], T]) -> T:
-        """What the step gives, which is tried again with all of this process's memory given back
-        where the device has too little: other processes may have taken it."""
+        """The result of the step. Where the device has too little memory (other processes may have
+        taken it), all memory that this process does not need is given back and the step is tried
+        again."""
         try:
             return step()
         except (torch.OutOfMemoryError, DriverError) as error:
@@ -154,8 +158,8 @@ class Bench:
     def _compete(
         self, problem: Problem, prepared: list[_Prepared]
     ) -> list[Contender | Result | None]:
-        """Those that were timed, or why not; None for those that have to be timed one by one.
-        Raises for what cannot be blamed on one."""
+        """The timings, or the failures; None for candidates that have to be timed one by one.
+        Raises where no single candidate can be blamed."""
         arena = self._arena
         if arena is None or arena.problem != problem:
             self._arena = None  # its reference may be large
@@ -193,8 +197,8 @@ class Bench:
     def _checked(
         self, contenders: dict[int, Contender], arena: _Arena
     ) -> list[tuple[int, Failure, str]]:
-        """Launches each once, notes the time, and gives those whose result is wrong or that
-        cannot be launched."""
+        """Launches each kernel once, notes its time, and returns those with a wrong result and
+        those that cannot be launched."""
         failed: list[tuple[int, Failure, str]] = []
         left = list(contenders.items())
         while left:
@@ -218,8 +222,8 @@ class Bench:
         return failed
 
     def _prepared(self, work: ProblemAtWork, candidate: Candidate) -> _Prepared:
-        """What can be had without the device; None where the candidate has to be timed by
-        itself."""
+        """What can be prepared without the device; None where the candidate has to be timed
+        alone."""
         choice = work.choices.get(candidate)
         if choice is None:
             return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
@@ -240,7 +244,8 @@ class Bench:
         )
 
     def _load(self, launch: Launch) -> Loaded:
-        """Only while the device is held: loading stalls other processes' kernels by some 300 µs."""
+        """Call this only while the device is held: loading stalls other processes' kernels by about
+        300 µs."""
         key = launch.cls.key
         loaded = self._loaded.pop(key, None)
         if loaded is None:
@@ -249,14 +254,14 @@ class Bench:
         return loaded
 
     def _shed(self, most: int) -> None:
-        """Unloads the kernels that were not used for longest, beyond `most`."""
+        """Unloads the kernels that were not used for longest, so that at most `most` stay."""
         while len(self._loaded) > most:
             _, loaded = self._loaded.popitem(last=False)
             self._driver.unload(loaded)
 
     def _scratch_of(self, nbytes: int) -> int:
-        """The address of so much memory. It is allocated seldom: the device is not held here, and
-        other processes' launches may be stalled by it."""
+        """The address of so much memory. It is rarely allocated: the device is not held here, and
+        an allocation may stall other processes' launches."""
         if not self._scratches or self._scratches[-1].nbytes < nbytes:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             self._scratches.append(scratch)
@@ -264,7 +269,7 @@ class Bench:
 
 
 def _timing(contender: Contender) -> Timing:
-    """With what the compiler made of the kernel, if it is no library's."""
+    """The contender's timing, with the compiler's facts where the kernel is not a library's."""
     launch = contender.launch
     kernel = launch.binary.facts if isinstance(launch, Launch) else None
     return replace(contender.timing(), kernel=kernel)

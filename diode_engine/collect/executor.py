@@ -1,15 +1,18 @@
-"""What a collection asks, and what an executor promises that answers it.
+"""What a collection asks, and what every executor promises.
 
 A collection makes a conversation for each problem: a generator that yields requests and is sent
-their answers. An executor has as many conversations at a time as it has workers, on this machine
-(`local`) or on others (`ray_executor`), and asks for the next one when a worker has none.
+their answers. An executor holds as many conversations at a time as it has workers, on this machine
+(`local`) or on others (`ray_executor`). When a worker is free, it asks for the next conversation.
 
-Every executor promises: a request is answered once, by a worker on a GPU of the conversation's
-environment; a batch's answer has each of its candidates at most once, each with a time or a
-failure, and lacks some only where the problem kills its workers; a worker that dies, hangs or
-talks nonsense costs the candidate that it was at and no other, and a machine that is lost costs
-nothing, since what was asked of it is asked again; on a GPU one kernel is timed at a time; and
-nothing goes on after the executor was left.
+Every executor promises:
+
+- A request is answered once, by a worker on a GPU of the conversation's environment.
+- The answer to a batch has each of its candidates at most once, each with a time or a failure.
+  Candidates are missing only where the problem kills its workers.
+- A worker that dies, hangs or sends nonsense costs the candidate that it was timing and no other.
+- A machine that is lost costs nothing: what it was asked is asked again elsewhere.
+- On a GPU one kernel is timed at a time.
+- Nothing continues after the executor was left.
 """
 
 from __future__ import annotations
@@ -28,9 +31,8 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 @dataclass(frozen=True)
 class Host:
-    """What a worker works on: a GPU by its number in the run and by its own name (see
-    `gpus.name_of`), the software around it, and the name of its machine where there may be
-    several."""
+    """Where a worker works: the GPU's number in the run and its own name (see `gpus.name_of`), its
+    software, and the name of its machine where there may be several."""
 
     gpu: int
     name: str
@@ -40,15 +42,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Offer:
-    """Which candidates does Inductor offer for the problem?"""
+    """Asks: which candidates does Inductor offer for the problem?"""
 
     problem: Problem
 
 
 @dataclass(frozen=True)
 class Batch:
-    """How long do these candidates take? `classes` are those whose binaries they need, where
-    kernels are launched directly; all were ordered of the executor's compilers before."""
+    """Asks: how long do these candidates take? `classes` are those whose binaries are needed, where
+    kernels are launched directly; all of them were ordered from the executor's compilers before."""
 
     problem: Problem
     candidates: tuple[Candidate, ...]
@@ -57,8 +59,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Offered:
-    """The answer to an Offer: candidates as `protocol.pack_candidates` packs them, those of the
-    EXHAUSTIVE and those of the DEFAULT space."""
+    """The answer to an Offer: the candidates of the EXHAUSTIVE and of the DEFAULT space, as
+    `protocol.pack_candidates` packs them."""
 
     offered: bytes
     default: bytes
@@ -67,7 +69,7 @@ class Offered:
 
 @dataclass(frozen=True)
 class Refused:
-    """Nothing more is answered for the problem, and why."""
+    """There is no further answer for the problem; `why` says the reason."""
 
     reason: str
     workers_lost: int = 0
@@ -75,7 +77,7 @@ class Refused:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """The answer to a Batch: its timings, on which GPU, how that is, and whether it was throttled
+    """The answer to a Batch: its timings, the GPU, the GPU's state, and whether it was throttled
     meanwhile."""
 
     rows: TimedRows
@@ -86,8 +88,8 @@ class Timed:
 
 
 class Pending(Protocol):
-    """Something that a conversation waits for, as an order of compilers: yielded instead of a
-    request, it is answered by READY when it is done."""
+    """Something that a conversation waits for, such as an order of compilers. It is yielded in
+    place of a request, and answered by READY when it is done."""
 
     @property
     def pending(self) -> bool: ...
@@ -113,23 +115,23 @@ class Compilers(Protocol):
     """Processes that compile kernels for one environment before they are timed."""
 
     def has(self, key: str | None) -> bool:
-        """Whether nothing has to be compiled for the class of this key; None stands for what
-        needs no binary."""
+        """Whether nothing needs to be compiled for the class of this key. None stands for a
+        candidate that needs no binary."""
 
     def order(self, classes: Sequence[KernelClass]) -> Pending:
-        """Has those compiled that were not yet."""
+        """Compiles those classes that are not compiled yet."""
 
 
 class Executor(Protocol):
-    """Holds conversations; a context manager, whose end is that of all that it started."""
+    """Holds conversations. A context manager; leaving it ends everything that it started."""
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """What a run's spec says of it."""
+        """What a run's spec says about the executor."""
 
     @property
     def gpus(self) -> Sequence[int]:
-        """The GPUs that are known to be used before any has spoken."""
+        """The GPUs that will be used, as far as this is known before a worker has started."""
 
     def __enter__(self) -> Self: ...
 
@@ -141,12 +143,13 @@ class Executor(Protocol):
     ) -> None: ...
 
     def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end; yields after every step and once a second at
-        least, so that the caller can write and report. Raises CollectionError if there is
-        nothing that answers."""
+        """Holds all conversations to their end. Yields after every step and at least once a
+        second, so that the caller can write and report. Raises CollectionError where no worker
+        can be had."""
 
     def compilers(self, environment: Environment) -> Compilers | None:
-        """None where each kernel is compiled by the worker that times it."""
+        """The compilers for this environment; None where each kernel is compiled by the worker that
+        times it."""
 
     def states(self) -> Mapping[int, GpuState]:
-        """How the GPUs are, as far as there is news."""
+        """The states of the GPUs that were looked at since the last call."""

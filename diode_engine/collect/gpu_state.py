@@ -1,6 +1,6 @@
-"""What a GPU does while it is timed on: its clock, temperature, power, utilisation and memory, and
-whether it is held back. Read through NVML, which comes with the driver; without it nothing is
-known."""
+"""The state of a GPU while kernels are timed on it: clock, temperature, power, utilisation and
+memory, and whether its clock is throttled. Read through NVML, which comes with the driver; without
+NVML nothing is known."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-# A kernel that draws much power lowers the clock by itself, wherever it is run; these come
-# from outside of it, and its time then is not its own.
+# A kernel that draws much power lowers the clock on any GPU. The other reasons come from outside
+# of the kernel, and then its time is not representative.
 THROTTLING = frozenset(_REASONS.values()) - {"sw_power_cap"}
 
 
@@ -45,8 +45,8 @@ class _Memory(ctypes.Structure):
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU at one moment; None for what it does not tell. `utilisation` is the percentage of the
-    time before that it worked in, as NVML takes it."""
+    """A GPU's state at one moment; None for what NVML does not tell. `utilisation` is the
+    percentage of the last sample period in which the GPU worked, as NVML defines it."""
 
     clock_mhz: int | None
     temperature_c: int | None
@@ -57,13 +57,13 @@ class GpuState:
 
     @property
     def throttled(self) -> bool:
-        """Whether the clock is lowered for a reason that is not the kernel's own."""
+        """Whether the clock is lowered for a reason other than the kernel's own power."""
         return not THROTTLING.isdisjoint(self.held_back)
 
 
 class GpuWatch:
-    """Asks NVML about GPUs. A GPU's number is this process's; NVML, which heeds neither
-    CUDA_VISIBLE_DEVICES nor the order in which CUDA numbers them, is asked by its name."""
+    """Asks NVML about GPUs. A GPU's number is that in this process. NVML ignores
+    CUDA_VISIBLE_DEVICES and CUDA's order, so it is asked by the GPU's name."""
 
     def __init__(self, library: Any) -> None:
         """`library` is NVML as ctypes loads it, already initialised."""
@@ -72,7 +72,7 @@ class GpuWatch:
 
     @classmethod
     def open(cls) -> Self | None:
-        """None where there is no NVML."""
+        """A watch; None where there is no NVML."""
         with contextlib.suppress(OSError, AttributeError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0:
@@ -89,7 +89,7 @@ class GpuWatch:
                 return
 
     def state(self, gpu: int) -> GpuState | None:
-        """How the GPU is now; None where NVML does not know it."""
+        """The GPU's state now; None where NVML does not know the GPU."""
         handle = self._handles.get(gpu)
         if handle is None:
             return None
@@ -111,11 +111,12 @@ class GpuWatch:
         )
 
     def _number(self, function: str, out: Any, *args: Any) -> int | None:
-        """What the function writes into `out`; None where this driver or GPU cannot say."""
+        """What the function writes into `out`; None where this driver or GPU does not support
+        it."""
         return self._part(function, out, "value", *args)
 
     def _part(self, function: str, out: Any, part: str, *args: Any) -> int | None:
-        """As `_number`, of a structure this part."""
+        """As `_number`, for one field of a structure."""
         try:
             failed = getattr(self._library, function)(*args, ctypes.byref(out))
         except AttributeError:
@@ -124,7 +125,7 @@ class GpuWatch:
 
 
 class Looks:
-    """What was seen of GPUs, each looked at every LOOK_SECONDS at most."""
+    """The states of GPUs, each read at most every LOOK_SECONDS."""
 
     def __init__(self, watch: GpuWatch | None) -> None:
         """Without a watch nothing is known."""
@@ -134,13 +135,13 @@ class Looks:
         self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
 
     def add(self, gpu: int, name: str) -> None:
-        """From now on this GPU is watched, which has this name of its own; once."""
+        """Begins to watch this GPU, which has this name; once for each GPU."""
         if self._watch is not None and gpu not in self._known:
             self._known.add(gpu)
             self._watch.add(gpu, name)
 
     def look(self, gpu: int) -> GpuState | None:
-        """How it is now; None where it is not known, or has just been looked at."""
+        """The GPU's state now; None where it is not known, or was read a moment ago."""
         now = time.monotonic()
         if self._watch is None or now - self._looked.get(gpu, -LOOK_SECONDS) < LOOK_SECONDS:
             return None
@@ -151,6 +152,5 @@ class Looks:
         return state
 
     def throttled_since(self, gpu: int, since: float) -> bool:
-        """Whether a look since then (by time.monotonic()), or just before, has seen it
-        throttled."""
+        """Whether the GPU was seen throttled since then (by time.monotonic()), or just before."""
         return self._throttled.get(gpu, -1.0) >= since - LOOK_SECONDS

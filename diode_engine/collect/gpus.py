@@ -1,4 +1,5 @@
-"""A GPU's number in this process, its own name, and the lock by which it is timed on alone."""
+"""A GPU's number in this process, its own name, and the lock that one process holds while it times
+on it."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ _LOCKS = Path("/tmp")
 
 
 def visible_to_a_child(number: int) -> str:
-    """CUDA_VISIBLE_DEVICES for a child that is to see this process's GPU `number` only: its
-    entry, a number, UUID or MIG name, where this process itself sees a selection. Raises
-    CollectionError where it does not see so many."""
+    """The value of CUDA_VISIBLE_DEVICES for a child process that is to see only GPU `number` of
+    this process: its entry (a number, UUID or MIG name) where this process itself sees a selection.
+    Raises CollectionError where this process sees fewer GPUs."""
     given = os.environ.get(VARIABLE)
     if given is None:
         return str(number)
@@ -44,7 +45,7 @@ def name_of(number: int) -> str:
 
 def lock_of(name: str) -> Path:
     """The file that this user's processes lock while they time on the GPU of this name. Raises
-    CollectionError where its folder cannot be made, or is somebody else's."""
+    CollectionError where its folder cannot be made, or belongs to somebody else."""
     folder = _LOCKS / f"diode-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A problem's inputs on a device, and what must be computed of them."""
+"""A problem's inputs on a device, and the result that kernels must compute from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diode_engine.core.problem import Problem
 
 
 def random_inputs(problem: Problem, device: torch.device, seed: int = 0) -> list[torch.Tensor]:
-    """The op's inputs in its order: random numbers, or what the op has made for timing."""
+    """The op's inputs in its order: random numbers, or what the op makes for timing."""
     made = made_inputs(problem, device, seed)
     generator = torch.Generator(device).manual_seed(seed)
     return [
@@ -32,7 +32,7 @@ def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[str, torch.Tensor]:
-    """By name those that are not random numbers of the operands' type."""
+    """By name, the inputs that are not random numbers of the operands' type."""
     shapes = problem.input_shapes()
     made: dict[str, torch.Tensor] = {}
     for each in problem.op.side_inputs:
@@ -48,7 +48,7 @@ def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[s
 
 
 def other_inputs(problem: Problem, inputs: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The op's inputs with each of the other values under which a candidate is timed."""
+    """The op's inputs, again for each other set of values with which a candidate is timed."""
     shapes = problem.input_shapes()
     found = []
     for each in problem.op.side_inputs:
@@ -61,18 +61,18 @@ def other_inputs(problem: Problem, inputs: Sequence[torch.Tensor]) -> list[list[
 
 
 def empty(shape: TensorShape, device: torch.device | str) -> torch.Tensor:
-    """A tensor of this shape; its elements are whatever was there."""
+    """A tensor of this shape, not initialised."""
     size, stride, dtype = shape
     return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device)
 
 
 def empty_output(problem: Problem, device: torch.device) -> torch.Tensor:
-    """Room for what the op computes."""
+    """A tensor for the op's output, not initialised."""
     dtype = getattr(torch, problem.out_dtype)
     return torch.empty(problem.output_size, dtype=dtype, device=device)
 
 
 def reference(problem: Problem, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What torch computes of the inputs, which every kernel must come near."""
+    """What torch computes from the inputs; every kernel's result must be close to it."""
     result: torch.Tensor = problem.op.function(torch, problem)(*inputs)
     return result

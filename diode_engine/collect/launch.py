@@ -18,7 +18,7 @@ _CTYPES = {
 WARP = 32  # threads
 # What a kernel may write to that is not its output. Two TMA descriptors of 128 bytes for each
 # of the multiprocessors are the most that is used.
-LEAST_SCRATCH = 1 << 20
+MIN_SCRATCH = 1 << 20
 
 
 # Device addresses of a problem's inputs, in the op's order, and last that of its output.
@@ -26,11 +26,10 @@ Place = tuple[int, ...]
 
 
 class Launch:
-    """A kernel bound to a problem: called with a place and a stream it launches once.
+    """A kernel bound to a problem: each call with a place and a stream launches it once.
 
-    The arguments are packed when it is made; a call sets the addresses and enters the
-    driver. It has to be given the loaded kernel (`use`) before, and is not for several threads
-    at once.
+    The arguments are packed when it is made; a call sets the addresses and enters the driver. It
+    must be given the loaded kernel (`use`) before. Not for several threads at once.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Launch:
         self._driver = driver
         self.grid = grid(cls, problem, multiprocessors)
         blocks = self.grid[0] * self.grid[1] * self.grid[2]
-        scratch_at = scratch(max(LEAST_SCRATCH, blocks * binary.scratch_bytes))
+        scratch_at = scratch(max(MIN_SCRATCH, blocks * binary.scratch_bytes))
         extents = cls.extents
         values = {
             **{f"size_{dim}": getattr(problem, dim) // e.value for dim, e in extents.items()},
@@ -75,14 +74,15 @@ class Launch:
         self._head: tuple[ctypes.c_void_p | int, ...] = ()
 
     def use(self, loaded: Loaded) -> None:
-        """Launches this one from now on, which is the binary, loaded."""
+        """Launches this loaded kernel from now on; it must be the binary's."""
         binary = self.binary
         self._head = (
             loaded.function, *self.grid, WARP * binary.warps, 1, 1, binary.shared_bytes,
         )  # fmt: skip
 
     def __call__(self, place: Place, stream: int) -> None:
-        """Raises DriverError where the driver refuses; errors of the kernel come later."""
+        """Raises DriverError where the driver refuses the launch; errors of the kernel itself come
+        later."""
         self._place[:] = place  # type: ignore[call-overload]  # any sequence will do
         code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
         if code:

@@ -1,7 +1,8 @@
-"""Timed launches, each enqueued before the device is through with those ahead of it.
+"""Timed launches, each enqueued before the device has finished those before it, so that the host's
+time is never measured.
 
-So no time of the host's is measured. They go out in groups, one behind the other; where the
-device would come to a group too soon, a kernel that only waits goes ahead of it.
+Launches are enqueued in groups. Where the device would reach a group too early, a kernel that only
+waits is enqueued before the group.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from diode_engine.collect.launch import Place
 # Launches of a group, three commands each or four with a flush, and groups that the device may
 # have before it: the driver takes about a thousand commands.
 GROUP = 16
-MOST_AHEAD = 12
+MAX_AHEAD = 12
 # The device is to be busy for so many times what the host is expected to need for a group.
 MARGIN = 1.5
-LEAST_US = 2.0  # of the device's time, for a launch with its events
+MIN_US = 2.0  # of the device's time, for a launch with its events
 # A slower group than so many times the usual is taken for a stall of the host.
-MOST_SLOWER = 4
+MAX_SLOWER = 4
 
 Launching = Callable[[Place, int], None]  # at a place, in the stream of that handle
 
@@ -34,8 +35,8 @@ def _event() -> torch.cuda.Event:
 
 @dataclass
 class _Group:
-    """Launches on their way, as many as `count`, and the events around each; the device is to
-    wait for `wait_us` before."""
+    """A group of `count` launches that are enqueued, with the events around each. The device waits
+    `wait_us` before the group."""
 
     begun: torch.cuda.Event = field(default_factory=_event)
     around: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(
@@ -69,11 +70,11 @@ class LaunchQueue:
         flush: torch.Tensor | None = None,
         margin: float = MARGIN,
     ) -> list[tuple[float, bool]]:
-        """Each one's microseconds, and whether it was enqueued in time.
+        """The microseconds of each launch, and whether it was enqueued in time.
 
-        The launches find their operands where `next_place` says; `flush` is written before each.
-        The device waits `margin` times as long as the host is expected to need.
-        Raises what a launch raises.
+        The launches take their operands from `next_place`; `flush` is written before each. The
+        device waits `margin` times as long as the host is expected to need. Raises what a launch
+        raises.
         """
         stream = torch.cuda.current_stream(self._device)
         found: list[tuple[float, bool]] = []
@@ -85,7 +86,7 @@ class LaunchQueue:
             self._free.append(group)
 
         for at in range(0, len(launches), GROUP):
-            if len(ahead) == MOST_AHEAD:
+            if len(ahead) == MAX_AHEAD:
                 note()
             some = launches[at : at + GROUP]
             group = self._free.pop() if self._free else _Group()
@@ -103,7 +104,7 @@ class LaunchQueue:
                 launch(place, stream.cuda_stream)
                 end.record(stream)
             group.in_time = not group.begun.query()
-            host_us = min((_now_us() - began) / len(some), MOST_SLOWER * self._host_us)
+            host_us = min((_now_us() - began) / len(some), MAX_SLOWER * self._host_us)
             self._host_us += 0.2 * (len(some) / GROUP) * (host_us - self._host_us)
             ahead.append(group)
         while ahead:
@@ -112,13 +113,14 @@ class LaunchQueue:
 
 
 def _left_us(ahead: Sequence[_Group]) -> float:
-    """How long the device is busy with these at least: with those that it has not begun, but for
-    the wait that it may be at."""
+    """A lower bound of how long the device is still busy with these groups. Only groups that it has
+    not begun count; the wait before the first of these does not, since the device may be in it
+    already."""
     left = waiting = 0.0
     for group in reversed(ahead):
         if group.begun.query():
             break
-        left += waiting + LEAST_US * group.count
+        left += waiting + MIN_US * group.count
         waiting = group.wait_us
     return left
 

@@ -1,4 +1,4 @@
-"""The executor of one machine: worker processes on its GPUs, and compilers on its cores."""
+"""The executor of one machine: worker processes on its GPUs, and compilers on its CPU cores."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.compiler_pool import COMPILER, CompilerPool
 from diode_engine.collect.executor import Conversations
-from diode_engine.collect.farm import COMPILER, Farm
 from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER, Pool
 from diode_engine.core.hardware import Environment
@@ -23,11 +23,9 @@ DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compil
 
 @dataclass(frozen=True)
 class Direct:
-    """Timing by kernels that are compiled once for many problems and launched directly.
-
-    `binaries` is the folder they are kept in, `compilers` how many processes fill it (None:
-    one for each core that the GPUs' workers leave).
-    """
+    """Timing with kernels that are compiled once for many problems and launched directly.
+    `binaries` is the folder for them; `compilers` is the number of processes that fill it (None:
+    one for each core that the GPUs' workers leave)."""
 
     binaries: Path
     compilers: int | None = None
@@ -36,7 +34,7 @@ class Direct:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
@@ -53,18 +51,19 @@ def devices() -> tuple[int, ...]:
 
 
 def workers_of(cores: int, gpus: int, *, direct: bool) -> int:
-    """How many workers a GPU has by itself: one spends most of its time compiling, so there is
-    one a core, less the run's."""
+    """The default number of workers for each GPU. A worker spends most of its time compiling, so
+    the GPUs share the cores, except one for the run itself. With `direct` at most DIRECT_WORKERS.
+    """
     most = max(1, (cores - 1) // gpus)
     return min(most, DIRECT_WORKERS) if direct else most
 
 
 class LocalExecutor:
-    """Workers on these of this process's GPUs.
+    """Workers on these GPUs of this process. With `direct`, kernels are launched directly (see
+    Direct); else each is compiled and timed as Inductor does it.
 
-    With `direct` kernels are launched directly (see Direct), else each is compiled and timed as
-    Inductor does it. `watch` gives what knows the GPUs' clocks, `deadline` is a worker's, in
-    seconds, and `command` starts one (without `direct`).
+    `watch` gives the object that reads the GPUs' states, `deadline` is a worker's, in seconds, and
+    `command` starts a worker (without `direct`).
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class LocalExecutor:
             self._command = (*direct.worker, str(direct.binaries))
         self._deadline = deadline
         self._watch = watch
-        self._farms: dict[Environment, Farm] = {}
+        self._compiler_pools: dict[Environment, CompilerPool] = {}
         self._open = contextlib.ExitStack()
 
     @property
@@ -114,23 +113,23 @@ class LocalExecutor:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-        self._farms.clear()
+        self._compiler_pools.clear()
 
     def run(self, conversations: Conversations) -> Iterator[None]:
         return self._pool.run(conversations)
 
-    def compilers(self, environment: Environment) -> Farm | None:
+    def compilers(self, environment: Environment) -> CompilerPool | None:
         if self._direct is None:
             return None
-        if environment not in self._farms:
+        if environment not in self._compiler_pools:
             # Of a GPU's workers one times and perhaps another gets ready; the others wait.
             spare = cores() - 2 * len(self.gpus) - 1
             given = self._direct.compilers
             count = max(1, spare) if given is None else given
             binaries = Binaries(self._direct.binaries, environment)
-            farm = Farm(binaries, count, command=self._direct.compiler)
-            self._farms[environment] = self._open.enter_context(farm)
-        return self._farms[environment]
+            compilers = CompilerPool(binaries, count, command=self._direct.compiler)
+            self._compiler_pools[environment] = self._open.enter_context(compilers)
+        return self._compiler_pools[environment]
 
     def states(self) -> Mapping[int, GpuState]:
         found = {gpu: self._looks.look(gpu) for gpu in self.gpus}

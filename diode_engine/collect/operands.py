@@ -1,8 +1,8 @@
-"""Operands for timing: views of one large random buffer, fresh ones for every launch.
+"""Operands for timing: views of one large random buffer, at another place for every launch.
 
-Memory that was read once is not read again before the whole buffer was, which is many times
-the L2 cache. So every launch finds the cache as a kernel in a program finds it, full of other
-data, without anything being flushed between launches.
+Memory that was read once is not read again before the whole buffer was read, which is many times
+larger than the L2 cache. So every launch finds the cache full of other data, as in a program, and
+nothing must be flushed between launches.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
-MOST_POOL_BYTES = 1 << 30
+MAX_POOL_BYTES = 1 << 30
 MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have two each
 # So many caches' worth of other data must lie between two reads of the same memory.
 COLD_CACHES = 3
-MOST_OUTPUTS_BYTES = 1 << 28  # side by side
+MAX_OUTPUTS_BYTES = 1 << 28  # side by side
 
 
 @dataclass(frozen=True)
 class _View:
-    """A tensor inside a set: its size, stride and dtype, and where it begins (bytes)."""
+    """A tensor inside a set: its size, stride and dtype, and its offset in bytes."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -37,22 +37,22 @@ class _View:
 
 
 class Pools:
-    """Random numbers and room for outputs, made when they are first needed. Those of one dtype are
-    kept at a time: several processes share the device."""
+    """Random numbers and memory for outputs, made when they are first needed. Only those of one
+    dtype are kept at a time, since several processes share the device."""
 
     def __init__(self, device: torch.device, l2_bytes: int) -> None:
         self.device = device
         self.l2_bytes = l2_bytes
         total = torch.cuda.get_device_properties(device).total_memory
-        self._bytes = min(MOST_POOL_BYTES, int(total * MEMORY_SHARE))
+        self._bytes = min(MAX_POOL_BYTES, int(total * MEMORY_SHARE))
         self._tensors: dict[str, torch.Tensor] = {}
 
     def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Random numbers, flat."""
+        """Random numbers, as a flat tensor."""
         return self._pool("in", dtype, least_bytes)
 
     def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Uninitialised memory, flat."""
+        """Uninitialised memory, as a flat tensor."""
         return self._pool("out", dtype, least_bytes)
 
     def clear(self) -> None:
@@ -78,11 +78,9 @@ class Pools:
 
 
 class Operands:
-    """Places for a problem's operands and output, one after the other through the pools.
-
-    `rotates` says whether the pools are so large that every place is cold when its turn
-    comes; if not, the cache has to be flushed between launches.
-    """
+    """Places for a problem's operands and output, one after the other in the pools. `rotates` says
+    whether the pools are so large that no place is in the cache when its turn comes; if not, the
+    cache must be flushed between launches."""
 
     def __init__(self, problem: Problem, pools: Pools) -> None:
         p = problem
@@ -113,7 +111,7 @@ class Operands:
         self.rotates = self._sets * self._step >= (COLD_CACHES * pools.l2_bytes + self._step)
 
     def next(self) -> Place:
-        """The place whose turn it is."""
+        """The next place in turn."""
         self._turn = (self._turn + 1) % self._sets
         self._out_turn = (self._out_turn + 1) % self._out_sets
         start = self._inputs_at + self._turn * self._step
@@ -124,9 +122,9 @@ class Operands:
         return (*inputs, out)
 
     def side_by_side(self, place: Place, count: int) -> tuple[list[Place], torch.Tensor]:
-        """`count` places or fewer with the operands of `place`, and their outputs in one tensor
-        [places, rows, columns], or [places, batch, rows, columns]."""
-        count = min(count, max(1, MOST_OUTPUTS_BYTES // self._out_step), self._out_sets)
+        """At most `count` places with the operands of `place`, and their outputs in one tensor:
+        [places, rows, columns] or [places, batch, rows, columns]."""
+        count = min(count, max(1, MAX_OUTPUTS_BYTES // self._out_step), self._out_sets)
         places = [(*place[:-1], self._outputs_at + i * self._out_step) for i in range(count)]
         size, stride = self._out.size, self._out.stride
         each = self._out_step // self._out_dtype.itemsize
@@ -144,13 +142,13 @@ class Operands:
 
 
 def _tensor(pool: torch.Tensor, view: _View, start: int) -> torch.Tensor:
-    """The view, `start` bytes behind the pool's beginning. An operand of another 8-bit type than
-    the pool's has its numbers read as its own."""
+    """The view, `start` bytes after the pool's beginning. An operand of another 8-bit type than the
+    pool's reads the same bytes as its own type."""
     return pool.view(view.dtype).as_strided(view.size, view.stride, start // view.dtype.itemsize)
 
 
 def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a tensor."""
+    """The number of elements from a tensor's first to its last."""
     return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
 

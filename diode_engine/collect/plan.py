@@ -1,4 +1,4 @@
-"""The plan of a collection: which candidates of which problems, and what that costs."""
+"""The plan of a collection: which candidates of which problems, and how long they will take."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ _CANDIDATES = Limits(bytes=16 << 20)
 
 @dataclass(frozen=True)
 class CandidateSelection:
-    """Which candidates of a problem are timed: all that Inductor offers, at most `budget` of
-    them (see CandidatePlan for which), or those of `fixed` that it offers; with `default` only
-    those of the DEFAULT space. With a budget, `compiles` limits how many kernels beyond the first
-    are compiled for this problem, where problems share them."""
+    """Which candidates of a problem are timed.
+
+    All that Inductor offers; at most `budget` of them (CandidatePlan says which); or those of
+    `fixed` that it offers. With `default`, only those of the DEFAULT space. With a budget,
+    `compiles` limits how many kernels beyond the first batch are compiled for this problem, where
+    problems share kernels.
+    """
 
     budget: int | None = None
     fixed: tuple[Candidate, ...] | None = None
@@ -36,7 +39,7 @@ class CandidateSelection:
     default: bool = False
 
     def size(self, problem: Problem) -> SpaceSize:
-        """How many of this problem's candidates that is; of fixed ones, at most."""
+        """How many of this problem's candidates are timed; with fixed ones, at most."""
         if self.fixed is not None:
             libraries = sum(c.is_extern for c in self.fixed)
             return SpaceSize(libraries, len(self.fixed) - libraries)
@@ -55,7 +58,7 @@ class CandidateSelection:
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast candidates are timed, and where that is known from."""
+    """How fast candidates are timed, and how that is known."""
 
     a_second: float
     known_from: str
@@ -91,9 +94,9 @@ class Plan:
         compiles: int | None = None,
         default: bool = False,
     ) -> Plan:
-        """Each problem once: the first `whole` with all their candidates, the others with
-        `fixed` or at most `budget` (all, if neither is given) of the EXHAUSTIVE or the `default`
-        space, compiling at most `compiles`."""
+        """Each problem once: the first `whole` with all their candidates, the others with `fixed`
+        or at most `budget` of them (all, if neither is given). The candidates are of the EXHAUSTIVE
+        or the `default` space; at most `compiles` kernels are compiled for a problem."""
         most = CandidateSelection(
             budget, None if fixed is None else tuple(fixed), compiles, default
         )
@@ -108,12 +111,11 @@ class Plan:
         return len(self.entries)
 
     def summary(self, rate: Rate) -> dict[str, Any]:
-        """What it comes to, at most: what is timed already is not timed again.
+        """What will be timed at most; what the store has is not timed again.
 
-        problems, candidates, compiles (kernels; a library's are compiled already, and where
-        kernels are launched directly problems share them), seconds at this rate (known_from
-        says whose), and by_selection, by_op and by_type with the problems and candidates of
-        each.
+        Keys: problems, candidates, compiles (kernels; a library's are compiled already, and kernels
+        that are launched directly are shared by problems), seconds at this rate (known_from says
+        whose rate), and by_selection, by_op and by_type with the problems and candidates of each.
         """
         sizes = [entry.size for entry in self.entries]
         candidates = sum(size.candidates for size in sizes)
@@ -146,9 +148,9 @@ class Plan:
 def expected_rate(
     collections: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], *, gpus: int, cores: int
 ) -> Rate:
-    """The rate to expect on so many GPUs and cores: a GPU's in the last of the earlier
-    `collections` (spec and progress of each, the oldest first) that took a thousand timings,
-    else by CORE_SECONDS and GPU_SECONDS."""
+    """The expected rate on so many GPUs and cores: that of one GPU in the latest of the earlier
+    `collections` (spec and progress of each, the oldest first) that took a thousand timings, else
+    computed from CORE_SECONDS and GPU_SECONDS."""
     for spec, progress in reversed(collections):
         timings, seconds = progress.get("timings", 0), progress.get("seconds", 0.0)
         earlier = len(spec.get("gpus") or progress.get("gpus") or ())  # a cluster's are counted

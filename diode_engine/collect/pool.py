@@ -1,4 +1,4 @@
-"""Worker processes on one or more GPUs of this machine, each at one conversation at a time."""
+"""Worker processes on one or more GPUs of this machine, each with one conversation at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Talk = Generator[protocol.Message | Pending | None, protocol.Message | WorkerDi
 
 
 @dataclass(eq=False)
-class _At:
+class _WorkerState:
     """What a worker is at. It has a host when it is ready, which `unsent` waits for; of the
     candidates that it was last asked for it has answered so many."""
 
@@ -57,9 +57,9 @@ class _At:
 class Pool:
     """`per_gpu` workers on each of the GPUs.
 
-    `command` starts a worker, given the number of its connection's file descriptor; `deadline`
-    is in seconds; with `in_turn` workers time a batch's candidates in turn. `run` may be called
-    again when it has ended. A context manager: leaving it ends all workers at once.
+    `command` starts a worker; the number of its connection's file descriptor is added to it.
+    `deadline` is in seconds. With `in_turn` workers time a batch's candidates in turn. `run` may be
+    called again when it has ended. A context manager: leaving it ends all workers at once.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Pool:
         ] * per_gpu
         self._looks = looks
         self._in_turn = in_turn
-        self._at: dict[Worker, _At] = {}
+        self._at: dict[Worker, _WorkerState] = {}
         self._supervisor = Supervisor("diode-collect-", deadline=deadline, check=self._check)
 
     def __enter__(self) -> Pool:
         for gpu, start in self._starts:
-            self._at[self._supervisor.start(start)] = _At(gpu)
+            self._at[self._supervisor.start(start)] = _WorkerState(gpu)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,8 +91,8 @@ class Pool:
         self._at.clear()
 
     def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end; yields after every message and once a second.
-        Raises CollectionError if workers cannot be started."""
+        """Holds all conversations to their end. Yields after every message and once a second.
+        Raises CollectionError where workers cannot be started."""
         for event in self._supervisor.step(seconds=0.0):  # what has died since the last time
             if isinstance(event, Lost):
                 self._lost(event)
@@ -113,8 +113,8 @@ class Pool:
                 yield
             yield
 
-    def _begin(self, worker: Worker, at: _At, conversations: Conversations) -> None:
-        """Gives the worker something to do, if there is something left."""
+    def _begin(self, worker: Worker, at: _WorkerState, conversations: Conversations) -> None:
+        """Gives the worker the next conversation, if there is one."""
         assert at.host is not None
         while (conversation := conversations(at.host)) is not None:
             at.talk = self._talk(conversation)
@@ -123,10 +123,10 @@ class Pool:
         self._supervisor.rest(worker)
 
     def _go_on(
-        self, worker: Worker, at: _At, answer: protocol.Message | WorkerDied | Ready | None
+        self, worker: Worker, at: _WorkerState, answer: protocol.Message | WorkerDied | Ready | None
     ) -> bool:
-        """Passes an answer on, and to the worker what is asked next; False where the
-        conversation is at its end."""
+        """Gives an answer to the conversation, and the worker its next request; False where the
+        conversation has ended."""
         assert at.talk is not None
         try:
             request = next(at.talk) if answer is None else at.talk.send(answer)
@@ -171,7 +171,7 @@ class Pool:
                     self._begin(worker, at, conversations)
 
     def _lost(self, event: Lost) -> None:
-        """The worker that was started instead goes on, on the same GPU."""
+        """Continues with the worker that was started instead, on the same GPU."""
         at = self._at.pop(event.worker)
         self._at[event.instead] = at
         asked = at.host is not None and at.talk is not None and at.pending is None
@@ -198,8 +198,8 @@ class Pool:
                 return
 
     def _check(self, worker: Worker, message: protocol.Message) -> None:
-        """Raises OSError for what a worker should not have said: its answers are not to be
-        relied on any more."""
+        """Raises OSError for a message that a worker should not have sent: it cannot be trusted any
+        more."""
         at = self._at[worker]
         try:
             if at.host is None:
@@ -216,7 +216,7 @@ class Pool:
 
 
 def _host(gpu: int, hello: dict[str, Any]) -> Host:
-    """Raises ValueError, KeyError or TypeError where it is no hello."""
+    """Raises ValueError, KeyError or TypeError where the message is not a worker's first one."""
     if not isinstance(hello["gpu"], str):
         raise TypeError("a GPU's name is a text")
     return Host(gpu, hello["gpu"], Environment.from_dict(hello["environment"]))

@@ -1,4 +1,4 @@
-"""How far a collection is: what its run holds for whoever watches (see docs/collection.md)."""
+"""How far a collection is: what its run keeps for those who watch it (see docs/collection.md)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.problem import Failure
 
 RATE_SECONDS = 60.0  # over which the rate is taken
-MOST_SAMPLES = 128  # of a GPU's state that are kept over a run
+MAX_SAMPLES = 128  # of a GPU's state that are kept over a run
 
 
 @dataclass
 class GpuProgress:
-    """What was done on one GPU, and how it was meanwhile."""
+    """What was done on one GPU, and its state meanwhile."""
 
     name: str = ""
     node: str = ""  # the machine that it is in, where there are several
@@ -34,7 +34,7 @@ class GpuProgress:
     _sampled: tuple[float, int] = (0.0, 0)  # seconds and timings at the last sample
 
     def add(self, seconds: float, state: GpuState) -> None:
-        """Takes note of its state so many seconds into the run."""
+        """Adds a sample of its state, so many seconds into the run."""
         self.state = state
         if self._seen % self._every == 0:
             since, before = self._sampled
@@ -53,7 +53,7 @@ class GpuProgress:
                 ]
             )
         self._seen += 1
-        if len(self.samples) >= MOST_SAMPLES:
+        if len(self.samples) >= MAX_SAMPLES:
             self.samples = self.samples[::2]
             self._every *= 2
 
@@ -77,8 +77,8 @@ class GpuProgress:
 
 
 class Progress:
-    """Counts of a collection. `candidates` is how many are expected; those of a problem are
-    known for sure when Inductor has offered them (`expect`)."""
+    """The counts of a collection. `candidates` is how many are expected; the number is exact for a
+    problem when Inductor has offered its candidates (`expect`)."""
 
     def __init__(
         self, problems: int, candidates: int, *, clock: Callable[[], float] = time.monotonic
@@ -101,7 +101,7 @@ class Progress:
         return self._clock() - self._began
 
     def expect(self, instead: int, candidates: int) -> None:
-        """So many candidates in place of the number that was expected of a problem."""
+        """Replaces the number of candidates that was expected of a problem."""
         self.candidates += candidates - instead
 
     def timed(self, failure: Failure | None, gpu: GpuProgress, count: int = 1) -> None:
@@ -125,7 +125,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """None while there is no rate to tell it by."""
+        """The remaining time; None while there is no rate."""
         rate = self.rate
         return max(0, self.candidates - self.timings) / rate if rate else None
 

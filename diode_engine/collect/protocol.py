@@ -52,8 +52,8 @@ def unpack_all(data: bytes) -> list[Message]:
 
 
 def check_answer(message: Message, answered: int, asked: int) -> int:
-    """How many more candidates the message answers for, after so many of those that were asked.
-    Raises KeyError, TypeError or ValueError for what cannot be said then."""
+    """How many of the candidates that were asked the message answers, after so many were answered
+    before. Raises KeyError, TypeError or ValueError for a message that is not possible then."""
     if "refused" in message:
         return 0
     if "done" in message:
@@ -101,7 +101,7 @@ def unpack_candidate(packed: bytes) -> Candidate:
 
 
 def timed(index: int, timing: Timing, reason: str) -> Message:
-    """The message for one timing, with what went wrong in words."""
+    """The message for one timing, with a sentence on what went wrong."""
     return {
         "timing": index,
         "min_us": timing.min_us,

@@ -55,9 +55,9 @@ LOOK_SECONDS = 5.0  # between two looks at the cluster, and two questions how a 
 PATIENCE_SECONDS = 60.0  # for the answer to such a question
 CLOSE_SECONDS = 15.0  # for processes to end their workers
 # Of processes, on one request or one job of compilers, before it is given up.
-MOST_LOSSES = 3
-MOST_FAILED_STARTS = 3  # of GPUs' processes, with none that starts between them
-MOST_JOB_CLASSES = 8  # classes of one family share what they are rendered from
+MAX_LOSSES = 3
+MAX_FAILED_STARTS = 3  # of GPUs' processes, with none that starts between them
+MAX_JOB_CLASSES = 8  # classes of one family share what they are rendered from
 _KIND = "accelerator_type:"  # how Ray's resource of a GPU's kind begins
 _SHARE = 0.001  # of a resource that only says where
 
@@ -82,11 +82,11 @@ class _Slot:
 
     gpu: _Gpu
     place: int
-    at: _At | None = None
+    at: _ConversationState | None = None
 
 
 @dataclass(eq=False)
-class _At:
+class _ConversationState:
     """A conversation, what it wants to know, how many processes were lost over that, and whether
     binaries that it needs were."""
 
@@ -136,7 +136,7 @@ class RayExecutor:
         self._looked = 0.0
         self._waiting_since: float | None = None
         self._states: dict[int, GpuState] = {}
-        self._orphans: list[_At] = []
+        self._orphans: list[_ConversationState] = []
         self._exhausted = False
         self._compilers: dict[Environment, RayCompilers] = {}
         self._owns_connection = False
@@ -295,7 +295,7 @@ class RayExecutor:
         elif error is not None:
             self._failed_starts += 1
             self._lose(gpu, _words(error))
-            if self._failed_starts >= MOST_FAILED_STARTS:
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise CollectionError(
                     f"Processes for the cluster's GPUs cannot be started: {_words(error)}"
                 )
@@ -363,7 +363,7 @@ class RayExecutor:
         elif (state := future.result()) is not None:
             self._states[gpu.host.gpu] = state
 
-    def _answered(self, slot: _Slot, at: _At, future: Future[Any]) -> None:
+    def _answered(self, slot: _Slot, at: _ConversationState, future: Future[Any]) -> None:
         if slot.at is not at:
             return  # it was given up meanwhile
         gpu, request = slot.gpu, at.request
@@ -417,7 +417,7 @@ class RayExecutor:
                 return
             request = next(conversation, None)
             if request is not None:
-                slot.at = _At(conversation, request)
+                slot.at = _ConversationState(conversation, request)
                 self._issue(slot)
 
     def _pass_on(self, slot: _Slot, answer: Answer) -> None:
@@ -436,7 +436,7 @@ class RayExecutor:
         at, gpu = slot.at, slot.gpu
         assert at is not None
         request = at.request
-        if at.losses >= MOST_LOSSES:
+        if at.losses >= MAX_LOSSES:
             self._pass_on(slot, Refused(f"{at.losses} processes were lost over it"))
         elif isinstance(request, Offer | Batch):
             references: Mapping[str, Any] = {}
@@ -456,12 +456,12 @@ class RayExecutor:
         else:
             self._wait(slot, request, partial(self._waited, slot, at))
 
-    def _issue_again(self, slot: _Slot, at: _At, order: RayOrder) -> None:
+    def _issue_again(self, slot: _Slot, at: _ConversationState, order: RayOrder) -> None:
         order.result()
         if slot.at is at:
             self._issue(slot)
 
-    def _waited(self, slot: _Slot, at: _At) -> None:
+    def _waited(self, slot: _Slot, at: _ConversationState) -> None:
         if slot.at is at:
             self._pass_on(slot, READY)
 
@@ -579,7 +579,7 @@ class RayCompilers:
         elif host in self.hosts:
             self.hosts.remove(host)
             self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS:
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise CollectionError(f"Processes that compile cannot be started: {_words(error)}")
 
     def has(self, key: str | None) -> bool:
@@ -590,7 +590,7 @@ class RayCompilers:
         order = RayOrder(todo)
         self._orders.append(order)
         families: dict[str, list[KernelClass]] = {}
-        size = min(MOST_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
+        size = min(MAX_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
         for key, cls in todo.items():
             if key not in self._underway:
                 self._underway.add(key)
@@ -635,7 +635,7 @@ class RayCompilers:
             else:
                 self.hosts.remove(host)
                 self.ready.remove(host)
-            if job.losses >= MOST_LOSSES:
+            if job.losses >= MAX_LOSSES:
                 ended = CollectionError(f"{job.losses} compilers were lost: {_words(error)}")
                 self._fail(ended)
                 return

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request
-from diode_engine.collect.farm import Farm
 from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
 from diode_engine.collect.pool import Pool
 from diode_engine.collect.ray_messages import unpack_request
@@ -143,8 +143,8 @@ class CompileHost:
     def __init__(self, setup: Setup, environment: Environment) -> None:
         assert setup.binaries is not None
         self._binaries = Binaries(setup.binaries, environment)
-        self._farm = Farm(self._binaries, 1, command=setup.here(setup.compiler))
-        self._farm.__enter__()
+        self._compilers = CompilerPool(self._binaries, 1, command=setup.here(setup.compiler))
+        self._compilers.__enter__()
 
     def ready(self) -> None:
         """Answers when Ray has found a core for it."""
@@ -152,11 +152,11 @@ class CompileHost:
     def compile(self, classes: Sequence[KernelClass]) -> tuple[tuple[str, ...], dict[str, bytes]]:
         """(keys, contents by key) of what there is when all have been compiled. Raises
         CollectionError where the compiler cannot be started."""
-        self._farm.order(classes).result()
+        self._compilers.order(classes).result()
         found = {cls.key: self._binaries.get_packed(cls.key) for cls in classes}
         contents = {key: content for key, content in found.items() if content is not None}
         return tuple(contents), contents
 
     def close(self) -> None:
         """Ends the compiler."""
-        self._farm.__exit__()
+        self._compilers.__exit__()

@@ -1,4 +1,5 @@
-"""A collection: problems, their candidates' timings into the store, as they come."""
+"""A collection: the candidates of problems are timed, and the timings are written to the store as
+they come."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.collect.adviser import Adviser, adviser_for
-from diode_engine.collect.asking import MOST_DEATHS
+from diode_engine.collect.asking import MAX_DEATHS
 from diode_engine.collect.candidate_plan import CandidatePlan
 from diode_engine.collect.claims import Claims
 from diode_engine.collect.executor import (
@@ -30,7 +31,7 @@ from diode_engine.collect.plan import Plan, PlannedProblem
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.protocol import unpack_candidates
 from diode_engine.collect.timed_rows import as_table
-from diode_engine.collect.writing import Writer
+from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Failure
 from diode_engine.core.table import FAILURES
@@ -46,7 +47,7 @@ BATCH = 12  # candidates asked for at once: what a kill of everything loses a pr
 # Kernels that are timed in turn, and the work of them all together: large products would
 # overstay a worker's deadline.
 DIRECT_BATCH = 128
-MOST_BATCH_FLOPS = 5e13
+MAX_BATCH_FLOPS = 5e13
 BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
 HEARTBEAT_SECONDS = 2.0
 
@@ -62,16 +63,16 @@ def collect(
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
     over: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Times the candidates of the plan on the executor's GPUs and adds them to the store, batch
-    by batch, or several at once where they come fast.
+    """Times the candidates of the plan on the executor's GPUs and adds them to the store, batch by
+    batch, or several batches at once where they come fast. What the store has from this environment
+    is not timed again, so the same call continues where an earlier one was stopped.
 
-    What the store has from this environment is not timed again, so the same call goes on
-    where an earlier one was stopped. `spec` is what the run says it was asked for, besides
-    the executor's own; `adviser` gives the model that budgets are spent by. Timings taken while a
-    GPU was throttled are in a run of their own, whose spec names this one as throttled_of. A
-    problem that another collection is at is left to that one (see Claims). Once `over` says so, it
-    ends with what it has: batches that are being timed are lost. An interrupt keeps what is there
-    and is raised again. The executor is started here, and ended.
+    `spec` is what the run says it was asked for, besides the executor's own; `adviser` gives the
+    model that decides how budgets are spent. Timings that were taken while a GPU was throttled go
+    into a run of their own, whose spec names this one as throttled_of. A problem that another
+    collection is timing is left to that one (see Claims). When `over` returns true, it ends with
+    what it has; batches that are being timed are lost. An interrupt keeps what is there and is
+    raised again. The executor is started and ended here.
     """
     claims = Claims(store.location)
     asked = {**({"problems": len(plan), "seed": seed} if spec is None else spec), **executor.spec}
@@ -111,7 +112,7 @@ def collect(
 
 
 class _Collection:
-    """The conversations of one run, and what they have in common."""
+    """The conversations of one run, and what they share."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class _Collection:
         self.progress = progress
         self.progress.gpus = {gpu: GpuProgress() for gpu in executor.gpus}
         self._store = store
-        self.writer = Writer(store)
+        self.writer = TimingWriter(store)
         self._run = run
         self._throttled_run: int | None = None
         self._todo = deque(plan.entries)
@@ -138,12 +139,12 @@ class _Collection:
         self._advisers: dict[Hardware, Adviser | None] = {}
 
     def look(self) -> None:
-        """Takes note of how the GPUs are."""
+        """Takes note of the GPUs' states."""
         for gpu, state in self._executor.states().items():
             self.progress.gpus[gpu].add(self.progress.seconds, state)
 
     def _run_for(self, batch: Timed) -> int:
-        """The run for what was timed."""
+        """The run that the timings belong to."""
         if not batch.throttled:
             return self._run
         if self._throttled_run is None:
@@ -156,7 +157,8 @@ class _Collection:
         return self._throttled_run
 
     def next_conversation(self, host: Host) -> Conversation | None:
-        """The next problem's that no other collection is at; None when all have been begun."""
+        """The conversation on the next problem that no other collection has; None when all have
+        been begun."""
         gpu = self.progress.gpus.setdefault(host.gpu, GpuProgress())
         gpu.node = host.node
         for _ in range(len(self._todo)):
@@ -171,7 +173,7 @@ class _Collection:
         try:
             yield from self._conversation(entry, environment)
         finally:
-            # Another collection that takes the problem is to find all of it in the store.
+            # Another collection that takes the problem later must find all of it in the store.
             self.writer.then(partial(self._claims.give_back, entry.problem, environment))
 
     def _conversation(self, entry: PlannedProblem, environment: Environment) -> Conversation:
@@ -203,12 +205,12 @@ class _Collection:
         deaths = 0
         size = BATCH
         if compilers is not None:
-            size = min(DIRECT_BATCH, int(MOST_BATCH_FLOPS / problem.flops))
+            size = min(DIRECT_BATCH, int(MAX_BATCH_FLOPS / problem.flops))
             if entry.selection.budget is not None:
                 size = min(size, plan.left // BATCHES_A_BUDGET)
             size = max(BATCH, size)
         left = plan.left
-        while deaths < MOST_DEATHS and (batch := plan.next_batch(size)):
+        while deaths < MAX_DEATHS and (batch := plan.next_batch(size)):
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited
             left = plan.left
             classes: tuple[KernelClass, ...] = ()

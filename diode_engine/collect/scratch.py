@@ -1,7 +1,7 @@
-"""Folders for as long as a process lives, also one that is killed.
+"""Folders that are removed when their process ends, also when it is killed.
 
-Each holds a file that its process keeps locked; the kernel drops the lock when the process ends,
-however it ends, and the next one to make such a folder removes what the dead have left.
+Each holds a file that its process keeps locked. The kernel releases the lock when the process ends;
+the next process that makes such a folder removes those without a lock.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _LOCK = "in-use"
 
 
 class Scratch:
-    """A new folder among the temporary files, removed by `close`."""
+    """A new folder for temporary files; `close` removes it."""
 
     def __init__(self, prefix: str) -> None:
-        """Raises OSError where there is no room for it."""
+        """Raises OSError where it cannot be made."""
         _remove_abandoned(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         # Locked before it has its name, so that nobody finds it unlocked.

@@ -1,7 +1,7 @@
-"""Keeps worker processes at work: starts them, hears them, and replaces those that are lost.
+"""Keeps worker processes running: starts them, receives their messages, and replaces lost ones.
 
-A worker is lost when it dies, says what is no message, or says nothing until its deadline. It is
-then killed with its whole process group, and another one is started in its place.
+A worker is lost when it dies, sends something that is no message, or sends nothing until its
+deadline. It is then killed with its whole process group, and another one is started in its place.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from diode_engine.collect.scratch import Scratch
 from diode_engine.errors import CollectionError
 
 START_SECONDS = 300.0
-# Where workers die at once, again and again, the next one will too.
-MOST_FAILED_STARTS = 3
+# Where several workers in a row die at their start, the next one will die too.
+MAX_FAILED_STARTS = 3
 
 
 @dataclass(frozen=True)
 class Start:
-    """How a worker is started: its command, to which the number of its connection's file
-    descriptor is added; who it is, in an error's words ("Workers for GPU 0"); what its
-    environment has besides this process's; and the message that it is sent first."""
+    """How a worker is started: its command (the number of its connection's file descriptor is
+    added), its name in errors ("Workers for GPU 0"), what is added to its environment, and the
+    first message to it."""
 
     command: Sequence[str]
     who: str
@@ -42,7 +42,7 @@ class Start:
 
 @dataclass(eq=False)
 class Worker:
-    """A process. It is ready when it has spoken."""
+    """A worker process. It is ready when it has sent its first message."""
 
     start: Start
     process: subprocess.Popen[bytes]
@@ -53,12 +53,12 @@ class Worker:
     ready: bool = False
 
     def send(self, message: protocol.Message) -> None:
-        """If it has just died, the next step says so."""
+        """Sends it. Where the worker has just died, the next `step` reports it."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(protocol.pack(message))
 
     def kill(self) -> None:
-        """Ends the process and all that it started (compilers), and its caches with it."""
+        """Ends the process and all that it started (compilers), and removes its caches."""
         end(self.process)
         self.connection.close()
         shutil.rmtree(self.caches, ignore_errors=True)
@@ -72,7 +72,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker that was killed; `instead` was started in its place."""
+    """An event: a worker was killed; `instead` was started in its place."""
 
     worker: Worker
     timed_out: bool
@@ -81,7 +81,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Happened:
-    """Something else that was waited for."""
+    """An event: something else that was waited for is ready."""
 
     what: Any
 
@@ -90,11 +90,11 @@ Event = Said | Lost | Happened
 
 
 class Supervisor:
-    """The worker processes of one owner, who sends them messages and takes the events.
+    """The worker processes of one owner, which sends them messages and gets the events.
 
-    `deadline` is in seconds, from one message of a worker's to the next; `check` raises OSError
-    for a message that this worker should not have sent. A worker has no deadline after `rest`,
-    until it is sent something. `close` ends all workers at once.
+    `deadline` is in seconds, from one message of a worker to the next. `check` raises OSError for a
+    message that this worker should not have sent. After `rest` a worker has no deadline until it is
+    sent something. `close` ends all workers at once.
     """
 
     def __init__(
@@ -154,15 +154,14 @@ class Supervisor:
         worker.send(message)
 
     def rest(self, worker: Worker) -> None:
-        """Nothing is expected of it for now; it may only die."""
+        """No message is expected of it for now; it may only die."""
         worker.deadline = math.inf
 
     def step(self, others: Sequence[Any] = (), *, seconds: float | None = None) -> Iterator[Event]:
-        """Waits until there is an event, or for so many seconds, and gives all that there are.
-
-        `others` are waited for too: whatever multiprocessing.connection.wait takes. Raises
-        CollectionError where workers cannot be started, with the last one's last words.
-        """
+        """Waits until there is an event, at most so many seconds, and returns all events that there
+        are. `others` are waited for too: anything that multiprocessing.connection.wait takes.
+        Raises CollectionError where workers cannot be started, with the last lines of the last
+        one's log."""
         now = time.monotonic()
         deadline = min((worker.deadline for worker in self.workers), default=math.inf)
         if seconds is not None:
@@ -195,7 +194,7 @@ class Supervisor:
         if not worker.ready:
             who = worker.start.who
             failed = self._failed_starts[who] = self._failed_starts.get(who, 0) + 1
-            if failed >= MOST_FAILED_STARTS:
+            if failed >= MAX_FAILED_STARTS:
                 raise CollectionError(
                     f"{who} cannot be started; the last one said: {_last_words(worker.log)}"
                 )

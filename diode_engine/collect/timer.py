@@ -1,4 +1,4 @@
-"""Timing one launchable on a GPU."""
+"""Timing one kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from diode_engine.collect.driver import DriverError
 from diode_engine.core.problem import Failure, Timing
 
 WARMUP = 3
-LEAST_REPEATS = 5
-MOST_REPEATS = 40
+MIN_REPEATS = 5
+MAX_REPEATS = 40
 BUDGET_MS = 12.0
 # Written between launches. Larger than any L2, and it keeps the GPU busy for longer (over
 # 100 µs) than the host needs to enqueue the next launch, so that no gap is timed.
@@ -34,24 +34,22 @@ TF32_TOLERANCE = 2e-3
 
 
 class Timer:
-    """Times launches on one device, each behind a flush of the L2 cache.
-
-    The method is that of Triton's and Inductor's benchmarkers: device events around each
-    launch, all enqueued before the host waits.
-    """
+    """Times launches on one device, each after a flush of the L2 cache. The method is that of
+    Triton's and Inductor's benchmarkers: device events around each launch, all enqueued before the
+    host waits."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
 
     def time(self, launch: Callable[[], Any]) -> Timing:
-        """The least and the median time and the interquartile range of enough launches to
+        """The minimum, the median and the interquartile range of the times of enough launches to
         fill the budget. Raises what the launch raises, asynchronous errors included."""
         for _ in range(WARMUP - 1):
             launch()
         estimate_ms = self._launches(launch, 1)[0]
         repeats = int(BUDGET_MS / max(estimate_ms, 1e-3))
-        repeats = min(MOST_REPEATS, max(LEAST_REPEATS, repeats))
+        repeats = min(MAX_REPEATS, max(MIN_REPEATS, repeats))
         times = sorted(1e3 * t for t in self._launches(launch, repeats))
         low, median, high = statistics.quantiles(times, n=4)
         return Timing(min_us=times[0], median_us=median, spread_us=high - low, repeats=len(times))
@@ -72,7 +70,7 @@ class Timer:
 
 
 def mean(timings: Sequence[Timing]) -> Timing:
-    """One timing for several of the same candidate, each with other inputs."""
+    """One timing made of several of the same candidate, each with other inputs."""
     if len(timings) == 1:
         return timings[0]
     return Timing(
@@ -92,15 +90,15 @@ def is_right(
 
 
 def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
-    """The norm of the largest error that is tolerated, as a tensor on the device."""
+    """The norm of the largest tolerated error, as a tensor on the device."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
     most: torch.Tensor = tolerance * torch.linalg.vector_norm(_real(reference), dtype=torch.float32)
     return most
 
 
 def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
-    """Whether the error is at most `most` (see `most_error`), as a tensor on the device: nothing
-    is waited for. Of several results, each in a row of `result`, one for each."""
+    """Whether the error is at most `most` (see `most_error`), as a tensor on the device, without
+    waiting for it. Where each row of `result` is a result, one value for each."""
     dims = tuple(range(-reference.ndim, 0))
     error = torch.linalg.vector_norm(_real(result - reference), dim=dims, dtype=torch.float32)
     right: torch.Tensor = error <= most
@@ -108,18 +106,18 @@ def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) ->
 
 
 def spoil(out: torch.Tensor) -> None:
-    """Fills an output with what no kernel computes: NaN, or the least whole number."""
+    """Fills an output with what no kernel computes: NaN, or the smallest whole number."""
     nothing = float("nan") if out.is_floating_point() else torch.iinfo(out.dtype).min
     out.fill_(nothing)
 
 
 def _real(x: torch.Tensor) -> torch.Tensor:
-    """Of whole numbers there are no norms."""
+    """As floating point: norms of whole numbers do not exist in torch."""
     return x if x.is_floating_point() else x.float()
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The reason behind an exception of compiling or launching a kernel."""
+    """The kind of failure that an exception from compiling or launching a kernel stands for."""
     if isinstance(error, DriverError):
         return error.failure
     text = f"{type(error).__name__}: {error}".lower()

@@ -1,7 +1,7 @@
 """The process that compiles candidates and times them on one GPU.
 
-It is asked over a connection (see `protocol`) and may die at any moment: whoever asks knows
-from the last `begin` which candidate it was.
+It is asked over a connection (see `protocol`) and may die at any moment: the last `begin` says
+which candidate it was timing.
 
     python -m diode_engine.collect.worker FD
 """
@@ -38,14 +38,14 @@ STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
 
 @contextlib.contextmanager
 def held(lock: Path) -> Iterator[None]:
-    """The GPU to ourselves. The kernel drops the lock if this process dies."""
+    """Holds the GPU for this process alone. The kernel releases the lock if the process dies."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 class ProblemAtWork:
-    """A problem with its operands on the GPU and its candidates as Inductor offers them."""
+    """A problem with its operands on the GPU, and its candidates as Inductor offers them."""
 
     def __init__(self, problem: Problem, device: torch.device, lock: Path) -> None:
         self.problem = problem
@@ -70,7 +70,7 @@ class ProblemAtWork:
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
 
     def _prepare(self) -> list[torch.Tensor]:
-        """Random inputs, an output, and the result that a kernel must come near."""
+        """Random inputs, an output, and the result to which a kernel's must be close."""
         if self._tensors is None:
             p = self.problem
             inputs = random_inputs(p, self._device)
@@ -79,7 +79,8 @@ class ProblemAtWork:
         return self._tensors
 
     def time(self, candidate: Candidate, timer: Timer) -> tuple[Timing, str]:
-        """The timing of one candidate, and what went wrong in words. Never raises for it."""
+        """The timing of one candidate, and a sentence on what went wrong. Never raises because of
+        the candidate."""
         try:
             choice = self.choices[candidate]
         except KeyError:
@@ -116,9 +117,9 @@ def serve(
     *,
     together: bool = False,
 ) -> None:
-    """Answers until the connection closes; `answers` times candidates. With `together` timings
-    wait for those that follow within TOGETHER_SECONDS, and are sent with them: no one has to know
-    which candidate it is at."""
+    """Answers requests until the connection closes; `answers` times candidates. With `together`,
+    timings wait for those that follow within TOGETHER_SECONDS and are sent with them: nobody needs
+    to know at which candidate the worker is."""
     hello = {"environment": environment().to_dict(), "gpu": name_of(device.index)}
     connection.send_bytes(protocol.pack(hello))
     work: ProblemAtWork | None = None
@@ -162,7 +163,7 @@ def serve(
 
 
 def one_by_one(timer: Timer) -> Answers:
-    """Each candidate compiled and timed by itself, as Inductor would."""
+    """Compiles and times each candidate by itself, as Inductor would."""
 
     def answers(work: ProblemAtWork, candidates: list[Candidate]) -> Iterator[protocol.Message]:
         for index, candidate in enumerate(candidates):
@@ -173,7 +174,7 @@ def one_by_one(timer: Timer) -> Answers:
 
 
 def quiet() -> None:
-    """Whatever a compiler prints is not an answer."""
+    """Sends what a compiler prints to stderr, away from the answers."""
     os.dup2(2, 1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
 

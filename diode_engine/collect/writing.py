@@ -1,4 +1,4 @@
-"""Timings on their way into the store, those of several batches at once where they come fast."""
+"""Writing timings to the store, several batches at once where they come fast."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from diode_engine.core.table import TimingTable
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-# Between two transactions: what a transaction costs besides its rows is that of a thousand rows.
-# So much a collection that is killed may lose besides the batches that are under way.
+# Between two transactions; a transaction costs as much as a thousand rows besides its own. A
+# collection that is killed may lose what came in this time, and the batches that are being timed.
 WRITE_SECONDS = 0.5
 
 
-class Writer:
-    """Writes timings at once, or WRITE_SECONDS after the last ones were written."""
+class TimingWriter:
+    """Writes timings at once, or WRITE_SECONDS after the last write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Writer:
         self.write_if_due()
 
     def then(self, call: Callable[[], None]) -> None:
-        """Calls it when all that was added before is written."""
+        """Calls it when everything that was added before is written."""
         self._then.append(call)
         if not self._tables:
             self.write()
@@ -41,7 +41,7 @@ class Writer:
             self.write()
 
     def write(self) -> None:
-        """Writes what there is."""
+        """Writes what was added and not written yet."""
         for run in list(self._tables):
             self._store.add(run, TimingTable.joined(self._tables[run]))
             del self._tables[run]

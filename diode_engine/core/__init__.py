@@ -1,1 +1,2 @@
-"""What a product, a kernel and a device are: the records that every other room stands on."""
+"""The records of a product (problem), a kernel (candidate) and a device. All other rooms use
+them."""

@@ -11,7 +11,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 def shown(value: object) -> str:
-    """A value in a sentence; not the thousands of digits that a number may have."""
+    """The value for an error message; a very long number is described, not written out."""
     if isinstance(value, int) and abs(value) > 2**64:
         return "a number of more than 64 bits"
     return repr(value)

@@ -1,8 +1,8 @@
-"""Candidates as columns: what features and resource rules compute with.
+"""Candidates as columns of numbers, from which features and resource rules are computed.
 
-A candidate is *known* where its template is in the table (core/templates) and its kwargs give
-what the template requires. Kwargs that the template has no column for are ignored; GROUP_M,
-num_stages and num_warps take Inductor's and Triton's defaults where they are missing.
+A candidate is *known* where its template is in the table (core/templates) and its kwargs have all
+that the template requires. Kwargs for which the template has no column are ignored. GROUP_M,
+num_stages and num_warps have the defaults of Inductor and Triton where they are missing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.core.templates.template import COLUMNS
 
 _TILE = tuple(COLUMNS)[:6]
-_LARGEST = 1 << 20
+_MAX_VALUE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateColumns:
-    """n candidates. All columns are float32 [n] and hold whole numbers, but for `known` and
-    `template`, each candidate's place among the distinct names of `templates`. What is true of a
-    template is a mask [n], false where the candidate is not known."""
+    """n candidates. The columns are float32 [n] and hold whole numbers, except two: `known` is a
+    mask [n], and `template` is the index of each candidate's template in `templates`. Properties
+    that say what a template is (`tma`, `persistent`, …) are masks [n], false where the candidate is
+    not known."""
 
     templates: tuple[str, ...]
     template: npt.NDArray[np.intp]
@@ -52,7 +53,8 @@ class CandidateColumns:
 
     @cached_property
     def tiled(self) -> npt.NDArray[np.bool_]:
-        """Whether the tile is the kernel's own."""
+        """[n] whether the kernel computes one tile of the output at a time, of a size that can be
+        tuned."""
         return self._where([template_of(name).tiled for name in self.templates])
 
     @cached_property
@@ -67,7 +69,7 @@ class CandidateColumns:
 
     @cached_property
     def splits_k(self) -> npt.NDArray[np.bool_]:
-        """Whether it has a number of parts of K."""
+        """[n] whether the candidate says into how many parts K is split."""
         return self._where(["k_split" in template_of(name).names for name in self.templates])
 
     def _where(self, of_templates: Sequence[bool]) -> npt.NDArray[np.bool_]:
@@ -84,8 +86,8 @@ class CandidateColumns:
 
 
 class CandidateTable(Sequence[Candidate]):
-    """Candidates that are held as columns. `make` makes the one at a place, which is done when it
-    is asked for: of the hundreds that are ranked a few are taken. Immutable."""
+    """Candidates as columns. `make(i)` makes the record of candidate i when it is asked for:
+    hundreds of candidates are ranked, and records of a few are needed. Immutable."""
 
     def __init__(self, columns: CandidateColumns, make: Callable[[int], Candidate]) -> None:
         self.columns = columns
@@ -123,14 +125,14 @@ class CandidateTable(Sequence[Candidate]):
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> CandidateTable:
-        """Candidates that are there already."""
+        """A table of candidates that exist as records already."""
         if isinstance(candidates, cls):
             return candidates
         return cls(encode(candidates), tuple(candidates).__getitem__)
 
     @classmethod
     def tiled(cls, template: str, tiles: npt.NDArray[np.integer]) -> CandidateTable:
-        """Those of a tiled template of the table: `tiles` is [6, n], the rows BLOCK_M, BLOCK_N,
+        """Candidates of one tiled template: `tiles` is [6, n], with the rows BLOCK_M, BLOCK_N,
         BLOCK_K, num_stages, num_warps and GROUP_M."""
 
         names = TEMPLATES[template].names
@@ -185,7 +187,7 @@ def _row(candidate: Candidate, unknown: tuple[float, ...]) -> tuple[float, ...]:
         place = places.get(name)
         if place is None:
             continue
-        if type(value) is not int or not 1 <= value <= _LARGEST:
+        if type(value) is not int or not 1 <= value <= _MAX_VALUE:
             return unknown
         row[place + 1] = value
         missing -= name in required

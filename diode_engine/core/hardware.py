@@ -1,4 +1,4 @@
-"""The device that kernels run on, as far as a model must know it, and the software around it."""
+"""The device that kernels run on, with the facts that a model needs, and the software on it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from diode_engine.core.checks import shown
 from diode_engine.core.problem import DType, content_key
 from diode_engine.errors import RecordError
 
-# Some hundred times the largest of today.
-MOST = {
+# About a hundred times the largest device of today.
+MAX_VALUES = {
     "multiprocessors": 100_000,
     "clock_mhz": 1_000_000,
     "memory_gb_s": 10_000_000,
@@ -31,11 +31,12 @@ MOST = {
 class Hardware:
     """One kind of device. Two devices with equal fields are the same hardware.
 
-    `backend` is cuda, rocm, xpu or cpu; `arch` the compute capability ("9.0") or gfx name;
-    clocks are in MHz (boost), bandwidth in GB/s (by the data sheet's bus), sizes in bytes. A
-    number is 0 where it is not known; an NVIDIA or AMD GPU's multiprocessors are.
+    `backend` is cuda, rocm, xpu or cpu; `arch` is the compute capability ("9.0") or the gfx name.
+    Clocks are in MHz (boost), bandwidth is in GB/s (computed from clock and bus width, as in the
+    data sheet), sizes are in bytes. A number that is not known is 0; the number of multiprocessors
+    of an NVIDIA or AMD GPU must be known.
 
-    Raises RecordError where a field is impossible: negative, or beyond any device (MOST).
+    Raises RecordError where a field is impossible: negative, or beyond any device (MAX_VALUES).
     """
 
     backend: str
@@ -58,10 +59,10 @@ class Hardware:
                 continue
             least = int(field.name == "multiprocessors" and self.backend in ("cuda", "rocm"))
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not least <= value <= MOST[field.name]:
+            if not whole or not least <= value <= MAX_VALUES[field.name]:
                 raise RecordError(
                     f"A hardware's {field.name} is {shown(value)}; it must be a whole number from "
-                    f"{least} to {MOST[field.name]}."
+                    f"{least} to {MAX_VALUES[field.name]}."
                 )
         if self.backend == "cuda" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.arch):
             raise RecordError(
@@ -87,7 +88,7 @@ class Hardware:
         return slug_of(self.name)
 
     def is_called(self, name: str) -> bool:
-        """Whether a person means this hardware by the name: its own, or its slug."""
+        """Whether the name, as a person writes it, is this hardware's name or slug."""
         return slug_of(name) == self.slug
 
     def peak_flops(self, dtype: DType, *, tf32: bool = False) -> float:
@@ -110,10 +111,10 @@ class Hardware:
         return self.multiprocessors * self.clock_mhz * 1e6 * per_clock
 
     def likeness(self, other: Hardware) -> float:
-        """How well timings on one describe the other, from 0 (not at all) to 1 (the same).
+        """How well timings on one device describe the other, from 0 (not at all) to 1 (the same).
 
-        Another backend or generation is 0: its kernels are other kernels. Within one, the
-        geometric distance of the rates that decide a GEMM's time counts.
+        Between backends or generations it is 0: they run other kernels. Within a generation it
+        follows from the geometric distance between the rates that decide a GEMM's time.
         """
         if self.key == other.key:
             return 1.0

@@ -69,12 +69,10 @@ def _owners() -> dict[tuple[int, int], frozenset[str]]:
 
 
 def models_of(problem: Problem) -> frozenset[str]:
-    """The names of the models to one of whose linear layers this product belongs, whatever
-    the number of tokens: forward, the input's gradient or the weight's.
-
-    Sizes alone decide. Layouts, types and the op do not: what differs only in these gives a
-    held-out problem away.
-    """
+    """The names of the models that have a linear layer with this product, whatever the number of
+    tokens: forward, or the gradient of the input or of the weight. Only the sizes are compared.
+    A problem that differs from a held-out one in layouts, types or op alone would give away its
+    time."""
     if problem.op.batched:
         return frozenset()
     m, n, k = problem.M, problem.N, problem.K

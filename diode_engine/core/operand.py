@@ -94,8 +94,9 @@ class Operand:
         return _columns(col) if row == 1 else None
 
     def canonical(self, rows: int, cols: int) -> Operand:
-        """The one name of all operands that lie like this as a rows×cols matrix: a single row
-        or column without gaps is contiguous in its own direction, whatever its other stride."""
+        """The one form that stands for all operands with the same memory layout as a rows×cols
+        matrix. A single row or column without gaps is contiguous in its own direction, whatever its
+        other stride."""
         if rows > 1 and cols > 1:
             return self
         same = Operand.from_strides(rows, cols, self.strides(rows, cols))
@@ -124,7 +125,8 @@ def _columns(stride: int) -> Operand:
 
 
 def canonical_bias(bias: Bias, B: int, M: int, N: int) -> Bias:
-    """Of the forms that are the same with these sizes, the one with the fewest dimensions."""
+    """Of the forms of the bias that mean the same for these sizes, the one with the fewest
+    dimensions."""
     if bias is Bias.MATRIX and B == 1 and 1 in (M, N):
         bias = Bias.VECTOR if M == 1 else Bias.COLUMN
     if (bias is Bias.VECTOR and N == 1) or (bias is Bias.COLUMN and M == 1):

@@ -1,8 +1,8 @@
-"""What is asked, what can answer it, and how long the answer took.
+"""The records of a product, of a kernel that can compute it, and of how long that took.
 
-A `Problem` is one GEMM, a `Candidate` one kernel that can compute it, a `Timing` what a
-GPU said. All three are immutable, validated when made, and keyed by their content, so that
-the same thing met twice (in collection, in a file, at compile time) is the same thing.
+A `Problem` is one GEMM, a `Candidate` one kernel that can compute it, and a `Timing` what was
+measured on a GPU. All three are immutable, validated when they are made, and have a key made of
+their content. So the same thing met twice (in collection, in a file, at compile time) is equal.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ class Problem:
         bias: Bias | str | None = None,
         **attributes: Scalar,
     ) -> Problem:
-        """A problem with the usual things filled in: contiguous operands, the output in the
-        operands' type and the bias that are the op's usual ones (a vector for addmm, a full one for
-        baddbmm). `attributes` are those of the op."""
+        """A problem with defaults filled in: contiguous operands, the output in the operands' type,
+        and the op's usual bias (a vector for addmm, a full matrix for baddbmm). `attributes` are
+        those of the op."""
         op = named(op)
         for name, value in (("M", M), ("N", N), ("K", K)):
             require(
@@ -219,8 +219,8 @@ class Problem:
 
     @property
     def one_group(self) -> tuple[int, int, int]:
-        """M, N and K, of the size that is divided among groups the mean part (0, if there are more
-        groups than that)."""
+        """M, N and K of one group: the size that is divided among the groups is its mean part,
+        rounded down."""
         sizes = {dim: getattr(self, dim) for dim in "MNK"}
         if self.op.divided:
             sizes[self.op.divided] //= self.B
@@ -244,13 +244,13 @@ class Problem:
 
     @property
     def output_size(self) -> tuple[int, ...]:
-        """Of the dimensions of the output."""
+        """The sizes of the output's dimensions."""
         return self.op.output_of(self)
 
     @property
     def moved_bytes(self) -> tuple[int, int]:
-        """That are read and written at least, with each input read once: of the matrices that are
-        multiplied, and of all inputs and the output."""
+        """The least number of bytes to read and write, with each input read once. The first number
+        counts the matrices that are multiplied, the second all inputs and the output."""
         op, size = self.op, self.out_dtype.itemsize
         operands = self.dtype.itemsize * sum([math.prod(of(self)) for of in op.matrices_of])
         moved: int = operands + math.prod(op.output_of(self)) * size
@@ -346,8 +346,8 @@ class Candidate:
 
     @cached_property
     def tile(self) -> Mapping[str, Any] | None:
-        """The kwargs of a kernel that has a tile, by the names that the table of templates has for
-        their columns (block_m, block_n, block_k, stages, warps, …); None where it has no tile."""
+        """The kwargs of a tiled kernel, by the names of their columns in the table of templates
+        (block_m, block_n, block_k, stages, warps, …); None for other kernels."""
         return template_of(self.template).tile_of(self.config)
 
     def to_dict(self) -> dict[str, Any]:
@@ -382,9 +382,9 @@ class Candidate:
 
 
 class KernelFacts(NamedTuple):
-    """What the compiler made of a kernel: registers a thread; bytes that a thread stores and loads
-    again for want of registers, each instruction counted once; shared memory of a block; machine
-    instructions of the code."""
+    """What the compiler reports of a kernel: registers of a thread; spilled bytes of a thread
+    (stored and loaded again for want of registers, each instruction counted once); shared memory of
+    a thread block in bytes; machine instructions of the code."""
 
     registers: int
     spill_stores: int
@@ -398,11 +398,11 @@ KERNEL_FACTS = KernelFacts._fields
 
 @dataclass(frozen=True)
 class Timing:
-    """What timing one candidate on one problem gave, in microseconds.
+    """The result of timing one candidate on one problem, in microseconds.
 
-    A timing has a time (`min_us`, `median_us` or both) or a `failure`, never both.
-    `spread_us` is the interquartile range over `repeats` launches; `kernel` is known of kernels
-    that were compiled for being launched directly.
+    A timing has a time (`min_us`, `median_us` or both) or a `failure`, never both. `spread_us` is
+    the interquartile range over `repeats` launches. `kernel` is known of kernels that were compiled
+    to be launched directly.
     """
 
     min_us: float | None = None
@@ -449,6 +449,6 @@ class Timing:
 
     @property
     def time_us(self) -> float | None:
-        """The time that is compared and learned: the least, which other work on the machine
-        disturbs least, else the median; None where it failed."""
+        """The time that is compared and learned: the minimum, which other work on the machine
+        disturbs least; the median where there is no minimum; None where the candidate failed."""
         return self.min_us if self.min_us is not None else self.median_us

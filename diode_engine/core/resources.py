@@ -1,12 +1,12 @@
 """What a kernel needs of a multiprocessor, by rules that were checked against compiled kernels.
 
-The shared-memory rule named which of 400 sampled kernels Triton 3.6 could not build for an
-sm_90 device (47, no false alarm). Of the shipped timings it names all 6,618 that ran out of
-resources, and 1,066 others, most of them of odd strides, where nothing is pipelined. From Triton
+The rule for shared memory found all 47 of 400 sampled kernels that Triton 3.6 could not build for
+an sm_90 device, without a false alarm. Of the shipped timings it finds all 6,618 that ran out of
+resources, and 1,066 others, most of them with odd strides, where nothing is pipelined. From Triton
 3.7.1 on such a kernel is built with less pipelining instead.
 
-Functions of tiles take whatever numpy can broadcast: features ask about rows of many
-problems, `fits` about the candidates of one.
+The functions of tiles take arrays of any shapes that numpy can broadcast: features ask about rows
+of many problems, `fits` asks about the candidates of one problem.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once
 # An asynchronous copy moves at most 16 bytes and at least 4: below, the loads of a tile go
 # through registers and the loop is not pipelined, whatever num_stages says.
-LEAST_COPY = 4
+MIN_COPY = 4
 _WARPGROUP = 4  # warps that issue one wgmma together
 # The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
 # itself drops the candidates above.
@@ -35,12 +35,12 @@ _MAX_ACCUMULATOR_REGISTERS = 255
 
 # With more load instructions a thread, in a pipelined loop and in another, a kernel without wgmma
 # runs as ptxas happens to compute their addresses (docs/calibration.md).
-MOST_LOADS = 24
-MOST_LOADS_AT_ONCE = 4
+MAX_LOADS = 24
+MAX_LOADS_AT_ONCE = 4
 # Multiplications a thread and tile, see `spills_erratically`.
-MOST_IN_A_ROW = 1024
-MOST_IN_TWO_PASSES = 4096
-MOST_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
+MAX_IN_A_ROW = 1024
+MAX_IN_TWO_PASSES = 4096
+MAX_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
 Array = npt.NDArray[Any]
 
@@ -103,8 +103,8 @@ def tile_shared_bytes(
 def shared_bytes(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> npt.NDArray[np.float32]:
-    """[n] bytes of shared memory a thread block; 0 where the candidate has no tiles of its
-    own (ATen, decompose_k) or is not known. A template that says itself what it needs is asked."""
+    """[n] bytes of shared memory of a thread block; 0 where the candidate has no tiles of its own
+    (ATen, decompose_k) or is not known. Where a template has its own rule, that rule is used."""
     c = encode(candidates)
     need = tile_shared_bytes(
         np.float32(problem.dtype.itemsize), c.block_m, c.block_n, c.block_k, c.stages,
@@ -122,10 +122,13 @@ def shared_bytes(
 def fits(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether the kernel can be launched and computes the problem: its shared memory, its
-    threads and its accumulator fit, and no TMA descriptor is of a single row or column, with
-    which that template computes something else (748 of 748 such timings on H200 had wrong
-    results). True where the candidate is not known, since nothing speaks against it."""
+    """[n] whether the kernel can be launched and computes the problem.
+
+    Its shared memory, its threads and its accumulator must fit. A TMA descriptor must not be of a
+    single row or column: with such a one the template computes something else (748 of 748 such
+    timings on an H200 had wrong results). True where the candidate is not known, since no rule
+    excludes it.
+    """
     c = encode(candidates)
     ok = (32 * c.warps <= MAX_THREADS_BLOCK) & (
         accumulator_registers(c.block_m, c.block_n, c.warps) <= _MAX_ACCUMULATOR_REGISTERS
@@ -139,16 +142,19 @@ def fits(
 
 
 def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
-    """[n] whether a tile is multiplied in float32 without TF32, in one pass over K or two, with so
-    many multiplications a thread that ptxas may spill them: the compiler knows that there is no
-    loop, and computes them in a row. Of 1,311 such timings on H200 12 % took over twice as long as
-    predicted, up to 36 times; of the 43,600 other float32 ones 0.2 %."""
+    """[n] whether ptxas may spill registers of this kernel, which makes its time unpredictable: a
+    tile is multiplied in float32 without TF32, in one or two passes over K, with very many
+    multiplications a thread. The compiler sees that there is no loop and unrolls all of them.
+
+    Of 1,311 such timings on an H200 12 % took over twice as long as predicted, up to 36 times; of
+    the 43,600 other float32 ones 0.2 %.
+    """
     c = encode(candidates)
     if problem.dtype is not DType.FLOAT32 or problem.allow_tf32:
         return np.zeros(len(candidates), np.bool_)
     multiplications = accumulator_registers(c.block_m, c.block_n, c.warps) * c.block_k
-    one = (c.block_k >= problem.K) & (multiplications >= MOST_IN_A_ROW)
-    two = (2 * c.block_k >= problem.K) & (multiplications >= MOST_IN_TWO_PASSES)
+    one = (c.block_k >= problem.K) & (multiplications >= MAX_IN_A_ROW)
+    two = (2 * c.block_k >= problem.K) & (multiplications >= MAX_IN_TWO_PASSES)
     erratic: npt.NDArray[np.bool_] = c.tiled & (one | two)
     return erratic
 
@@ -160,11 +166,11 @@ def many_loads(
     candidate: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.bool_]:
     """[n] whether candidates[candidate[i]] is, on problems[problem[i]], a tiled kernel without
-    wgmma of more than MOST_LOADS a thread, and no stride is odd there: one of whose speed other
+    wgmma of more than MAX_LOADS a thread, and no stride is odd there: one of whose speed other
     kernels tell nothing. (TMA kernels load without addresses.)"""
     facts = np.zeros((3, len(problems)), np.float32)
     for i, p in enumerate(problems):
-        if min(p.a.align, p.b.align) > MOST_ODD_ALIGN:
+        if min(p.a.align, p.b.align) > MAX_ODD_ALIGN:
             size = p.dtype.itemsize
             facts[:2, i] = [size / min(WIDEST_LOAD, size * each.align) for each in (p.a, p.b)]
             facts[2, i] = wgmma_operands(p)
@@ -176,10 +182,11 @@ def many_loads(
 
 @lru_cache(maxsize=16)  # as many as `encode` keeps
 def _loads(c: CandidateColumns) -> tuple[Array, Array, Array, Array]:
-    """Each [n]: elements of A and of B that a thread loads at once, and the most load instructions
-    for which its time is known, without wgmma and with it where the tile allows it."""
+    """Four columns [n]. The first two are the elements of A and of B that a thread loads for a
+    tile. The others are the largest numbers of load instructions for which times can be predicted:
+    without wgmma, and with wgmma where the tile allows it."""
     share = c.block_k / (32 * c.warps)
-    limit = np.where(c.stages > 1, np.float32(MOST_LOADS), np.float32(MOST_LOADS_AT_ONCE))
+    limit = np.where(c.stages > 1, np.float32(MAX_LOADS), np.float32(MAX_LOADS_AT_ONCE))
     most = np.where(c.tiled & ~c.tma, limit, np.float32(np.inf))
     typed = np.where(uses_wgmma(True, c.block_m, c.warps), np.float32(np.inf), most)
     return c.block_m * share, c.block_n * share, most, typed

@@ -105,7 +105,8 @@ class TimingTable:
         return np.where(np.isnan(self.min_us), self.median_us, self.min_us)
 
     def groups(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-        """(problem index, its rows in the table's order), by the problems' first rows."""
+        """Pairs (problem index, its rows in the table's order), ordered by the problems' first
+        rows."""
         if not len(self):
             return
         order = np.argsort(self.problem, kind="stable")

@@ -1,7 +1,7 @@
-"""Questions to another process: what changes torch for good, or needs caches of its own.
+"""Questions to another process, for work that changes torch for good or needs its own caches.
 
-The question goes to the child's stdin as JSON; it answers in lines of JSON on stdout. Whatever
-it or a compiler prints goes to a log file.
+The question goes to the child's stdin as JSON; it answers in lines of JSON on stdout. What it or a
+compiler prints besides goes to a log file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ERROR = "error"  # of an answer that is a sentence for the user
 def ask(
     module: str, question: Mapping[str, Any], *, log: Path, environment: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """The answers of `python -m module`, as they come. Compilers' caches are empty and go
-    with the process. Raises IntegrationError where the child ends badly: with its own sentence,
-    or one that names the log."""
+    """The answers of `python -m module`, as they come. Its compilers' caches start empty and are
+    removed at the end. Raises IntegrationError where the child fails: with the child's own
+    sentence, or with one that names the log."""
     folder = tempfile.TemporaryDirectory(prefix="diode-demo-", ignore_cleanup_errors=True)
     with folder as caches, log.open("w") as errors:
         caches_of = {

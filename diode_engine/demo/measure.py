@@ -23,7 +23,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
-from diode_engine.registry import LEAST_LIKENESS
+from diode_engine.registry import MIN_LIKENESS
 
 MODE = "max-autotune-no-cudagraphs"
 
@@ -32,7 +32,7 @@ def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     model = question["model"]
     trained_on = Hardware.from_dict(question["hardware"])
     hardware = detect()
-    if hardware.backend == "cpu" or hardware.likeness(trained_on) < LEAST_LIKENESS:
+    if hardware.backend == "cpu" or hardware.likeness(trained_on) < MIN_LIKENESS:
         yield {"gpu": None}
         return
     yield {"gpu": hardware.name}
@@ -41,7 +41,7 @@ def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         raise IntegrationError(str(diode_engine.get_stats()["reason"]))
     device = torch.device("cuda", torch.cuda.current_device())
     timer = Timer(device)
-    # What a process pays once (imports, the compile workers, the driver) is no GEMM's cost.
+    # What a process does once (imports, compile workers, driver) does not count for a GEMM.
     torch.compile(lambda x: x.sin() + 1, mode=MODE)(torch.ones(1024, device=device))
     for given in question["problems"]:
         yield _measured(Problem.from_dict(given), device, timer)

@@ -8,12 +8,11 @@ from diode_engine.core.table import TimingTable
 
 
 def pick(held_out: TimingTable, count: int = 5) -> list[Problem]:
-    """At most `count` problems with timings: one of each op, then those with the fewest rows
-    of output. The same table gives the same problems.
+    """At most `count` problems with timings: one of each op, then those with the fewest rows of
+    output. The same table gives the same problems.
 
-    A product with a single row or column is left out, since Inductor makes it a sum before
-    it asks for kernels, and so is one whose output has another type, which its op's plain form
-    does not give.
+    Products with a single row or column are left out: Inductor makes a sum of them before it asks
+    for kernels. So are products whose output has another type than the op's plain form gives.
     """
     timed = set(held_out.problem[held_out.failure == 0].tolist())
     shown = sorted(

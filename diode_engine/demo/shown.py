@@ -30,9 +30,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Shown:
-    """`aten` and `default` are the best measured kernel of ATen and of what stock max-autotune
-    times in its DEFAULT space (which holds ATen); the best predicted one where none of them was
-    measured, and None where there is none."""
+    """`aten` and `default` are the best measured kernel of ATen, and the best measured one of what
+    stock max-autotune times in its DEFAULT space (ATen is in it). Where none of them was measured,
+    it is the best predicted one; None where there is none."""
 
     problem: Problem
     chosen: Kernel
@@ -44,7 +44,7 @@ class Shown:
     def of(
         cls, problem: Problem, answer: Mapping[str, Any], table: TimingTable, predictor: Predictor
     ) -> Shown:
-        """From an answer of `demo.choose` and the timings that there are."""
+        """Made from an answer of `demo.choose` and the timings that there are."""
         default = [Candidate.from_dict(candidate) for candidate in answer["default"]]
         timings = _timings(problem, table)
         timed = [candidate for candidate, timing in timings.items() if timing.time_us is not None]
@@ -66,7 +66,7 @@ class Shown:
         )
 
     def text(self) -> str:
-        """A heading, and a line a kernel: predicted and measured time."""
+        """A heading, and a line for each kernel with its predicted and measured time."""
         rows = [("Diode's choice", self.chosen), ("ATen", self.aten),
                 ("DEFAULT's best", self.default), ("best measured", self.best)]  # fmt: skip
         lines = [f"{self.problem!s:<62}{'predicted':>12}{'measured':>12}"]
@@ -85,7 +85,8 @@ class Shown:
 
 
 def _timings(problem: Problem, table: TimingTable) -> dict[Candidate, Timing]:
-    """Of the candidates of this problem; the least where one was timed more than once."""
+    """The timings of this problem's candidates; the shortest one where a candidate was timed more
+    than once."""
     rows = np.flatnonzero(
         np.array([known == problem for known in table.problems], np.bool_)[table.problem]
     )

@@ -1,22 +1,21 @@
-"""What a model sees of a problem and a candidate on a device: one row of float32 each.
-
-The same function makes the rows that are trained on and the rows that are asked about at
-compile time; a row does not depend on the rows around it, bit for bit.
+"""What a model sees of a problem and a candidate on a device: one row of float32 numbers for each
+pair. The same function makes the rows for training and the rows for a choice at compile time. A row
+has the same bits whichever other rows are computed with it.
 
 A *feature set* is a list of named columns with the code that computes them, under a version. A
-model's manifest names the set that it was trained on, by its version and a hash of its names. Sets
-lie side by side, in `SETS`, each for as long as a supported model needs it; the names of this
-package are those of `CURRENT`, which is trained on where nobody asks for another.
+model's manifest names the set that it was trained on, by its version and a hash of the names. The
+sets lie side by side in `SETS`; a set stays as long as a supported model needs it. The names of
+this package are those of `CURRENT`, the set of new models unless another is asked for.
 
-Times are estimates in microseconds from the device's data sheet: a roofline with the waves of
-tiles over multiprocessors, tiles that reach over the edge, the reach of L2 and the latency of
-loads that nothing hides. They need not be right, only to move as the truth does; the largest
-of them is the *base* time, from which a model may learn the difference.
+Times are estimates in microseconds from the device's data sheet: a roofline with the waves of tiles
+over multiprocessors, tiles that reach over the edge, the reach of L2 and the latency of loads that
+nothing hides. They need not be right; they must grow and shrink as the real times do. The largest
+of them is the *base* time; a model may learn the difference to it.
 
-Sources: waves, tile and wave quantisation: NVIDIA, "Matrix Multiplication Background User's
-Guide"; the roofline: Williams, Waterman and Patterson, CACM 52(4), 2009; the order of tiles
-(GROUP_M): Triton's matrix-multiplication tutorial; copy widths by alignment: kernels compiled
-for sm_90, see `resources.LEAST_COPY`.
+Sources: waves, tile and wave quantisation: NVIDIA, "Matrix Multiplication Background User's Guide";
+the roofline: Williams, Waterman and Patterson, CACM 52(4), 2009; the order of tiles (GROUP_M):
+Triton's matrix-multiplication tutorial; copy widths by alignment: kernels compiled for sm_90, see
+`resources.MIN_COPY`.
 """
 
 from __future__ import annotations

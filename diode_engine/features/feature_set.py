@@ -29,8 +29,8 @@ def supported(
     problem_index: npt.NDArray[np.integer],
     candidate_index: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether `matrix` can make a row that means something: the template and its kwargs
-    are known (see encoding) and the type is one of DTYPES."""
+    """[n] whether `matrix` can make a meaningful row: the template and its kwargs are known (see
+    encoding) and the type is one of DTYPES."""
     typed = np.array([problem.dtype in DTYPES for problem in problems], bool)
     ok: npt.NDArray[np.bool_] = typed[problem_index] & encode(candidates).known[candidate_index]
     return ok
@@ -38,11 +38,11 @@ def supported(
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The columns, in the order of `names`, and what computes them.
+    """The columns, in the order of `names`, and the functions that compute them.
 
-    Columns that belong to the problem or the candidate alone are computed once each and gathered;
-    the others ("cross") follow from both and are computed on blocks of rows that stay in the
-    processor's cache.
+    Columns of the problem alone, or of the candidate alone, are computed once each and gathered.
+    The others ("cross") need both; they are computed on blocks of rows that fit the processor's
+    cache.
     """
 
     version: int
@@ -68,7 +68,7 @@ class FeatureSet:
 
     @cached_property
     def base(self) -> int:
-        """Where the base time is among the columns."""
+        """The index of the base time's column."""
         return self.names.index(self.base_name)
 
     @cached_property
@@ -84,9 +84,9 @@ class FeatureSet:
         candidate_index: npt.NDArray[np.integer],
         hardware: Hardware,
     ) -> npt.NDArray[np.float32]:
-        """[n, F] the rows (problems[problem_index[i]], candidates[candidate_index[i]]), F as
-        `names`. A row of a candidate or a problem that is not `supported` holds numbers without a
-        meaning; no value is NaN or infinite."""
+        """[n, F] the rows (problems[problem_index[i]], candidates[candidate_index[i]]), with the
+        columns `names`. A row that is not `supported` holds numbers without a meaning; no value is
+        NaN or infinite."""
         n = len(problem_index)
         described = [self.describe(problem, hardware) for problem in problems]
         problem_rows = np.array([d[0] for d in described], np.float32).reshape(-1, self.of_problem)
@@ -115,7 +115,8 @@ class FeatureSet:
     def space(
         self, problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
     ) -> SpaceFeatures:
-        """The same numbers as `matrix`, bit for bit, in half the time."""
+        """The same numbers as `matrix` for one problem and n candidates, bit for bit, in half the
+        time."""
         row, facts = self.describe(problem, hardware)
         candidate_columns, knobs = self.of_candidates(encode(candidates))
         own = len(self.candidate)
@@ -128,9 +129,9 @@ class FeatureSet:
 
 @dataclass(frozen=True, eq=False)
 class SpaceFeatures:
-    """What `matrix` says of one problem and n candidates, without repeating the problem: `problem`
-    has the columns that follow from it alone, `rest` [other columns, n] the others, each one's
-    values side by side, that of the base time at `base_row`."""
+    """What `matrix` computes for one problem and n candidates, without repeating the problem's
+    columns. `problem` has the columns of the problem alone. `rest` [other columns, n] has the
+    others, one column after the other; `base_row` is the row of the base time in it."""
 
     problem: npt.NDArray[np.float32]
     rest: npt.NDArray[np.float32]

@@ -1,1 +1,1 @@
-"""The room of Inductor: nothing else in Diode imports torch._inductor."""
+"""Everything that needs Inductor: no other room of Diode imports torch._inductor."""

@@ -1,7 +1,5 @@
-"""Does something when a module is imported, and nothing before.
-
-So `import diode_engine` can arrange for torch.compile without importing torch.
-"""
+"""Runs code when a module is imported, and nothing before. So `import diode_engine` can prepare
+torch.compile without importing torch."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
-    """Calls `action` right after the module `name` has been imported: now, where it is
-    already, else the first time it is, once for each different action. `action` must not raise:
+    """Calls `action` right after the module `name` was imported: now, where it was imported
+    already, else at its first import; once for each different action. `action` must not raise, else
     the import would fail."""
     finder = _Finder(name, action)
     if name in sys.modules:
@@ -60,7 +58,7 @@ class _Finder:
 
 
 class _Loader:
-    """The module's own loader, followed by something else."""
+    """The module's own loader, with something else after it."""
 
     def __init__(self, own: Loader, then: Callable[[], None]) -> None:
         self._own = own

@@ -1,4 +1,4 @@
-"""Puts something else in the place of a part of torch, for a while."""
+"""Replaces a part of torch for a while."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What differs between the versions of torch that Diode serves (2.10 to 2.15, and what is to come).
+"""What differs between the versions of torch that Diode supports (2.10 to 2.15, and later ones).
 
-Nothing else in Diode asks which version of torch is there, or whether a part of Inductor is.
+No other code in Diode asks which version of torch is installed, or whether a part of Inductor
+exists.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ HOOK = "_finalize_template_configs"
 
 
 def hook_of(choices: type) -> Any:
-    """The hook of this class of InductorChoices; None before torch 2.10, which does not ask."""
+    """The hook of this class of InductorChoices; None before torch 2.10, which does not ask for
+    choices."""
     return getattr(choices, HOOK, None)
 
 
@@ -29,14 +31,14 @@ def at_least(version: str) -> bool:
 
 
 def part(owner: Any, name: str) -> Any:
-    """What a module or class of Inductor's has under this name: a function, or the value of an
+    """What a module or class of Inductor has under this name: a function, or the value of an
     option; None where this version has no such thing."""
     return getattr(owner, name, None)
 
 
 def template_heuristic(uid: str, device_type: str, op_name: str) -> Any:
-    """What makes a template's configs for an op; None where this torch has no such thing. Its own
-    module moves between versions; that of the choices has it in all."""
+    """The heuristic that makes a template's configs for an op; None where this torch has none. Its
+    own module differs between versions; the module of the choices has it in all."""
     choices: Any = sys.modules["torch._inductor.choices"]
     find = part(choices, "get_template_heuristic")
     return find and find(uid, device_type, op_name)
@@ -44,7 +46,7 @@ def template_heuristic(uid: str, device_type: str, op_name: str) -> Any:
 
 def uuid_of(choices: Any) -> str | None:
     """What InductorChoices depend on, for cache keys; None before torch 2.15, whose choices do not
-    tell it."""
+    say it."""
     tell = getattr(choices, "uuid", None)
     return None if tell is None else tell()
 
@@ -61,10 +63,10 @@ def add_config_key(config: Any, name: str, default: Any) -> None:
 
 
 def add_config_property(config: Any, name: str, value: Callable[[], str]) -> None:
-    """Adds a key that is read only: it has whatever `value` says at the time, in every thread.
-    (From torch 2.13 on a value that is set in a config module is visible in one thread only.)"""
+    """Adds a read-only key: in every thread its value is what `value` returns at the time. (From
+    torch 2.13 on a value that is set in a config module is visible in one thread only.)"""
 
-    class Entry(_config_module()._ConfigEntry):  # type: ignore[misc]
+    class ReadOnlyEntry(_config_module()._ConfigEntry):  # type: ignore[misc]
         @property
         def default(self) -> str:
             return value()
@@ -76,7 +78,7 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
         # comes before what a saved config, loaded again, may have set
         env_value_force = default
 
-    _add_entry(config, name, Entry, "")
+    _add_entry(config, name, ReadOnlyEntry, "")
 
 
 def _add_entry(config: Any, name: str, kind: Any, default: Any) -> None:
@@ -91,8 +93,8 @@ def _config_module() -> Any:
 
 
 def forget_config_copies(config: Any) -> None:
-    """Makes every thread read the values of a config module again, of which torch keeps copies and
-    a hash: from torch 2.13 on one copy a context, in ContextVars."""
+    """Makes every thread read the values of a config module again. torch keeps copies and a hash of
+    them; from torch 2.13 on one copy for each context, in ContextVars."""
     if hasattr(config, "_hash_dirty_var"):
         prefix = config.__name__
         config._hash_dirty_var = ContextVar(f"{prefix}._hash_dirty", default=True)
@@ -104,14 +106,14 @@ def forget_config_copies(config: Any) -> None:
 
 
 def fuses_behind_split_dimensions(config: Any) -> bool:
-    """Whether Inductor fuses behind a view that splits a dimension: from torch 2.13 on, and before
+    """Whether Inductor fuses after a view that splits a dimension: from torch 2.13 on; before,
     where its option loop_ordering_after_fusion is off."""
     return at_least("2.13") or not config.loop_ordering_after_fusion
 
 
 def converts_inputs_without_data() -> bool:
-    """Whether Inductor converts inputs without data to the mode that Dynamo has traced in; torch
-    2.10 wants them to be of that one."""
+    """Whether Inductor converts inputs without data to the mode with which Dynamo has traced; torch
+    2.10 requires inputs of that mode."""
     return at_least("2.11")
 
 
@@ -128,8 +130,8 @@ def context_initialisers(fake_tensor: Any) -> list[str]:
 
 
 def static_launchers(config: Any) -> list[str]:
-    """Inductor's options for a launcher in C++. From torch 2.11 on there are two, of which one is
-    an alias of the other and is not to be set."""
+    """Inductor's options for a launcher in C++. From torch 2.11 on there are two; one of them is an
+    alias of the other and must not be set."""
     entries = config._config
     names = ("use_static_cuda_launcher", "use_static_triton_launcher")
     return [n for n in names if n in entries and entries[n].alias is None]

@@ -58,14 +58,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 
 
-LEAST_MANY = 300  # problems; a few timings each on a hundred are lost among millions
+MIN_MANY = 300  # problems; a few timings each on a hundred are lost among millions
 _MANY = ", many loads"
 OF_BEFORE = ("sizes",)  # by what problems were held out before manifests told it
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the training timings held. Of anything else a model says nothing."""
+    """What occurs in the training timings. The model predicts nothing else."""
 
     kernels: tuple[str, ...]  # as `kernel` has them
     types: tuple[str, ...]  # as `type_of` has them
@@ -93,7 +93,7 @@ class Coverage:
 
     @classmethod
     def of(cls, table: TimingTable) -> Coverage:
-        """What occurs among the table's successful timings."""
+        """What occurs in the table's successful timings."""
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]
         many = many_loads(timed.problems, timed.candidates, timed.problem, timed.candidate)
@@ -102,7 +102,7 @@ class Coverage:
             timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
         ):
             found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
-        kernels = {k for k, on in found.items() if len(on) >= LEAST_MANY or not _is_many(k)}
+        kernels = {k for k, on in found.items() if len(on) >= MIN_MANY or not _is_many(k)}
         return cls(
             tuple(sorted(kernels)),
             tuple(sorted({type_of(problem) for problem in problems})),
@@ -111,9 +111,13 @@ class Coverage:
 
 
 def kernel(op: Operator, template: str, *, many: bool = False) -> str:
-    """A template on an op: decompose_k of bmm is nothing that its timings on mm tell of. Where
-    `many`, its kernels with many loads a thread (resources.many_loads), of which others tell
-    nothing, and few of them too little: timings on LEAST_MANY problems are asked for."""
+    """How the coverage names a template on an op. The op is part of it: timings of decompose_k on
+    mm say nothing of decompose_k on bmm.
+
+    With `many` it means the template's kernels with many loads a thread (resources.many_loads).
+    Other kernels say nothing of them, and few timings say too little: timings on MIN_MANY problems
+    are needed.
+    """
     return f"{op} {template}{_MANY if many else ''}"
 
 
@@ -122,7 +126,8 @@ def _is_many(name: str) -> bool:
 
 
 def type_of(problem: Problem) -> str:
-    """The kind of arithmetic: the operands' type, "tf32" where float32 may be computed so."""
+    """The kind of arithmetic: the operands' type, or "tf32" for a float32 product that may be
+    computed so."""
     return "tf32" if problem.allow_tf32 else str(problem.dtype)
 
 
@@ -134,7 +139,7 @@ def product(problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class Data:
-    """What a model was made from."""
+    """What a model was trained on."""
 
     datasets: tuple[str, ...] = ()  # content keys: of the timings learned from, then of files
     runs: tuple[str, ...] = ()  # of the store that the timings were in: "import 1", "collect 7"
@@ -146,11 +151,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a model says about itself. `metrics` holds numbers (or tables of them) by name, on
-    problems that were held out. `held_out_by` tells which these are, as
-    problems.splits.HELD_OUT_BY does; `everything` whether they were trained on too; None: nobody
-    knows.
-    `confidence` is the file of its models.confidence.Confidence, None where it has none."""
+    """What a model says about itself.
+
+    `metrics` holds numbers (or tables of them) by name, measured on held-out problems.
+    `held_out_by` says how these were held out (see problems.splits.HELD_OUT_BY). `everything` says
+    whether the model was trained on them too; None: not known. `confidence` is the file of its
+    models.confidence.Confidence, None where it has none.
+    """
 
     name: str
     family: str
@@ -173,7 +180,7 @@ class Manifest:
 
     @property
     def feature_set(self) -> features.FeatureSet:
-        """What it sees of a problem and a candidate."""
+        """The feature set that the model was trained on."""
         return features.SETS[self.feature_version]
 
     @property
@@ -183,7 +190,7 @@ class Manifest:
 
     @property
     def identity(self) -> str:
-        """32 hex digits: equal where predictions are, whatever the model is called."""
+        """32 hex digits, equal for models that predict the same, whatever they are called."""
         parts = [
             f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
             json.dumps(self.coverage.to_dict(), sort_keys=True),
@@ -231,7 +238,7 @@ class Manifest:
                 f"The model is of format version {show(version)}, this Diode reads up to "
                 f"{VERSION}; update Diode."
             )
-        read = _Reader(given)
+        read = _ManifestReader(given)
         made_with = read.mapping("features")
         feature_version, names = made_with.get("version"), made_with.get("names")
         known = {each.version: each.names_hash for each in features.SETS.values()}
@@ -253,7 +260,10 @@ class Manifest:
                 f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
                 "letters and digits."
             )
-        coverage, data = _Reader(read.mapping("coverage")), _Reader(read.mapping("data"))
+        coverage, data = (
+            _ManifestReader(read.mapping("coverage")),
+            _ManifestReader(read.mapping("data")),
+        )
         manifest = cls(
             name=check_name(read.text("name")),
             family=read.text("family"),
@@ -296,8 +306,8 @@ class Manifest:
         return manifest
 
 
-class _Reader:
-    """Fields of the expected type, or a sentence."""
+class _ManifestReader:
+    """Reads fields of the expected type; raises ModelError with a sentence otherwise."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
@@ -340,11 +350,11 @@ class _Reader:
 def _member(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise ModelError("A member in the model's manifest must be an object.")
-    return {"family": _Reader(given).text("family"), **_weight_file(given)}
+    return {"family": _ManifestReader(given).text("family"), **_weight_file(given)}
 
 
 def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    read = _Reader(given)
+    read = _ManifestReader(given)
     file = read.text("file")
     if not _FILE.fullmatch(file):
         raise ModelError(
@@ -493,8 +503,8 @@ def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
 def load_member(
     family: str, data: bytes, feature_set: features.FeatureSet = features.CURRENT
 ) -> TimingModel:
-    """The model of this family in these bytes, which sees this feature set. Raises ModelError
-    where there is no such family or the bytes are not one."""
+    """The model of this family from these bytes, for rows of this feature set. Raises ModelError
+    where there is no such family or the bytes are not such a model."""
     if family not in FAMILIES:
         raise ModelError(
             f"The model has a member of the family {show(family)}, which this Diode does not "
@@ -521,7 +531,8 @@ def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
 
 
 def _read(path: Path, size: int | None) -> bytes:
-    """A regular file of exactly this size, or of a manifest's at most; never through a link."""
+    """The content of a regular file of exactly this size, or at most of a manifest's size. Links
+    are not followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

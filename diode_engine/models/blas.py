@@ -1,7 +1,7 @@
 """BLAS on one thread.
 
-A problem is ranked in less than a millisecond, and while Inductor's compilers keep the cores busy:
-to wait for BLAS's other threads then takes tens of milliseconds.
+A problem is ranked in less than a millisecond, while Inductor's compilers keep the cores busy.
+Waiting for BLAS's other threads would then take tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ def _controller() -> ThreadpoolController:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Has every thread of the process call BLAS without helpers; costs some 15 µs."""
+    """While the block runs, BLAS calls of the whole process use one thread. Costs about 15 µs."""
     with _LOCK, _controller().limit(limits=1):
         yield

@@ -1,11 +1,11 @@
-"""How sure a choice is: the probability that the best of the first k candidates takes at most
-5 % longer than the best of all.
+"""How sure a choice is: the probability that the best of the first k candidates takes at most 5 %
+longer than the best of all.
 
-A logistic regression for each k, on what the members of a model say about one problem: how they
-differ, how far behind the next candidates are, and how far the problem is from those that were
-trained on. It is fitted (`fit_confidence`) to predictions of models that had not seen the
-problems, which is what calibrates it (Platt, Probabilistic Outputs for Support Vector Machines,
-1999, with several inputs in place of one). It is asked with numpy alone.
+There is a logistic regression for each k. Its inputs come from what the members of a model predict
+for one problem: how much they differ, how far behind the next candidates are, and how far the
+problem is from those that were trained on. It is fitted (`fit_confidence`) to predictions of models
+that had not seen the problems; that calibrates it (Platt, Probabilistic Outputs for Support Vector
+Machines, 1999, with several inputs instead of one). At compile time it needs numpy alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diode_engine.models.neighbours import PLACE, Places, distances
 from diode_engine.models.tensors import Tensors
 
 WITHIN = 0.05  # of the best time
-MOST = 10  # the largest k
+MAX_K = 10  # the largest k
 INPUTS = (
     "log regret", "regret", "agreement", "to the next", "to the next 5", "to the next 10",
     "near ties", "spread of the first", "spread", "log time", "library first", "to the library",
@@ -32,7 +32,7 @@ _SHORTLIST = 32  # candidates that are looked at: whatever the size of the space
 _SPREAD = 10  # of them, whose members' spread counts
 _FURTHEST = 0.5  # log time: a library's kernel beyond this, or none
 _NEIGHBOURS = 5
-_PLACES = np.arange(MOST)
+_PLACES = np.arange(MAX_K)
 _BEHIND = _PLACES[:, None] + np.array([1, 5, 10])  # how many places behind the k-th
 # Where a logarithm is taken, so that 0 has one.
 _REGRET, _DISTANCE = 0.005, 0.1
@@ -42,8 +42,8 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """`weight` is [MOST, INPUTS] and `bias` [MOST], a row for each k from 1; `places` is
-    [PLACE, problems], those of the training problems."""
+    """`weight` is [MAX_K, INPUTS] and `bias` is [MAX_K], one row for each k from 1 on; `places` is
+    [PLACE, problems], the coordinates of the training problems (see neighbours.places)."""
 
     weight: npt.NDArray[np.float32]
     bias: npt.NDArray[np.float32]
@@ -55,9 +55,9 @@ class Confidence:
     def probabilities(
         self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
     ) -> tuple[float, ...]:
-        """[MOST] for k = 1, 2, …, never falling. `members` is [members, n], the log time that
-        each member of the model predicts for n candidates, one or more; `library` [n] tells
-        which of these are a library's kernels."""
+        """[MAX_K] the probabilities for k = 1, 2, …; they never fall. `members` is [members, n],
+        the log times that each member of the model predicts for n candidates, at least one;
+        `library` [n] says which of the candidates are a library's kernels."""
         x = inputs(members, library, distance(problem, self.places))
         # Sums, not a product of matrices: the same bits whatever the threads.
         logits = (x * self.weight).sum(axis=1) + self.bias
@@ -73,25 +73,25 @@ class Confidence:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of `to_bytes`. Raises ModelError where the bytes are anything else."""
+        """The inverse of `to_bytes`. Raises ModelError where the bytes are not what it writes."""
         tensors = Tensors(data, "confidence")
         n = len(INPUTS)
-        weight, bias = tensors.take("weight", MOST, n), tensors.take("bias", MOST)
+        weight, bias = tensors.take("weight", MAX_K, n), tensors.take("bias", MAX_K)
         out = cls(weight, bias, tensors.take("places", PLACE, None))
         tensors.end()
         return out
 
 
 def distance(problem: Problem, seen: Places) -> float:
-    """The mean distance of a problem to the nearest of those that were trained on."""
+    """The mean distance of a problem to the nearest of the training problems."""
     away = distances(problem, seen)
     nearest = min(_NEIGHBOURS, len(away))
     return float(np.partition(away, nearest - 1)[:nearest].mean()) if nearest else math.inf
 
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:
-    """[MOST, INPUTS] what the probabilities are made from; `away` is a `distance`, the others
-    as `Confidence.probabilities` has them."""
+    """[MAX_K, INPUTS] the inputs of the regressions. `away` is a `distance`; the others are as in
+    `Confidence.probabilities`."""
     mean = members.sum(axis=0) / len(members)
     short = np.arange(len(mean))
     if len(mean) > _SHORTLIST:
@@ -102,7 +102,7 @@ def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Valu
     # By k: what each member loses by its own word with the best of the first k.
     reached = np.minimum.accumulate(members, axis=1)
     regret = (reached - reached[:, -1:])[:, np.minimum(_PLACES, last)]
-    out = np.empty((MOST, len(INPUTS)))
+    out = np.empty((MAX_K, len(INPUTS)))
     out[:, 0] = np.log(regret.sum(axis=0) / len(members) + _REGRET)
     out[:, 1] = regret.max(axis=0)
     out[:, 2] = (regret <= 0).sum(axis=0) / len(members)

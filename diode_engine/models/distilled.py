@@ -1,14 +1,14 @@
-"""A small network in whole numbers that answers as a large model does, and the same everywhere.
+"""A small network in whole numbers, trained to answer as a large model does, with the same answers
+on every machine.
 
-Features, activations and weights are whole numbers held in float32, and no sum of a layer can
-reach 2²⁴ (`EXACT`), up to which float32 holds every whole number. So every sum is exact, in
-whatever order it is made: the answer depends neither on the BLAS library and its threads nor on
-how many rows are asked at once. Between the layers each value is scaled and rounded by itself.
+Features, activations and weights are whole numbers stored as float32. No sum of a layer can reach
+2²⁴ (`EXACT`), up to which float32 holds every whole number. So every sum is exact in any order: the
+answer depends neither on the BLAS library and its threads nor on how many rows are asked at once.
+Between the layers each value is scaled and rounded by itself.
 
-Quantisation of activations and weights after training: Jacob et al., "Quantization and Training
-of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018. Learning from a
-larger model's answers: Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network",
-2015.
+Quantisation of activations and weights after training: Jacob et al., "Quantization and Training of
+Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018. Learning from a larger
+model's answers: Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", 2015.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.models.network import Network
-from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel, mean_answer
+from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel, mean_answer
 from diode_engine.models.tensors import Tensors
 
 EXACT = 1 << 24
@@ -36,8 +36,8 @@ _LN2 = np.float32(math.log(2))
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """`weight` [outputs, inputs] and `bias` [outputs, 1] are whole numbers; `scale` [outputs, 1]
-    takes a sum to the next layer's levels, in the last layer to log time."""
+    """`weight` [outputs, inputs] and `bias` [outputs, 1] are whole numbers. `scale` [outputs, 1]
+    converts a sum to the levels of the next layer; in the last layer, to log time."""
 
     weight: Matrix
     bias: Matrix
@@ -46,14 +46,15 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class DistilledNetwork(TimingModel):
-    """The network; `low` and `step` [F, 1] take a feature to its level, (x − low) · step. Its
-    outputs are logarithms of the time over the features' base time, one for each member of the
-    model that it learned from; how far they differ tells how little is known. The prediction is
-    their mean. After Tran et al., "Hydra: Preserving Ensemble Diversity for Model Distillation",
-    2020.
+    """The network. `low` and `step` [F, 1] convert a feature to its level, (x − low) · step.
 
-    Raises ModelError where a layer's sums could be too large to be exact, or its answers to be
-    numbers.
+    It has one output for each member of the model that it learned from: the logarithm of the time
+    over the features' base time. The prediction is their mean; how much they differ says how
+    uncertain it is. After Tran et al., "Hydra: Preserving Ensemble Diversity for Model
+    Distillation", 2020.
+
+    Raises ModelError where a layer's sums could be too large to be exact, or answers too large to
+    be numbers.
     """
 
     low: Matrix
@@ -71,16 +72,17 @@ class DistilledNetwork(TimingModel):
             if not np.all(reach + np.abs(layer.bias[:, 0]) < EXACT):
                 raise ModelError("The network's weights are too large for exact sums.")
             levels = LEVELS
-        if not EXACT * np.abs(self.layers[-1].scale).max(initial=0).astype(np.float64) < MOST_SUM:
+        if not EXACT * np.abs(self.layers[-1].scale).max(initial=0).astype(np.float64) < MAX_SUM:
             raise ModelError("The network's last scale is so large that it predicts no times.")
 
     def predict(self, x: Matrix) -> Matrix:
-        """As TimingModel.predict, and the same bits for a row whatever rows are around it."""
+        """As TimingModel.predict; a row's answer has the same bits whichever rows are asked with
+        it."""
         return mean_answer(self.answers(x))
 
     def answers(self, x: Matrix) -> Matrix:
-        """[outputs, n] log times of the feature rows [n, F], by each member of the model that it
-        learned from."""
+        """[outputs, n] log times of the feature rows [n, F], one for each member of the model that
+        it learned from."""
         first = self.layers[0]
         out = np.empty((len(self.layers[-1].weight), len(x)), np.float32)
         for start in range(0, len(x), _BLOCK):
@@ -93,7 +95,7 @@ class DistilledNetwork(TimingModel):
         return out
 
     def space_answers(self, space: features.SpaceFeatures) -> Matrix:
-        """[outputs, n] the same bits as `answers` to the same rows."""
+        """[outputs, n] the same bits as `answers` gives for the same rows."""
         first = self.layers[0]
         of_problem = self.feature_set.of_problem
         own = slice(None, of_problem)
@@ -118,7 +120,7 @@ class DistilledNetwork(TimingModel):
         return np.clip(levels, 0, INPUT_LEVELS, out=levels)
 
     def _after_first(self, sums: Matrix) -> Matrix:
-        """[outputs, n] what follows from the first layer's sums, which are lost."""
+        """[outputs, n] the answers, from the first layer's sums. It overwrites the sums."""
         for before, layer in zip(self.layers, self.layers[1:], strict=False):
             sums *= before.scale
             np.rint(sums, out=sums)
@@ -162,11 +164,9 @@ class DistilledNetwork(TimingModel):
 
 
 def quantized(network: Network, x: Matrix) -> DistilledNetwork:
-    """The network, which must be residual, in whole numbers. The rows [n, F] are typical ones:
-    an activation's levels are spread over what it reaches there.
-
-    A weight has as many levels as exact sums allow.
-    """
+    """The network, which must be residual, in whole numbers. `rows` [n, F] are typical inputs: the
+    levels of an activation are spread over the values that it takes on them. A weight has as many
+    levels as exact sums allow."""
     assert network.residual
     low, high = network.low.astype(np.float64), network.high.astype(np.float64)
     step = np.where(high > low, INPUT_LEVELS / np.maximum(high - low, 1e-30), 0)

@@ -1,5 +1,5 @@
-"""What the arithmetic of the features says of a problem and its candidates, for people; no model
-is asked."""
+"""What the features' arithmetic says of a problem and its candidates, to be shown to people. No
+model is asked."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Roofline:
     compute_bound: bool
 
     def share(self, time_us: float) -> float:
-        """How much of the possible a kernel of this time reaches."""
+        """The share of the device's limit that a kernel of this time reaches."""
         return self.time_us / time_us
 
 
 @dataclass(frozen=True)
 class Resources:
     """What a candidate needs and how it fills the device, by the features' arithmetic; times in
-    microseconds. Sizes of tiles are none of a library's kernel, of which they are guesses."""
+    microseconds. For a library's kernel the sizes of tiles are guesses."""
 
     tiles: float
     waves: float
@@ -49,8 +49,8 @@ def roofline(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> tuple[Roofline | None, npt.NDArray[np.float64]]:
     """The problem's roofline, and [n] the microseconds that the features estimate for each
-    candidate, NaN for what the device cannot launch. None and NaNs where the features know the
-    problem's type not."""
+    candidate; NaN for what the device cannot launch. None and NaNs where the features do not know
+    the problem's type."""
     n = len(candidates)
     base = np.full(n, np.nan)
     place = np.zeros(n, np.intp), np.arange(n)

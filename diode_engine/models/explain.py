@@ -1,12 +1,14 @@
 """Why a model predicts that one candidate is faster than another on the same problem.
 
-The features that differ between the two are put into groups. Each group's part of the difference
-in log time is its Shapley value (Shapley, A Value for n-Person Games, 1953), the other candidate
-being the baseline (baseline Shapley: Sundararajan and Najmi, The Many Shapley Values for Model
-Explanation, ICML 2020): the mean over all orders in which the groups could go over from the one
-candidate's values to the other's. With few groups it is computed exactly, for any model, and the
-parts multiply to the ratio of the two predicted times. The rows in between belong to no kernel
-that there is: a part says what the model makes of a group, not what would be measured.
+The features that differ between the two are put into groups. The part of each group in the
+difference in log time is its Shapley value (Shapley, A Value for n-Person Games, 1953) with the
+other candidate as the baseline (baseline Shapley: Sundararajan and Najmi, The Many Shapley Values
+for Model Explanation, ICML 2020). It is the mean over all orders in which the groups could change
+from one candidate's values to the other's. With few groups it is computed exactly, for any model,
+and the product of the parts is the ratio of the two predicted times.
+
+The rows in between belong to no real kernel: a part says what the model makes of a group, not what
+would be measured.
 """
 
 from __future__ import annotations
@@ -53,9 +55,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """`factors` has, by group, what it multiplies the baseline's predicted time by to come to
-    the candidate's: below 1 where it speaks for the candidate; the largest ones first. Times are
-    in microseconds."""
+    """`factors` has, for each group, the factor between the baseline's predicted time and the
+    candidate's: below 1 where the group makes the candidate faster. The largest effects come first.
+    Times are in microseconds."""
 
     candidate_us: float
     baseline_us: float
@@ -65,8 +67,8 @@ class Explanation:
 def explain(
     predictor: Predictor, problem: Problem, candidate: Candidate, baseline: Candidate
 ) -> Explanation | None:
-    """Why the model's time of the candidate differs from that of the baseline; None where it
-    cannot say one of them."""
+    """Why the model's times of the candidate and the baseline differ; None where it predicts no
+    time for one of them."""
     us = predictor.predict_us(problem, (candidate, baseline))
     if np.isnan(us).any():
         return None
@@ -93,8 +95,8 @@ def explain(
 
 
 def rival(ranked: Sequence[Candidate]) -> int | None:
-    """Where among ranked candidates that one is which the first is best explained beside: the
-    best of the other kind (a library's kernel, or one of Inductor's own), else the second; None
-    where there is none."""
+    """The index of the candidate to compare the first of a ranking with: the best of the other
+    kind (a library's kernel, or one of Inductor's own), else the second; None where there is no
+    other."""
     other = (i for i, c in enumerate(ranked) if c.is_extern is not ranked[0].is_extern)
     return next(other, 1 if len(ranked) > 1 else None)

@@ -1,9 +1,10 @@
 """The families of models, in one table.
 
 A family is a class (models.protocol.TimingModel) and how it is fitted
-(models.fitting_method.FittingMethod). Both are named here and imported when they are first
-needed: what asks a model does not import what fits it, and a list of the families needs neither.
-A new family is a module with the two, and a line in FAMILIES (docs/adding-a-model-family.md).
+(models.fitting_method.FittingMethod). The table names both, and they are imported when they are
+first needed: a compile does not import code that fits models, and a list of the families imports
+neither. A new family is a module with the two, and a line in FAMILIES
+(docs/adding-a-model-family.md).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _TOGETHER = {ENSEMBLE: ("trees", "network", "network", "network"), NETWORKS: ("n
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """`model` and `fitting` are "module:name", of its class and of its FittingMethod. `teacher`
-    is the name (as `members_of` knows them) of a model that is fitted first and that this family
-    learns from and replaces; empty where it learns from timings alone."""
+    """`model` and `fitting` are "module:name" of its class and of its FittingMethod. `teacher`
+    names (as `members_of` does) the model that is fitted first and that this family learns from and
+    replaces; empty where it learns from timings alone."""
 
     name: str
     model: str
@@ -69,9 +70,8 @@ FAMILIES: dict[str, ModelFamily] = {
 
 
 def members_of(name: str) -> tuple[str, ...] | None:
-    """The families of what is fitted, in this order, for a model of this name: of a family the
-    members of its teacher and itself, of ENSEMBLE and NETWORKS theirs. None where there is no
-    such name."""
+    """The families to fit, in this order, for a model of this name. A family has the members of its
+    teacher, then itself; ENSEMBLE and NETWORKS have several. None where there is no such name."""
     if name in _TOGETHER:
         return _TOGETHER[name]
     family = FAMILIES.get(name)
@@ -81,6 +81,6 @@ def members_of(name: str) -> tuple[str, ...] | None:
 
 
 def trainable() -> tuple[str, ...]:
-    """The names that `members_of` knows, those that learn from others last."""
+    """The names that `members_of` knows; families with a teacher come last."""
     alone = [name for name, family in FAMILIES.items() if not family.teacher]
     return (*alone, *_TOGETHER, *(name for name in FAMILIES if name not in alone))

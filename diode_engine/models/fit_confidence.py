@@ -9,18 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.errors import TrainingError
-from diode_engine.models.confidence import MOST, WITHIN, Confidence, Values, inputs
+from diode_engine.models.confidence import MAX_K, WITHIN, Confidence, Values, inputs
 from diode_engine.models.neighbours import Places
 
-LEAST_CASES = 50  # problems; of fewer nothing can be said about probabilities
+MIN_CASES = 50  # problems; of fewer nothing can be said about probabilities
 _L2 = 10.0  # on standardised inputs: 867 problems decide little about thirteen weights
 
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """A problem and what a model that had not seen it said: `members` [members, n] log times of
-    the measured candidates, `log_us` [n] the measured ones, `library` [n] whose kernels they
-    are, `away` the problem's distance (confidence.distance) to what that model had seen."""
+    """A problem, and the predictions of a model that had not seen it: `members` [members, n] log
+    times of the measured candidates, `log_us` [n] the measured log times, `library` [n] which
+    candidates are a library's, `away` the problem's distance (confidence.distance) to what that
+    model had seen."""
 
     members: Values
     log_us: Values
@@ -29,37 +30,37 @@ class Unseen:
 
 
 def fit_confidence(unseen: Sequence[Unseen], seen: Places) -> Confidence:
-    """From problems with two measured candidates or more; `seen` are the places of those that
-    the model it is for was trained on. Raises TrainingError where they are fewer than
-    LEAST_CASES."""
-    if len(unseen) < LEAST_CASES:
+    """Each problem must have at least two measured candidates. `seen` are the places of the
+    problems that the final model was trained on. Raises TrainingError where there are fewer than
+    MIN_CASES problems."""
+    if len(unseen) < MIN_CASES:
         raise TrainingError(
-            f"{len(unseen)} problems are too few to tell how sure a model is ({LEAST_CASES} are "
+            f"{len(unseen)} problems are too few to tell how sure a model is ({MIN_CASES} are "
             "needed): collect or import more."
         )
     x = np.stack([inputs(case.members, case.library, case.away) for case in unseen])
     reached = np.stack([_reached(case) for case in unseen])
     mean, spread = x.mean(axis=(0, 1)), x.std(axis=(0, 1))
     scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0)
-    fitted = np.stack([_logistic((x[:, k] - mean) * scale, reached[:, k]) for k in range(MOST)])
+    fitted = np.stack([_logistic((x[:, k] - mean) * scale, reached[:, k]) for k in range(MAX_K)])
     weight = fitted[:, 1:] * scale
     bias = fitted[:, 0] - weight @ mean
     return Confidence(weight.astype(np.float32), bias.astype(np.float32), seen)
 
 
 def _reached(case: Unseen) -> npt.NDArray[np.bool_]:
-    """[MOST] whether the best of the first k is within WITHIN of the best."""
+    """[MAX_K] whether the best of the first k is within WITHIN of the best."""
     order = np.argsort(case.members.mean(axis=0), kind="stable")
     so_far = np.minimum.accumulate(case.log_us[order])
-    loss = so_far[np.minimum(np.arange(MOST), len(order) - 1)] - case.log_us.min()
+    loss = so_far[np.minimum(np.arange(MAX_K), len(order) - 1)] - case.log_us.min()
     reached: npt.NDArray[np.bool_] = loss <= np.log1p(WITHIN)
     return reached
 
 
 def _logistic(x: Values, y: npt.NDArray[np.bool_]) -> Values:
-    """[1 + F] the bias and weights of a logistic regression of y [n] on x [n, F], the weights
-    (not the bias) held back by _L2. The targets are Platt's, a little inside of 0 and 1, so that
-    no number of equal answers makes it certain."""
+    """[1 + F] the bias and the weights of a logistic regression of y [n] on x [n, F]. The weights,
+    not the bias, are regularised by _L2. The targets are Platt's, a little inside of 0 and 1, so
+    that even equal answers everywhere do not make it certain."""
     from scipy.optimize import minimize
     from scipy.special import expit
 

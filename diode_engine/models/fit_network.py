@@ -41,14 +41,15 @@ Ranking = Literal["none", "listwise", "regret", "pairwise"]
 class NetworkSettings:
     """How a network is fitted.
 
-    A step looks at `rows` candidates each of `problems` problems, drawn by importance (see
-    fitting.importance; `focus`), with ATen's kernels drawn in about `extern_share` of
-    the cases, since they are few and the choice against them counts. The loss is Huber's of
-    log time plus `rank` times a ranking loss over the drawn rows of a problem, of log times
-    over the temperature: "listwise" is the divergence of the predicted softmax(−log time) from
-    the measured one (ListNet); "regret" the expected log regret of choosing by the predicted
-    softmax; "pairwise" the logistic loss of each pair's order (RankNet, Burges et al., ICML
-    2005), weighted by how far its times are apart.
+    A step draws `rows` candidates of each of `problems` problems, by importance (see
+    fitting.importance; `focus`). ATen's kernels are drawn in about `extern_share` of the cases:
+    they are few, and the choice between them and others matters.
+
+    The loss is Huber's of log time plus `rank` times a ranking loss over the drawn rows of a
+    problem, of log times over the temperature. "listwise" is the divergence of the predicted
+    softmax(−log time) from the measured one (ListNet); "regret" is the expected log regret of
+    choosing by the predicted softmax; "pairwise" is the logistic loss of each pair's order
+    (RankNet, Burges et al., ICML 2005), weighted by how far apart its times are.
     """
 
     hidden: tuple[int, ...] = (256, 256, 128)
@@ -87,13 +88,14 @@ def fit_network(
     *,
     device: str | None = None,
 ) -> Network:
-    """Trains until the objective on the held-out problems has not improved for `patience`
-    epochs, and keeps the best epoch. Calls `report` after each epoch; an exception in it ends
-    the fit. The same seed on the same device and threads gives the same network.
+    """Trains until the objective on the held-out problems has not improved for `patience` epochs,
+    and returns the best epoch.
 
-    With a `checkpoint` it goes on after the last epoch that was saved, reports the epochs before
-    it again, and gives the same network as a fit in one go. Where the training examples have
-    `heads`, the network has an output for each of these.
+    `report` is called after each epoch; an exception in it ends the fit. The same seed on the same
+    device and threads gives the same network. With a `checkpoint` the fit continues after the last
+    saved epoch, reports the earlier epochs again, and gives the same network as a fit without
+    interruption. Where the training examples have `heads`, the network has an output for each of
+    them.
     """
     import torch
 
@@ -105,7 +107,7 @@ def fit_network(
 
 
 class _Fit:
-    """One fit: what it is made of, and where it is."""
+    """A fit in progress: its data and its state."""
 
     def __init__(
         self,
@@ -252,7 +254,7 @@ class _Fit:
         return pack({name: tensor.cpu().numpy() for name, tensor in tensors.items()}, facts)
 
     def restore(self, saved: bytes) -> None:
-        """Raises CheckpointError where it is not a state of this fit; this one is of no use
+        """Raises CheckpointError where it is not a state of this fit; this object must not be used
         then."""
         arrays, facts = unpack(saved)
         try:
@@ -302,7 +304,7 @@ def _base(examples: Examples, s: NetworkSettings) -> Matrix:
 
 
 def _draw_weights(train: Examples, s: NetworkSettings) -> npt.NDArray[np.float64]:
-    """[n] how often a row is drawn, relative to the others of its problem."""
+    """[n] how likely a row is drawn, relative to the other rows of its problem."""
     weight = importance(train, s.focus).astype(np.float64)
     extern = train.x[:, train.feature_set.names.index("aten")] > 0
     all_of = np.repeat(np.add.reduceat(weight, train.starts), train.counts)

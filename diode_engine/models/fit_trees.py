@@ -32,8 +32,9 @@ from diode_engine.models.trees import Trees
 
 @dataclass(frozen=True)
 class TreesSettings:
-    """How trees are fitted. `rank` weighs the listwise loss against the squared error of a
-    problem (0: none), `focus` the rows near a problem's best (see fitting.importance)."""
+    """How trees are fitted. `rank` is the weight of the listwise loss against the squared error of
+    a problem (0: none); `focus` is the weight of the rows near a problem's best (see
+    fitting.importance)."""
 
     rounds: int = 1200
     patience: int = 60
@@ -51,7 +52,7 @@ class TreesSettings:
     threads: int = 0  # 0: as many as there are cores
 
     def with_fewer_steps(self, divisor: int) -> TreesSettings:
-        """As FitSettings.with_fewer_steps: each round counts for that much more."""
+        """As FitSettings.with_fewer_steps; the learning rate grows as the rounds get fewer."""
         return replace(
             self,
             rounds=max(self.rounds // divisor, 1),
@@ -66,13 +67,13 @@ def fit_trees(
     report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
 ) -> Trees:
-    """Boosts until the objective on the held-out problems has not improved for `patience`
-    rounds, and keeps the best round. Calls `report` after each round; an exception in it ends
-    the fit.
+    """Boosts until the objective on the held-out problems has not improved for `patience` rounds,
+    and returns the best round.
 
-    With a `checkpoint` it goes on after the last round that was saved, and reports the rounds
-    before it again. The columns that later rounds see are drawn anew then, so the trees are as
-    good as those of a fit in one go, not the same.
+    `report` is called after each round; an exception in it ends the fit. With a `checkpoint` the
+    fit continues after the last saved round and reports the earlier rounds again. The columns of
+    later rounds are drawn anew then, so the trees are as good as those of a fit without
+    interruption, but not the same.
     """
     # Threads that spin at each barrier stall one another where other work wants the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,4 +1,4 @@
-"""What models are fitted to, and how a fit tells how it goes."""
+"""What models are fitted to, and how a fit reports its progress."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ class CheckpointError(TrainingError):
 
 
 class Checkpoint(Protocol):
-    """Where a fit that may be cut short leaves how far it is."""
+    """Where a fit saves its state, so that it can go on after an interruption."""
 
     def load(self) -> bytes | None:
         """What was saved last; None where there is nothing."""
 
     def save(self, state: Callable[[], bytes]) -> None:
-        """Called after each step; asks for the state only when it is time to save again."""
+        """Called after each step. `state` is called only when it is time to save again."""
 
 
 def pack(tensors: Mapping[str, npt.NDArray[Any]], facts: Any) -> bytes:
@@ -171,8 +171,8 @@ def efficiency(examples: Examples, predicted: Matrix) -> float:
 
 
 def importance(examples: Examples, focus: float) -> Matrix:
-    """[n] 1 for a hopeless candidate up to 1 + focus for a problem's best: errors near the
-    best decide the choice. The width is 15 % of time."""
+    """[n] weights from 1 for a slow candidate up to 1 + focus for a problem's best, since errors
+    near the best decide the choice. The width is 15 % of time."""
     weight: Matrix = 1 + np.float32(focus) * np.exp(-examples.gap / np.float32(0.15))
     return weight
 

@@ -1,4 +1,4 @@
-"""How the models of a family are made from timings: what a training asks of each family."""
+"""How the models of a family are made from timings: what a training needs of each family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FitSettings(Protocol):
     def seed(self) -> int: ...
 
     def with_fewer_steps(self, divisor: int) -> Self:
-        """Those of a fit that takes about this many times less."""
+        """The settings of a fit that takes about `divisor` times less time."""
 
 
 class Fit(Protocol):
@@ -48,9 +48,9 @@ class Range:
 
 @dataclass(frozen=True)
 class SearchedSettings:
-    """What a search for better settings tries: `fields` of the settings by their names, and
-    `derived` parameters, a range or a choice, of which fields are made. `read` gives the derived
-    parameters that are nearest to some settings, `write` settings with these parameters."""
+    """What a search for better settings tries: `fields` of the settings by name, and `derived`
+    parameters (a range or a choice) from which several fields are made. `read` gives the derived
+    parameters that are nearest to some settings; `write` gives settings with these parameters."""
 
     fields: Mapping[str, Range] = field(default_factory=dict)
     derived: Mapping[str, Range | tuple[Any, ...]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class SearchedSettings:
     write: Callable[[Any, Mapping[str, Any]], Any] = lambda settings, parameters: settings
 
     def parameters(self, settings: Any) -> dict[str, Any]:
-        """The settings as parameters, as far as they are in the ranges."""
+        """The settings as parameters, for those that are in the ranges."""
         found = {
             name: min(max(getattr(settings, name), reach.low), reach.high)
             for name, reach in self.fields.items()
@@ -66,7 +66,7 @@ class SearchedSettings:
         return {**found, **self.read(settings)}
 
     def applied(self, settings: Any, parameters: Mapping[str, Any]) -> Any:
-        """The settings with those of the parameters that are there."""
+        """The settings, changed by those parameters that are given."""
         found = {name: parameters[name] for name in self.fields if name in parameters}
         settings = replace(settings, **found)
         there = all(name in parameters for name in self.derived)

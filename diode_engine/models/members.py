@@ -1,4 +1,4 @@
-"""The members of a model: one or several fitted models that answer as one."""
+"""The members of a model: one or several fitted models whose mean is the answer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 
 
 def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
-    """[m, n] log times of the feature rows [n, F] by each model that the members answer for."""
+    """[m, n] log times of the feature rows [n, F], from each model that a member answers for."""
     return np.concatenate([member.answers(x) for member in members])
 
 
 def space_answers_of(members: Sequence[TimingModel], space: features.SpaceFeatures) -> Matrix:
-    """[m, n] the same of a problem's candidate space."""
+    """[m, n] the same for a problem's candidate space."""
     return np.concatenate([member.space_answers(space) for member in members])
 
 

@@ -1,5 +1,5 @@
-"""Which problems are like a problem: the distance that the confidence and the look-up of the
-nearest training problem go by."""
+"""How far apart two problems are. The confidence and the look-up of the nearest training problem
+use this distance."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Places = npt.NDArray[np.float32]
 
 
 def places(problems: Sequence[Problem]) -> Places:
-    """[PLACE, n] coordinates. A unit is a factor of two in a size or in the copies that an
-    operand's alignment allows, or another op or layout."""
+    """[PLACE, n] coordinates of the problems. One unit is a factor of two in a size, a factor of
+    two in the copies that an operand's alignment allows, or another op or layout."""
     return np.array([_place(p) for p in problems], np.float32).reshape(-1, PLACE).T.copy()
 
 

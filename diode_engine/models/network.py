@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel
+from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
 from diode_engine.models.tensors import Tensors
 
 _BLOCK = 2048  # rows at once: the activations stay in the processor's cache
@@ -24,9 +24,9 @@ _LN2 = np.float32(math.log(2))
 
 @dataclass(frozen=True, eq=False)
 class Network(TimingModel):
-    """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F];
-    a layer is (weight [inputs, outputs], bias [outputs]). The answer is the mean of the last
-    one's outputs, of which a saved network has one."""
+    """The weights. `low`, `high`, `mean` and `scale` (one over the standard deviation) are [F]; a
+    layer is (weight [inputs, outputs], bias [outputs]). The answer is the mean of the last layer's
+    outputs; a saved network has one output."""
 
     low: Matrix
     high: Matrix
@@ -97,12 +97,12 @@ class Network(TimingModel):
             raise ModelError("The network's last layer must have one output.")
         tensors.end()
         network = cls(low, high, mean, scale, tuple(layers), residual, feature_set)
-        if not network.reach() < MOST_SUM:
+        if not network.reach() < MAX_SUM:
             raise ModelError("The network's weights are so large that it predicts no times.")
         return network
 
     def reach(self) -> float:
-        """How far the sums of any layer can be from 0, whatever is asked."""
+        """The largest absolute value that a sum of any layer can have, for any input."""
         low, high, mean, scale = (
             each.astype(np.float64) for each in (self.low, self.high, self.mean, self.scale)
         )

@@ -1,4 +1,4 @@
-"""A model as the rest of Diode asks it: problems and candidates in, microseconds out."""
+"""The model as the rest of Diode uses it: problems and candidates in, microseconds out."""
 
 from __future__ import annotations
 
@@ -48,18 +48,19 @@ class Predictor:
 
     @classmethod
     def load(cls, folder: Path) -> Predictor:
-        """Raises ModelError as load_artifact does."""
+        """Loads the model in this folder. Raises ModelError as load_artifact does."""
         return cls(load_artifact(folder))
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
-        """[n] microseconds that each candidate takes on the problem; NaN where the model
-        cannot say: a type, or a template, for this op, that it was not trained on, or where what
-        it says is not finite."""
+        """[n] the microseconds that each candidate takes on the problem. NaN where the model can
+        say nothing: a type, or a template for this op, that it was not trained on, or a prediction
+        that is not finite."""
         return self._one(problem, candidates)[0]
 
     def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-        """The candidates by `predict_us`, equal ones in their order, and how sure that is; of
-        many, the SHORTLIST that by the features' own estimate may be the best."""
+        """The candidates by `predict_us` (equal ones in their order), and how sure that is. Of many
+        candidates only the SHORTLIST with the shortest estimated base times are ranked, and the
+        library's."""
         with one_thread():
             predicted, members = self._one(problem, candidates, SHORTLIST)
         known = np.flatnonzero(~np.isnan(predicted))
@@ -71,8 +72,8 @@ class Predictor:
         return Ranking(order, predicted, reaches)
 
     def predict_table(self, table: TimingTable) -> Times:
-        """[n] microseconds for each row of the table, whatever it says itself; NaN as in
-        `predict_us`."""
+        """[n] predicted microseconds of each row of the table; its measured times are not used. NaN
+        as in `predict_us`."""
         out = np.empty(len(table))
         for start in range(0, len(table), _ROWS):
             rows = slice(start, start + _ROWS)
@@ -83,24 +84,24 @@ class Predictor:
 
     @_quiet
     def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
-        """[members, n] what each member of the model, asked alone, would answer: their spread
-        tells how little is known. NaN as in `predict_us`."""
+        """[members, n] what each member of the model would predict alone; their spread says how
+        uncertain the prediction is. NaN as in `predict_us`."""
         predicted, members = self._one(problem, candidates)
         out = np.full((len(members), len(candidates)), np.nan)
         out[:, ~np.isnan(predicted)] = _microseconds(members)
         return out
 
     def log_us(self, x: Matrix) -> Times:
-        """[n] natural logarithms of microseconds for feature rows [n, F] (FeatureSet.matrix), also
-        of what the model was not trained on."""
+        """[n] natural logarithms of microseconds for feature rows [n, F] (FeatureSet.matrix),
+        whether or not the model was trained on such problems."""
         return mean_answer(answers_of(self._members, x)).astype(np.float64)
 
     @_quiet
     def _one(
         self, problem: Problem, candidates: Sequence[Candidate], most: int | None = None
     ) -> tuple[Times, Times]:
-        """[n] as `predict_us`, and [members, known] log times of those that are not NaN: with
-        `most` those of a shortlist of so many and the library's."""
+        """[n] as `predict_us`, and [members, known] the log times of those that are not NaN. With
+        `most`, only of a shortlist of that many, and of the library's."""
         n = len(candidates)
         predicted = np.full(n, np.nan)
         index = np.zeros(n, np.intp), np.arange(n)
@@ -137,8 +138,9 @@ class Predictor:
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
     ) -> npt.NDArray[np.bool_]:
-        """[n] of which rows the model can say something: those that have features, of a type
-        and a template for this op, and as few loads a thread, that it was trained on."""
+        """[n] the rows for which the model has a prediction: they have features, and the model was
+        trained on their type, on their template for this op, and on kernels with as many loads a
+        thread."""
         columns = encode(candidates)
         typed = [p.dtype in features.DTYPES and product(p) in self._products for p in problems]
         place = {op: i for i, op in enumerate(dict.fromkeys(p.op for p in problems))}
@@ -161,8 +163,8 @@ class Predictor:
 
 
 def _microseconds(log_us: npt.NDArray[np.floating]) -> Times:
-    """The times of these logarithms; NaN where that is no time, as weights that are much too
-    large make it."""
+    """The times of these logarithms; NaN where the result is no time, as with weights that are much
+    too large."""
     us = np.exp(log_us.astype(np.float64))
     return np.where(np.isfinite(us) & (us > 0), us, np.nan)
 
@@ -170,8 +172,8 @@ def _microseconds(log_us: npt.NDArray[np.floating]) -> Times:
 def _shortlist(
     base: Matrix, known: npt.NDArray[np.bool_], candidates: Sequence[Candidate], most: int | None
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether a candidate's base time is among the `most` least of those known, or it is the
-    library's; equal ones are all in."""
+    """[n] whether a candidate's base time is among the `most` shortest of those known, or it is a
+    library's; with equal times all are in."""
     if most is None or np.count_nonzero(known) <= most:
         return np.ones(len(base), np.bool_)
     limit = np.partition(base[known], most - 1)[most - 1]

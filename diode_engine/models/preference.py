@@ -1,7 +1,7 @@
-"""What is taken of the kernels that a model has predicted: the fastest, if it is worth its risk.
+"""Which of the predicted kernels is taken: the fastest, if the gain is worth the risk.
 
-A library's kernel is never far from good on a problem that no model has seen, and a wrong
-prediction of another's can cost many times what a right one gains.
+On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
+prediction for another kernel can cost many times what a right one gains.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MARGIN = 1.1
 _MARGIN_TF32 = 1.2
 _MARGIN_FLOAT32 = 1.3
 # A choice that is less sure to be within 5 % of the best is left to the library.
-_LEAST_CONFIDENCE = 0.3
+_MIN_CONFIDENCE = 0.3
 _UNKNOWN_US = 1e12  # of a library's kernel without a prediction: after all others
 
 
 class Why(StrEnum):
-    """Why a GEMM's kernels were kept."""
+    """Why a GEMM's kernels were taken."""
 
     FASTEST = "predicted to be the fastest"
     SEVERAL = "Inductor times these"
@@ -49,7 +49,8 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """By what a problem's kernels are taken. The masks are [n], over the candidates."""
+    """What the choice among a problem's kernels depends on. The masks are [n], over the
+    candidates."""
 
     library: Mask  # `usual`
     predictable: Mask  # what may be taken without being timed
@@ -60,18 +61,18 @@ class Policy:
     def of(
         cls, problem: Problem, candidates: Sequence[Candidate], confidence: float | None
     ) -> Policy:
-        """A model that does not know how sure it is counts as sure."""
+        """Of a model without confidence every choice counts as sure."""
         return cls(
             usual(candidates),
             ~spills_erratically(problem, candidates),
             margin(problem),
-            confidence is None or confidence >= _LEAST_CONFIDENCE,
+            confidence is None or confidence >= _MIN_CONFIDENCE,
         )
 
 
 def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:
-    """Where among the candidates that one is which a compile takes, with nothing to fuse and sizes
-    that are not dynamic, and why; the model must have judged one at least."""
+    """The index of the candidate that a compile takes when there is nothing to fuse and no size is
+    dynamic, and why. The model must have a prediction for at least one."""
     policy = Policy.of(problem, candidates, ranking.confidence)
     kept, why = chosen(ranking.predicted_us[None], policy)
     return kept[0], why
@@ -80,22 +81,24 @@ def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -
 def taken_by_default(
     problem: Problem, candidates: Sequence[Candidate], ranking: Ranking
 ) -> tuple[int, Why]:
-    """`taken` of what Inductor offers unless it is told otherwise: no persistent TMA kernels."""
+    """As `taken`, among what Inductor offers with its default options: no persistent TMA
+    kernels."""
     by_default = np.array([not template_of(c.template).option for c in candidates])
     offered_us = np.where(by_default, ranking.predicted_us, np.nan)
     return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
 
 
 def margin(problem: Problem) -> float:
-    """By how much another kernel's predicted time must be less than that of the library's."""
+    """The least ratio of the library's predicted time to another kernel's for the other kernel to
+    be taken."""
     if problem.dtype is not DType.FLOAT32:
         return _MARGIN
     return _MARGIN_TF32 if problem.allow_tf32 else _MARGIN_FLOAT32
 
 
 def usual(candidates: Sequence[Candidate]) -> Mask:
-    """[n] which of the candidates is the library's that plain torch.compile calls: of the two of
-    addmm with a bias vector the one that needs no copy of it."""
+    """[n] which candidate is the library's call that plain torch.compile makes: of the two for
+    addmm with a bias vector, the one that needs no copy of it."""
     columns = encode(candidates)
     templates = [template_of(name) for name in columns.templates]
     plain = [template.bias_vector for template in templates]
@@ -107,14 +110,14 @@ def usual(candidates: Sequence[Candidate]) -> Mask:
 def chosen(
     costs_us: Microseconds, policy: Policy, *, keep: int = 1, threshold: float = 1.0
 ) -> tuple[list[int], Why]:
-    """Where the kernels to keep are, best first, by their costs [problems, n], and why; one at
-    least must be known for all problems, else none is kept.
+    """The indices of the kernels to keep, best first, and why, from their costs [problems, n]. At
+    least one must be known for all problems, else none is kept.
 
-    The `keep` best by the geometric mean are kept, of those within `threshold` times the least.
-    One kernel alone has to be worth its risk (`_alone`). Behind several, which Inductor will time,
-    comes the library's if none of them is: Inductor's scheduler falls back to a library's kernel,
-    and asserts that there is one, where a template's inputs got other layouts than it was timed
-    with.
+    The `keep` best by the geometric mean are kept, if they are within `threshold` times the least.
+    If one kernel alone is kept, it has to be worth its risk (`_alone`). If several are kept,
+    Inductor times them, and a library's kernel is added at the end where there is none among them:
+    where a template's inputs got other layouts than it was timed with, Inductor's scheduler falls
+    back to a library's kernel and asserts that there is one.
     """
     score = mean_us(costs_us)
     order = np.argsort(score, kind="stable")[:keep]
@@ -128,8 +131,9 @@ def chosen(
 
 
 def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple[list[int], Why]:
-    """The one kernel to take. Another than the library's has to be predictable, `margin` times as
-    fast in the mean, and not slower for any of the problems, and the model has to be sure."""
+    """The one kernel to take. A kernel that is not the library's must have a prediction for all
+    problems, be `margin` times as fast in the mean, and not be slower for any of the problems; and
+    the model must be sure enough."""
     known_ones = score < np.inf
     best = int(score.argmin())
     usual_one = best_of_library(score, policy.library) if policy.library.any() else None
@@ -153,8 +157,8 @@ def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple
 
 
 def best_of_library(us: Microseconds, library: Mask) -> int:
-    """Where the least of the times [n] of the library's kernels is, of which there must be one; any
-    of these where none is known."""
+    """The index of the shortest time of the library's kernels; there must be one. If no time is
+    known, any of them."""
     times = np.where(known(us), us, np.inf)
     return int(np.where(library, np.minimum(times, _UNKNOWN_US), np.inf).argmin())
 
@@ -169,5 +173,5 @@ def mean_us(costs_us: Microseconds) -> Microseconds:
 
 
 def known(us: Microseconds) -> Mask:
-    """[n] which of the times mean something."""
+    """[n] which of the times are finite and so known."""
     return np.isfinite(us) & (us > 0)

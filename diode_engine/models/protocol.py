@@ -1,8 +1,5 @@
-"""What a model is to everything that uses one.
-
-Fitting is apart (`fitting_method`): a fitted model is a function of feature rows, and bytes that
-hold no code.
-"""
+"""What every model can be asked. Fitting is apart (`fitting_method`): a fitted model is a function
+of feature rows, and bytes that hold no code."""
 
 from __future__ import annotations
 
@@ -15,34 +12,34 @@ import numpy.typing as npt
 from diode_engine import features
 
 Matrix = npt.NDArray[np.float32]
-MOST_SUM = (
+MAX_SUM = (
     1e38  # of a model's weights, whatever is asked: beyond about three times this float32 ends
 )
 
 
 class TimingModel(Protocol):
-    """A fitted model: feature rows to log time. Immutable, and may be shared by threads.
+    """A fitted model: feature rows in, log times out. Immutable, and may be shared by threads.
 
-    A family's class inherits from it and defines `predict`, `to_bytes` and `from_bytes`. A class
-    that answers for several models, or is faster when asked about a whole candidate space,
-    defines `answers` and `space_answers` too.
+    The class of a family inherits from it and defines `predict`, `to_bytes` and `from_bytes`. A
+    class that answers for several models, or is faster when it is asked about a whole candidate
+    space, defines `answers` and `space_answers` too.
     """
 
     family: ClassVar[str]  # its name in `families.FAMILIES`
     suffix: ClassVar[str]  # of the file that holds its bytes
 
     def predict(self, x: Matrix) -> Matrix:
-        """[n, F] feature rows (features.matrix) to [n] natural logarithms of microseconds.
-        The same rows give the same bits; a row among other rows may differ in the last ones."""
+        """[n, F] feature rows (features.matrix) to [n] natural logarithms of microseconds. The same
+        rows give the same bits; with other rows beside it, a row's last bits may differ."""
         raise NotImplementedError
 
     def answers(self, x: Matrix) -> Matrix:
-        """[m, n] the log times by each of the m models that it answers for: by default only
-        itself. `predict` is their mean."""
+        """[m, n] the log times of each of the m models that it answers for; by default only its
+        own. `predict` is their mean."""
         return self.predict(x)[None]
 
     def space_answers(self, space: features.SpaceFeatures) -> Matrix:
-        """[m, n] what `answers` says of the space's n candidates."""
+        """[m, n] `answers` for the n candidates of the space."""
         return self.answers(space.rows())
 
     def to_bytes(self) -> bytes:
@@ -51,8 +48,8 @@ class TimingModel(Protocol):
 
     @classmethod
     def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
-        """The inverse of `to_bytes`, of a model of rows of this feature set. Raises ModelError
-        where the bytes are corrupt or hostile."""
+        """The inverse of `to_bytes`, for a model of rows of this feature set. Raises ModelError
+        where the bytes are damaged or were made to do harm."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""The answer of a model to one problem: candidates by predicted time, and how sure that is."""
+"""A model's answer for one problem: the candidates by predicted time, and how sure that is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """`order` has the places of the candidates that the model has judged, the fastest first;
-    `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the
-    probability that the fastest of the first k takes at most 5 % longer than the fastest of
-    all, None of a model that does not know how sure it is."""
+    """`order` has the indices of the candidates with a prediction, the fastest first;
+    `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the probability that the fastest
+    of the first k takes at most 5 % longer than the fastest of all; None where the model has no
+    confidence."""
 
     order: npt.NDArray[np.intp]
     predicted_us: npt.NDArray[np.float64]
@@ -25,9 +25,9 @@ class Ranking:
         return None if self.reaches is None else self.reaches[0]
 
     def k(self, probability: float) -> int | None:
-        """How many candidates must be timed for their best to be within 5 % of the best with
-        this probability: the smallest k that reaches it, or as many as the model can judge
-        where none does. None of a model that does not know how sure it is."""
+        """How many candidates must be timed so that the best of them is within 5 % of the best of
+        all with this probability. It is the smallest k that reaches the probability, or all
+        candidates with a prediction where none does. None where the model has no confidence."""
         if self.reaches is None:
             return None
         enough = (k for k, reached in enumerate(self.reaches, 1) if reached >= probability)

@@ -1,4 +1,4 @@
-"""Tensors from a file of which nothing is believed."""
+"""Tensors from a file that is not trusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_HEADER = 1 << 20
 
 
 class Tensors:
-    """The tensors in a safetensors file's bytes, each taken once; `what` the file is, in
+    """The tensors in a safetensors file's bytes, each taken once; `what` names the file in
     messages. Raises ModelError where the bytes are not safetensors."""
 
     def __init__(self, data: bytes, what: str) -> None:

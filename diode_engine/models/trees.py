@@ -15,7 +15,7 @@ from diode_engine import features
 from diode_engine.documents import shortened, show
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.protocol import MOST_SUM, Matrix, TimingModel
+from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
 
 _CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _RESIDUAL = "diode_residual"
@@ -56,8 +56,8 @@ class Trees(TimingModel):
 
     @classmethod
     def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
-        """As TimingModel.from_bytes. XGBoost sees the bytes only after everything that it would
-        follow blindly (lengths, children, split features) has been looked at."""
+        """As TimingModel.from_bytes. XGBoost gets the bytes only after everything that it would
+        trust (lengths, children, split features) has been checked."""
         width = len(feature_set.names)
         residual = _checked(ubjson.loads(data), width)
         import xgboost
@@ -77,7 +77,7 @@ def _require(ok: bool, sentence: str) -> None:
 
 
 def _is(found: Any, wanted: Any) -> bool:
-    """Whether they are equal and of one type: an array is equal to nothing."""
+    """Whether they are equal and of one type; an array is equal to nothing."""
     return type(found) is type(wanted) and bool(found == wanted)
 
 
@@ -91,8 +91,8 @@ def _at(tree: Any, *path: str) -> Any:
 
 
 def _checked(document: Any, width: int) -> bool:
-    """Whether the model is residual. Raises ModelError where the document is anything but
-    regression trees over so many features."""
+    """Whether the model is residual. Raises ModelError where the document is not regression trees
+    over this many features."""
     learner = _at(document, "learner")
     for path, wanted in (
         (("objective", "name"), "reg:squarederror"),
@@ -138,7 +138,7 @@ def _checked(document: Any, width: int) -> bool:
         "The trees' iterations do not fit.",
     )  # fmt: skip
     reach = abs(base) + sum(_check_tree(tree, place, width) for place, tree in enumerate(trees))
-    _require(reach < MOST_SUM, "The trees' leaves are so large that they predict no times.")
+    _require(reach < MAX_SUM, "The trees' leaves are so large that they predict no times.")
     return _is(residual, "1")
 
 
@@ -151,7 +151,7 @@ def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 def _check_tree(tree: Any, place: int, width: int) -> float:
-    """The largest value of its leaves, whatever the sign."""
+    """The largest absolute value of its leaves."""
     nodes = len(_numbers(tree, "left_children"))
     _require(
         nodes > 0 and _is(_at(tree, "id"), place)

@@ -1,8 +1,8 @@
-"""A reader of Universal Binary JSON that believes nothing: each length is held against the bytes
-that are left, depth is bounded, and what is wrong is a ModelError.
+"""A reader of Universal Binary JSON for files that are not trusted. Each length is compared with
+the bytes that are left, depth is limited, and every mistake is a ModelError.
 
-XGBoost's own reader is meant for files that one wrote oneself; trees go through this one first.
-Format: https://ubjson.org, as far as XGBoost writes it.
+XGBoost's own reader trusts its files; trees go through this reader first. Format:
+https://ubjson.org, as far as XGBoost writes it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Which problems there are, how they are split, and which candidates each of them has."""
+"""Where problems come from, how they are split, and which candidates each of them has."""

@@ -1,8 +1,8 @@
-"""The candidates that max-autotune times with its search space DEFAULT, told without torch.
+"""The candidates that max-autotune times with its search space DEFAULT, computed without torch.
 
-They are what torch._inductor offers on NVIDIA GPUs (torch 2.10 to 2.15, options as they are set by
-default), as the table of templates has it; a test holds it against the real Inductor. Persistent
-TMA kernels are not among them: they are off by default.
+They are what torch._inductor offers on NVIDIA GPUs (torch 2.10 to 2.15, default options), by the
+table of templates; a test compares them with the real Inductor. Persistent TMA kernels are not
+among them: they are off by default.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def default_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
 
 
 def version_of(torch: str) -> Version:
-    """The major and minor version; that of a newer torch than any where it has none."""
+    """The major and minor version. Where the text has none, a number newer than any torch."""
     version = re.match(r"(\d+)\.(\d+)", torch)
     return _NEWEST if version is None else (int(version[1]), int(version[2]))
 
 
 def offered(problem: Problem, torch: Version) -> list[Template]:
-    """The templates of which Inductor offers candidates for a problem like this, those included
-    that need an option."""
+    """The templates of which Inductor offers candidates for such a problem, including those that
+    need an option."""
     templates = [t for t in templates_for(problem.op) if t.space(problem.op).offered(problem)]
     if problem.bias in (Bias.VECTOR, Bias.SCALAR):
         if torch >= _FROM_2_13:  # see inductor.lowering.candidates.candidate_of

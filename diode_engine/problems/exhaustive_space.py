@@ -1,10 +1,10 @@
-"""The candidates of max-autotune's search space EXHAUSTIVE with persistent TMA kernels on, told
+"""The candidates of max-autotune's search space EXHAUSTIVE with persistent TMA kernels on, computed
 without torch: what Diode chooses among at compile time.
 
-They are what torch._inductor offers on NVIDIA GPUs (torch 2.10 to 2.15), as the table of templates
-has it; a test holds it against the real Inductor. Where K is so large that the DEFAULT space only
-splits it, there are no others: torch 2.15 offers more to a program that asks for EXHAUSTIVE itself,
-but not to a compile with Diode.
+They are what torch._inductor offers on NVIDIA GPUs (torch 2.10 to 2.15), by the table of templates;
+a test compares them with the real Inductor. Where K is so large that the DEFAULT space only splits
+K, there are no others: torch 2.15 offers more to a program that asks for EXHAUSTIVE itself, but not
+to a compile with Diode.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from diode_engine.core.templates import template_of
 from diode_engine.problems.default_space import candidates_of, offered, version_of
 
 _TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
-_LEAST_8_BIT = 32  # elements of the inner dimension, of 8-bit types
+_MIN_8_BIT = 32  # elements of the inner dimension, of 8-bit types
 
 _Part = tuple[str, str, int, int, int]  # a template, the op, the reach of the sizes
 
 
 def exhaustive_space(problem: Problem, torch: str = "") -> tuple[Candidate, ...]:
-    """The candidates, ATen's first, as this version of torch has them (the newest known one
-    where it is empty or not a version). The DEFAULT space is part of it, but of scaled_mm, whose
-    DEFAULT space has some kernels with more stages."""
+    """The candidates, ATen's first, of this version of torch (the newest known one where it is
+    empty or not a version). The DEFAULT space is part of it, except for scaled_mm, whose DEFAULT
+    space has some kernels with more stages."""
     return tuple(c for part in _parts(problem, torch) for c in _candidates(*part))
 
 
 def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
-    """How many candidates of libraries that space has, and how many kernels: quicker than to
-    make them."""
+    """How many library candidates that space has, and how many kernels; faster than making them."""
     libraries = kernels = 0
     for name, op, *reach in _parts(problem, torch):
         template = template_of(name)
@@ -43,7 +42,7 @@ def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
 
 
 def _parts(problem: Problem, torch: str) -> list[_Part]:
-    """What the candidates of each template follow from."""
+    """The sizes and configs of each template, from which its candidates are made."""
     op = problem.op
     return [
         (template.name, op.name, *template.space(op).reach(*problem.one_group))
@@ -59,12 +58,12 @@ def _candidates(name: str, op: str, m: int, n: int, k: int) -> tuple[Candidate, 
 
 
 def _tma(problem: Problem) -> bool:
-    """Whether both operands can be read through descriptors."""
+    """Whether both operands can be read through TMA descriptors."""
 
     def fits(operand: Operand, rows: int, cols: int) -> bool:
         inner = cols if operand.layout == "row" else rows
         size = problem.dtype.itemsize
-        if size == 1 and inner < _LEAST_8_BIT:
+        if size == 1 and inner < _MIN_8_BIT:
             return False
         return (operand.align * size) % _TMA_BYTES == 0 and (inner * size) % _TMA_BYTES == 0
 

@@ -3,7 +3,8 @@ out.
 
 `python benchmarks/harvest.py` makes the file: matrix products of models of transformers, timm and
 torchvision, as Inductor asks for them, and those of benchmarks/results/real-layers-….json. It is a
-shapeset with more in it (docs/collection.md describes it), and all that a split by families needs.
+shapeset with more columns (docs/collection.md describes it). A split by families needs nothing
+else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LIMITS = Limits(bytes=64 << 20, containers=1 << 20, values=1 << 24)
 
 @dataclass(frozen=True)
 class HarvestFamily:
-    """Models of one architecture. `held_out`: no model may learn from its products."""
+    """Models of one architecture. `held_out`: no model may be trained on its products."""
 
     kind: str  # decoder, experts, encoder, encoder-decoder, image, sound, written
     held_out: bool
@@ -33,8 +34,8 @@ class HarvestFamily:
 
 @dataclass(frozen=True)
 class Occurrence:
-    """Where a product was found: in so many programs (a model at one batch, length and type,
-    forward alone or with its backward), of these models, by the names of their libraries."""
+    """Where a product was found: in how many programs (a model at one batch, length and type,
+    forward alone or with its backward), of which models, by the names of their libraries."""
 
     programs: int
     models: tuple[str, ...]
@@ -49,7 +50,7 @@ class Harvest:
 
 @cache
 def harvest() -> Harvest:
-    """The shipped one."""
+    """The shipped harvest."""
     shipped = resources.files("diode_engine.problems").joinpath("shapes/harvest.json.zst")
     return parse_harvest(shipped.read_bytes(), shipped.name)
 
@@ -80,16 +81,14 @@ def _harvest(document: Any) -> Harvest:
 
 
 def families_of(problem: Problem) -> frozenset[str]:
-    """The families in whose programs a product of these sizes was found; empty where none was.
-
-    Sizes alone decide, as in `named_layers.models_of`: what differs only in its type, layouts, op
-    or bias gives a held-out problem away.
-    """
+    """The families in whose programs a product of these sizes was found; empty where there is none.
+    Only the sizes are compared, as in `named_layers.models_of`: a problem that differs from a
+    held-out one in type, layouts, op or bias alone would give away its time."""
     return _owners().get(_sizes(problem), frozenset())
 
 
 def held_out_family(problem: Problem) -> bool:
-    """Whether one of the held-out families has a product of these sizes: no model may learn from
+    """Whether one of the held-out families has a product of these sizes: no model may be trained on
     it."""
     families = harvest().families
     return any(families[name].held_out for name in families_of(problem))

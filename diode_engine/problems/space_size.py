@@ -1,4 +1,4 @@
-"""How many candidates a collection meets, told without torch."""
+"""How many candidates a collection would time, computed without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diode_engine.problems.exhaustive_space import exhaustive_counts
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """How many candidates a problem has: a library's, which need no compile, and kernels."""
+    """How many candidates a problem has: library calls, which need no compile, and kernels."""
 
     libraries: int
     kernels: int

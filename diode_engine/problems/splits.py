@@ -1,9 +1,9 @@
 """Which problems a model is fitted to and which it is judged on.
 
-A problem's side is decided by its sizes: by a hash of them and a seed, and by whether a program of
-a family of models that is held out has them. So it stays the same as timings are added, and
-problems that differ only in op, dtype, layout or bias, of which one would give away the other, are
-on the same side.
+The sizes of a problem decide on which side it is: by a hash of them and a seed, and by whether a
+program of a held-out family of models has them. So the side stays the same as timings are added.
+Problems that differ only in op, dtype, layout or bias are on the same side, since the time of one
+would give away that of the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.problems.harvested import held_out_family
 
 HELD_OUT = 0.2  # of all problems: what a model is judged on
-LARGEST = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
+LARGEST_SHARE = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
 VALIDATION = 0.15  # of the rest: what early stopping watches
 _VALIDATION_SEED = "validation"
 
@@ -29,7 +29,7 @@ HELD_OUT_BY = (SIZES, FAMILIES)  # how problems are kept from models; gemm@6 and
 
 
 def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> bool:
-    """Whether the problem is one of those, `share` of all, that are held out by their sizes."""
+    """Whether the problem is held out by its sizes; `share` of all problems are."""
     return _place(problem, f"held out {seed}") < share
 
 
@@ -47,7 +47,7 @@ class SplitPart(NamedTuple):
 
 
 def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[SplitPart]:
-    """Each of k folds judged by what is learned from the others."""
+    """The k folds of a cross-validation: each is judged by a model that learned from the others."""
     places = np.array([fold(problem, k, seed=seed) for problem in table.problems], np.intp)
     rows = places[table.problem]
     return [
@@ -57,9 +57,9 @@ def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[SplitPart]:
 
 
 def named(table: TimingTable) -> list[SplitPart]:
-    """Leave one out: each named transformer of which the table has a problem, judged by what is
-    learned without its layers. A layer's sizes that several transformers share are judged with
-    each of them."""
+    """Leave one out: each named transformer of which the table has a problem is judged by a model
+    that learned without its layers. A layer with sizes that several transformers share is judged
+    with each of them."""
     there = {model for problem in table.problems for model in models_of(problem)}
     parts = [
         SplitPart(model, *split_named(table, (model,))) for model in TRANSFORMERS if model in there
@@ -67,9 +67,9 @@ def named(table: TimingTable) -> list[SplitPart]:
     return [part for part in parts if len(part.judged)]
 
 
-def largest(table: TimingTable, *, share: float = LARGEST) -> list[SplitPart]:
-    """Extrapolation: the `share` of the problems with the most work (flops), judged by what is
-    learned from smaller ones. One part, none of an empty table."""
+def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPart]:
+    """Extrapolation: the `share` of the problems with the most work (flops) is judged by a model
+    that learned from smaller ones. One part; none for an empty table."""
     if not len(table):
         return []
     work = np.array([table.problems[i].flops for i in np.unique(table.problem)])
@@ -79,28 +79,27 @@ def largest(table: TimingTable, *, share: float = LARGEST) -> list[SplitPart]:
 
 
 def held_out_by(problem: Problem) -> tuple[str, ...]:
-    """Those of HELD_OUT_BY by which the problem is kept from models; empty: they may learn from
+    """Which of HELD_OUT_BY keep the problem from being learned; empty: a model may learn from
     it."""
     ways = {SIZES: held_out(problem), FAMILIES: held_out_family(problem)}
     return tuple(way for way in HELD_OUT_BY if ways[way])
 
 
 def split(table: TimingTable, by: Collection[str] = HELD_OUT_BY) -> tuple[TimingTable, TimingTable]:
-    """(the rows of problems to learn from, those of problems that are held out by one of these
-    ways)."""
+    """(the rows to learn from, the rows of problems that are held out in one of these ways)."""
     return _parted(table, lambda problem: not set(by).isdisjoint(held_out_by(problem)))
 
 
 def split_named(
     table: TimingTable, models: Collection[str] = tuple(TRANSFORMERS)
 ) -> tuple[TimingTable, TimingTable]:
-    """(the rows to learn from, those of problems that belong to a linear layer of one of these
-    named transformers): all of them are a split of their own, one of them is held out alone."""
+    """(the rows to learn from, the rows of problems of a linear layer of one of these named
+    transformers)."""
     return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
 
 
 def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:
-    """(the rows to fit to, those that early stopping watches) of the rows to learn from."""
+    """(the rows to fit to, the rows that early stopping watches), of the rows to learn from."""
     return _parted(
         table, lambda problem: _place(problem, f"{_VALIDATION_SEED} {seed}") < VALIDATION
     )
@@ -115,7 +114,7 @@ def _parted(
 
 
 def _place(problem: Problem, salt: str) -> float:
-    """Uniform in [0, 1) over sizes."""
+    """A number from 0 to 1, evenly distributed over sizes."""
     sizes = f"{salt}: {problem.B} {problem.M} {problem.N} {problem.K}"
     digest = hashlib.sha256(sizes.encode()).digest()
     return int.from_bytes(digest[:8]) / 2**64

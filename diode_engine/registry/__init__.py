@@ -1,9 +1,9 @@
-"""Trained models: which there are, what each came from, and which one serves a device.
+"""Trained models: which there are, what each was made from, and which one is taken for a device.
 
-A version is a folder that is never changed (see models.artifact), its number a whole one that is
-never given twice. What may change about it (aliases, status, tags, notes and their history) is
-kept apart. The alias "default" names the model that is taken for a hardware; without one it is
-the newest. See docs/registry.md.
+A version is a folder that never changes (see models.artifact). Its number is a whole number that is
+never used twice. What may change about it (aliases, status, tags, notes and their history) is kept
+apart. The alias "default" names the model that is taken for a hardware; without one it is the
+newest. See docs/registry.md.
 """
 
 from diode_engine.registry.aliases import (
@@ -21,7 +21,7 @@ from diode_engine.registry.aliases import (
 from diode_engine.registry.archive import export_model, import_model
 from diode_engine.registry.card import card, lineage
 from diode_engine.registry.choice import (
-    LEAST_LIKENESS,
+    MIN_LIKENESS,
     Match,
     best_for,
     differences,
@@ -29,10 +29,10 @@ from diode_engine.registry.choice import (
     matches,
 )
 from diode_engine.registry.comparison import side_by_side
-from diode_engine.registry.facts import Event, Facts, HistoryAction, ModelStatus
+from diode_engine.registry.facts import Event, HistoryAction, ModelFacts, ModelStatus
 from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
-from diode_engine.registry.overview import Entry, Overview, overview
-from diode_engine.registry.references import resolve
+from diode_engine.registry.overview import ModelEntry, Overview, overview
+from diode_engine.registry.references import resolve, resolve_for
 from diode_engine.registry.sources import Kind, ModelSource, ModelVersion, list_models, sources
 from diode_engine.registry.versions import (
     check_registrable,
@@ -48,15 +48,15 @@ from diode_engine.registry.versions import (
 
 __all__ = [
     "DEFAULT",
-    "LEAST_LIKENESS",
+    "MIN_LIKENESS",
     "Basis",
-    "Entry",
     "Event",
-    "Facts",
     "HistoryAction",
     "Kind",
     "KnownFor",
     "Match",
+    "ModelEntry",
+    "ModelFacts",
     "ModelSource",
     "ModelStatus",
     "ModelVersion",
@@ -84,6 +84,7 @@ __all__ = [
     "remove",
     "remove_alias",
     "resolve",
+    "resolve_for",
     "rollback",
     "set_alias",
     "set_default",

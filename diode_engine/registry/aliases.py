@@ -1,8 +1,8 @@
-"""Names that point to a version: `default`, which is the model that is taken, and any other.
+"""Names that point to a version: `default`, for the model that is taken, and any others.
 
-An alias belongs to one hardware. The user's go before those that Diode ships, and those before
-a package's. Every change of one of the user's is a line of the history, which `rollback` goes
-back in.
+An alias belongs to one hardware. The user's aliases take precedence over those that Diode ships,
+and those over a package's. Every change of a user's alias is a line of the history; `rollback`
+undoes the last one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 
 
 def aliases_in(source: ModelSource, slug: str) -> Mapping[str, str]:
-    """The references that the source's aliases stand for on this hardware. Raises RegistryError
-    where they are broken."""
+    """The references that a source's aliases point to on this hardware. Raises RegistryError where
+    the file is broken."""
     if source.kind is Kind.USER:
         return facts.read(slug).aliases
     path = source.root / slug / FILE
@@ -44,8 +44,9 @@ def aliases_in(source: ModelSource, slug: str) -> Mapping[str, str]:
 def pointed(
     alias: str, slug: str, models: Sequence[ModelVersion] | None = None
 ) -> Iterator[tuple[ModelSource, ModelVersion | RegistryError]]:
-    """What each source that has this alias means by it, the one that counts first: a model, or
-    why it is none. `models` are those of `list_models`, where they are known."""
+    """For each source that has this alias, the one with precedence first: the model that it points
+    to, or the error that says why there is none. `models` are those of `list_models`, where they
+    are known."""
     models = list_models() if models is None else models
     for source in sources():
         try:
@@ -72,8 +73,8 @@ def pointed(
 
 
 def aliased(alias: str, slug: str) -> ModelVersion | None:
-    """The model that this alias stands for on this hardware; None where there is no such alias.
-    Raises RegistryError where it stands for none, or the file it is in is broken."""
+    """The model that this alias points to on this hardware; None where there is no such alias.
+    Raises RegistryError where it points to no model, or its file is broken."""
     for _, found in pointed(alias, slug):
         if isinstance(found, RegistryError):
             raise found
@@ -88,8 +89,8 @@ def default_for(slug: str) -> ModelVersion | None:
 
 
 def aliases_for(slug: str) -> dict[str, str]:
-    """The references that aliases stand for on this hardware, the one that counts for each.
-    Raises RegistryError where a file of them is broken."""
+    """The references that aliases point to on this hardware, by precedence. Raises RegistryError
+    where a file of them is broken."""
     out: dict[str, str] = {}
     for source in reversed(sources()):
         out.update(aliases_in(source, slug))
@@ -97,7 +98,7 @@ def aliases_for(slug: str) -> dict[str, str]:
 
 
 def check_alias(alias: str) -> str:
-    """The alias, if it can be one and no model is called so."""
+    """The alias, if it is a valid one and no model has this name."""
     if not _NAME.fullmatch(alias):
         raise RegistryError(
             f"{alias!r} cannot be an alias; use lower-case letters, digits, '.', '_' and '-', 64 "
@@ -118,12 +119,9 @@ def set_alias(
     reason: str = "",
     forced: bool = False,
 ) -> bool:
-    """Has the alias stand for this registered model on its hardware; False where it does
-    already. The history says what was done and why.
-
-    Raises RegistryError where the name cannot be an alias's, the model is not registered, or
-    the registry cannot be written.
-    """
+    """Makes the alias point to this registered model on its hardware; False where it does already.
+    The history keeps what was done and why. Raises RegistryError where the name cannot be an alias,
+    the model is not registered, or the registry cannot be written."""
     check_registered(model)
     check_alias(alias)
     with facts.changing(model.slug) as document:
@@ -144,7 +142,7 @@ def set_default(model: ModelVersion, *, reason: str = "") -> None:
 
 
 def remove_alias(alias: str, slug: str) -> None:
-    """Takes the user's alias away; one of the same name that Diode ships counts again. Raises
+    """Removes the user's alias; one of the same name that Diode ships counts again. Raises
     NoSuchModelError where the user has none."""
     with facts.changing(slug) as document:
         if alias not in document.aliases:
@@ -154,12 +152,12 @@ def remove_alias(alias: str, slug: str) -> None:
 
 
 def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersion | None:
-    """Has the alias stand for what it stood for before, and returns that; None where that was
-    no alias of the user's, so that what Diode ships counts again. The model that it stood for
-    is retired where the alias is "default".
+    """Makes the alias point to what it pointed to before, and returns that model; None where it was
+    no alias of the user's before, so that what Diode ships counts again. With the alias "default"
+    the model that is replaced gets the status retired.
 
-    Raises NoSuchModelError where there is nothing to go back to, RegistryError where what was
-    before has been removed, ModelError where it cannot be loaded any more.
+    Raises NoSuchModelError where there is no earlier model, RegistryError where the earlier model
+    was removed, ModelError where it cannot be loaded any more.
     """
     with facts.changing(slug) as document:
         now, before = _change(document, slug, alias)
@@ -176,8 +174,8 @@ def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersi
 
 
 def last_change(slug: str, alias: str = DEFAULT) -> tuple[str, str | None]:
-    """(what the user's alias stands for, what `rollback` would have it stand for). Raises
-    NoSuchModelError where there is nothing to go back to."""
+    """(what the user's alias points to, what it would point to after `rollback`). Raises
+    NoSuchModelError where there is no change to undo."""
     return _change(facts.read(slug), slug, alias)
 
 
@@ -193,8 +191,8 @@ def _change(document: Document, slug: str, alias: str) -> tuple[str, str | None]
 
 
 def _earlier(document: Document, alias: str) -> list[str | None]:
-    """What the alias stood for before it stood for what it does, the last one last: a stack that
-    a change adds to and a rollback takes from."""
+    """The models that the alias pointed to before the present one, the latest last: a stack to
+    which a change adds and from which a rollback takes."""
     stack: list[str | None] = []
     for event in document.history:
         if event.alias == alias:
@@ -216,8 +214,8 @@ def _still_there(reference: str, slug: str, alias: str) -> ModelVersion:
 
 
 def history(slug: str) -> tuple[Event, ...]:
-    """What was done to the models of this hardware, the last one last. Raises RegistryError
-    where the user's registry is broken."""
+    """What was done to the models of this hardware, the latest last. Raises RegistryError where the
+    user's registry is broken."""
     return tuple(facts.read(slug).history)
 
 

@@ -1,8 +1,8 @@
 """One file that holds a model, to be passed on: a zip whose first entry is the manifest.
 
-Nothing in it is compressed, and times and rights are always the same, so one model makes the same
-bytes everywhere, and their hash can be published. What is read is never extracted by the names in
-the archive: the manifest says which files there are, and every one is checked before it is parsed.
+Nothing in it is compressed, and times and permissions are always the same. So a model gives the
+same bytes everywhere, and their hash can be published. Files are never extracted by the names in
+the archive: the manifest says which files there are, and each is checked before it is parsed.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def import_model(
     file: Path, name: str | None = None, *, sha256: str | None = None, where: str | None = None
 ) -> tuple[ModelVersion, bool]:
     """Registers the model in the archive `file` as the next version of `name` (its own name if
-    None). Returns it and True, or the one and False that is the same model under that name.
-    The facts keep `where` it is from (the file, if None) and the archive's hash.
+    None). Returns it and True; where the same model has that name already, returns that version and
+    False. The facts keep `where` it is from (the file, if None) and the archive's hash.
 
-    Raises ModelError where the archive's hash is not `sha256`, or what is in it is not a model
-    as `export_model` writes it, that can be loaded; RegistryError where the registry cannot be
-    written. Nothing is registered then.
+    Raises ModelError where the archive's hash is not `sha256`, or it does not hold a model as
+    `export_model` writes it; RegistryError where the registry cannot be written. Nothing is
+    registered then.
     """
     data = _content(file)  # once: what is hashed is what is used
     digest = hashlib.sha256(data).hexdigest()
@@ -123,8 +123,8 @@ def read_archive(data: bytes, file: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def _check_directory(data: bytes, file: Path) -> None:
-    """Raises ModelError where the archive's list of entries is longer than a model's is, or is
-    where zipfile would look for another: it makes objects of all of them."""
+    """Raises ModelError where the archive's list of entries is longer than a model's can be, or
+    lies where zipfile would look for another list. zipfile makes objects of all entries."""
     mark, listed, comment = b"", 0, 0
     if len(data) >= _END.size:
         mark, *_, listed, _, comment = _END.unpack(data[-_END.size :])

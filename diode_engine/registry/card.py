@@ -1,4 +1,4 @@
-"""What a model is, in words: its card, in Markdown, and its lineage."""
+"""A model described in words: its card, in Markdown, and its lineage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diode_engine.models.artifact import Manifest
-from diode_engine.registry.facts import Facts
+from diode_engine.registry.facts import ModelFacts
 from diode_engine.registry.sources import ModelVersion
 
 _METRICS = {
@@ -20,7 +20,7 @@ _METRICS = {
 }
 
 
-def lineage(model: ModelVersion, known: Facts) -> dict[str, Any]:
+def lineage(model: ModelVersion, known: ModelFacts) -> dict[str, Any]:
     """Where the model came from, as JSON has it: the model, the runs and datasets that its
     timings are from, and the hardware and software they were taken with. Raises ModelError where
     its manifest cannot be read."""
@@ -49,9 +49,9 @@ def lineage(model: ModelVersion, known: Facts) -> dict[str, Any]:
     }
 
 
-def card(model: ModelVersion, known: Facts) -> str:
-    """The model card, as Markdown (after Mitchell et al., "Model Cards for Model Reporting",
-    2019): what it is for, what it was made of, how good it is and what it cannot do. Raises
+def card(model: ModelVersion, known: ModelFacts) -> str:
+    """The model card, as Markdown (after Mitchell et al., "Model Cards for Model Reporting", 2019):
+    what the model is for, what it was made of, how good it is and what it cannot do. Raises
     ModelError where its manifest cannot be read."""
     m = model.manifest
     sections = [

@@ -1,4 +1,4 @@
-"""Which model serves a device."""
+"""Which model is taken for a device."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from diode_engine.registry.sources import ModelSource, ModelVersion, list_models
 log = logging.getLogger(__name__)
 
 # Of Hardware.likeness: an H100 SXM is 0.56 like an H200, another generation 0.
-LEAST_LIKENESS = 0.5
+MIN_LIKENESS = 0.5
 # Triton's distribution has other names in nightly and ROCm builds of torch.
 _TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 
 
 @dataclass(frozen=True)
 class Match:
-    """A model that can serve a device: how alike the device is to the one it was trained on
-    (1: the same), whose alias "default" names it, if one does, and how the torch and Triton of
-    its timings differ from what is installed (a text each)."""
+    """A model that can be taken for a device. It says how alike the device is to the one that the
+    model was trained on (1: the same), whose alias "default" names the model, if one does, and how
+    the torch and Triton of its timings differ from the installed ones (a text each)."""
 
     model: ModelVersion
     likeness: float
@@ -47,13 +47,12 @@ class _Known:
 
 
 def matches(hardware: Hardware, purpose: str = "gemm") -> list[Match]:
-    """The models that can serve this hardware, the one to take first.
+    """The models that can be taken for this hardware, the first choice first.
 
-    Those of the most alike hardware come first, of at least LEAST_LIKENESS. Among these the
-    default goes first, the user's before that of Diode before a package's; then those of the
-    installed torch and Triton; then the newest. A model that the gate refused, or that was rolled
-    back, takes part as a default only. A model or an alias that cannot be read is passed over
-    with a warning.
+    Those of the most alike hardware come first; it must have MIN_LIKENESS. Among these the default
+    comes first (the user's before that of Diode before a package's), then models of the installed
+    torch and Triton, then the newest. A model that the gate refused, or that was rolled back, is
+    taken only as a default. A model or an alias that cannot be read is passed over with a warning.
     """
     return rank(list_models(), hardware, purpose, log.warning)
 
@@ -64,8 +63,8 @@ def rank(
     purpose: str,
     tell: Callable[[str], object],
 ) -> list[Match]:
-    """`matches` among these models, those of `list_models`; `tell` is called with each sentence
-    about what is passed over."""
+    """`matches` among these models, as `list_models` gives them. `tell` is called with a sentence
+    for each model or alias that is passed over."""
     order = sources()
     known: dict[str, _Known] = {}
     ranked = []
@@ -76,7 +75,7 @@ def rank(
             tell(f"The model {model.folder} is passed over: {error}")
             continue
         likeness = hardware.likeness(manifest.hardware)
-        if manifest.purpose != purpose or likeness < LEAST_LIKENESS:
+        if manifest.purpose != purpose or likeness < MIN_LIKENESS:
             continue
         if model.slug not in known:
             known[model.slug] = _look_up(model.slug, models, tell)
@@ -105,7 +104,7 @@ def _look_up(slug: str, models: Sequence[ModelVersion], tell: Callable[[str], ob
             tell(f"An alias is passed over: {found}")
         else:
             known.defaults[source] = found
-    # Where the document is broken, its aliases were, and that has been told.
+    # A broken document also has the aliases; that it is broken has been said already.
     with contextlib.suppress(RegistryError):
         known.document = facts.read(slug)
     return known
@@ -118,8 +117,8 @@ def best_for(hardware: Hardware, purpose: str = "gemm") -> Match | None:
 
 def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | None:
     """The predictor of the first of `matches` that can be loaded; None where there is no match.
-    The log says what is passed over, and where the model was made for other hardware or
-    software. Raises ModelError where there are matches and none can be loaded."""
+    What is passed over is logged, and where the model was made for other hardware or software.
+    Raises ModelError where there are matches but none can be loaded."""
     refused: ModelError | None = None
     for match in matches(hardware, purpose):
         try:
@@ -151,9 +150,8 @@ def _tell(match: Match, hardware: Hardware) -> None:
 
 
 def differences(manifest: Manifest) -> tuple[str, ...]:
-    """How the torch and Triton that the model's timings were taken with differ from the
-    installed ones, in their first two numbers; of what is not installed, or not told by the
-    manifest, nothing is said."""
+    """How the torch and Triton of the model's timings differ from the installed ones, in the first
+    two parts of the version. Nothing is said of what is not installed or not in the manifest."""
     out = []
     for name, trained, installed in (
         ("torch", manifest.torch, _installed("torch")),

@@ -1,4 +1,4 @@
-"""What models are compared by."""
+"""The figures by which models are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from diode_engine.registry.sources import ModelVersion
 
 def side_by_side(model: ModelVersion) -> dict[str, Any]:
     """What a model was made of, and its own metrics, by name: numbers and texts. Metrics of models
-    whose `problems` differ do not compare. Raises ModelError where its manifest cannot be read."""
+    that were judged on different `problems` cannot be compared. Raises ModelError where its
+    manifest cannot be read."""
     m = model.manifest
     flat: dict[str, Any] = {}
     for name, value in m.metrics.items():

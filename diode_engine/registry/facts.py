@@ -1,4 +1,4 @@
-"""What may change about models: their aliases, status, tags and notes, and how that came.
+"""What may change about models: their aliases, status, tags and notes, with the history of that.
 
 One document for each hardware, apart from the versions' folders, which never change:
 
@@ -49,7 +49,7 @@ class ModelStatus(StrEnum):
     RETIRED = "retired"  # it was the default and was rolled back
 
 
-# What is not taken unless an alias names it.
+# Models of these are not taken unless an alias names them.
 SET_ASIDE = (ModelStatus.REJECTED, ModelStatus.RETIRED)
 
 
@@ -65,8 +65,8 @@ class HistoryAction(StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the history. `model` and `before` are what the alias named after and before,
-    None where it named nothing; of a removal, `model` is what was removed."""
+    """One line of the history. `model` is what the alias names after it and `before` what it named
+    before, None for nothing. For a removal, `model` is what was removed."""
 
     event: HistoryAction
     model: str | None
@@ -80,7 +80,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """What may change about one model. `status` None: nobody has judged it; `gate` is the
     last verdict on it; `origin` says where it was imported from."""
 
@@ -93,15 +93,15 @@ class Facts:
 
 @dataclass
 class Document:
-    """All that may change, of one hardware; models are by their references."""
+    """All that may change, for one hardware; models are named by their references."""
 
     aliases: dict[str, str] = field(default_factory=dict)
-    models: dict[str, Facts] = field(default_factory=dict)
+    models: dict[str, ModelFacts] = field(default_factory=dict)
     history: list[Event] = field(default_factory=list)
 
-    def of(self, reference: str) -> Facts:
+    def of(self, reference: str) -> ModelFacts:
         """What is known of this model."""
-        return self.models.get(reference, Facts())
+        return self.models.get(reference, ModelFacts())
 
     def to_dict(self) -> dict[str, Any]:
         models = {
@@ -128,9 +128,9 @@ class Document:
         )
 
 
-def _facts(given: Mapping[str, Any]) -> Facts:
+def _facts(given: Mapping[str, Any]) -> ModelFacts:
     status = given.get("status")
-    return Facts(
+    return ModelFacts(
         None if status is None else ModelStatus(status),
         tuple(_text(tag) for tag in given.get("tags", ())),
         _text(given.get("note", "")),
@@ -192,8 +192,8 @@ def _check_version(path: Path, version: int) -> None:
 
 @contextmanager
 def changing(slug: str) -> Iterator[Document]:
-    """The document to be changed: written when the block ends, not where it raises. Others
-    who want to change it wait meanwhile. Raises RegistryError as `read` does, and where it
+    """The document, to be changed: it is written when the block ends, and not where it raises.
+    Other processes that change it wait meanwhile. Raises RegistryError as `read` does, and where it
     cannot be written."""
     folder = user_source().root / slug
     try:

@@ -43,7 +43,7 @@ _LIMITS = Limits(_MAX_INDEX)  # 60,000 models
 
 @dataclass(frozen=True)
 class IndexLine:
-    """One line of an index. `hardware` is a slug; `about` is for people."""
+    """One model in an index. `hardware` is a slug; `about` is a text for people."""
 
     name: str
     version: int
@@ -59,8 +59,8 @@ class IndexLine:
 
 
 def read_index(file: Path) -> tuple[IndexLine, ...]:
-    """What an index offers, in its order. Raises RegistryError where it cannot be read, is too
-    new, or a line is not as it should be or says again what another offers."""
+    """The models of an index, in its order. Raises RegistryError where it cannot be read, is too
+    new, or a line is malformed or offers the same as another line."""
     try:
         given = read_json(file, _LIMITS)
     except OSError as error:
@@ -118,9 +118,9 @@ def _offer(line: Any, file: Path) -> IndexLine:
 def offered(
     offers: tuple[IndexLine, ...], reference: str, hardware: str | None = None
 ) -> IndexLine:
-    """The one that is meant: "name@version", or "name" (the newest), for this hardware (a name
-    or slug) where one is given. Raises NoSuchModelError where there is none, RegistryError
-    where there are several."""
+    """The model that is meant: "name@version", or "name" (the newest), for this hardware (a name or
+    slug) where one is given. Raises NoSuchModelError where there is none, RegistryError where there
+    are several."""
     name, _, version = reference.partition("@")
     found = [o for o in offers if o.name == name and (not version or str(o.version) == version)]
     if hardware is not None:
@@ -140,15 +140,15 @@ def offered(
 def import_offer(
     offer: IndexLine, name: str | None = None, *, report: Progress = lambda done, total: None
 ) -> tuple[ModelVersion, bool]:
-    """Fetches what is offered and registers it as `archive.import_model` does. `report` is told
-    how many bytes of how many there are. Raises as that does, and ModelError where it cannot be
-    fetched."""
+    """Downloads the model and registers it as `archive.import_model` does. `report` is called with
+    the bytes so far and the bytes of all. Raises as that does, and ModelError where it cannot be
+    downloaded."""
     path = _download(offer, report) if "://" in offer.archive else Path(offer.archive)
     return import_model(path, name or offer.name, sha256=offer.sha256, where=offer.archive)
 
 
 def _download(offer: IndexLine, report: Progress) -> Path:
-    """The archive among what was downloaded: now, or earlier."""
+    """The archive in the folder of downloads; it is downloaded unless it is there."""
     kept = paths.data_dir() / "downloads" / f"{offer.sha256}{SUFFIX}"
     if kept.is_file() and sha256_of(kept) == offer.sha256:
         return kept

@@ -1,4 +1,5 @@
-"""What is known for which GPU: a model of its own timings, another GPU's, or none."""
+"""What is known of each GPU: whether its model is of its own timings, another GPU's, or there is
+none."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from diode_engine.registry.sources import list_models
 
 
 class Basis(StrEnum):
-    """What the choices on a GPU rest on."""
+    """What the choices on a GPU are based on."""
 
     DATA = "data"  # timings of this GPU
     TRANSFER = "transfer"  # those of a GPU like it
@@ -22,8 +23,8 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a model of another GPU reached on a GPU that it has seen no timing of: the geometric
-    mean of its efficiency, beside that of max-autotune's DEFAULT, on so many problems."""
+    """What another GPU's model reached on a GPU of which it has seen no timing: the geometric mean
+    of its efficiency, that of max-autotune's DEFAULT, and on how many problems."""
 
     efficiency: float
     default: float
@@ -46,8 +47,8 @@ MEASURED: Mapping[tuple[str, str], Transferred] = {
 
 @dataclass(frozen=True)
 class KnownFor:
-    """`match` is the model that is taken, None where there is none; `measured` what it reached
-    there, None where nobody has measured it (or it is of this GPU's own timings)."""
+    """`match` is the model that is taken, None where there is none. `measured` is what it reached
+    there; None where that was not measured, or the model is of this GPU's own timings."""
 
     hardware: Hardware
     basis: Basis
@@ -67,8 +68,8 @@ class KnownFor:
 
 
 def known_for(hardware: Hardware) -> KnownFor:
-    """What the model that is taken for this GPU rests on."""
-    # What cannot be read is told by whoever lists or takes models.
+    """What the choice of a model for this GPU is based on."""
+    # Models that cannot be read are reported where models are listed or taken.
     match = next(iter(rank(list_models(), hardware, "gemm", lambda sentence: None)), None)
     if match is None:
         return KnownFor(hardware, Basis.NOTHING, None, None)
@@ -80,7 +81,8 @@ def known_for(hardware: Hardware) -> KnownFor:
 
 
 def known_for_all() -> list[KnownFor]:
-    """Of the GPUs that Diode knows by name and of those that there are models of, by name."""
+    """The same for all GPUs that Diode knows by name and those that there are models of, by
+    name."""
     found = {hardware.slug: hardware for hardware in KNOWN.values()}
     for model in list_models():
         try:

@@ -11,21 +11,21 @@ from diode_engine.models.artifact import Manifest
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.choice import Match, rank
-from diode_engine.registry.facts import Facts, ModelStatus
+from diode_engine.registry.facts import ModelFacts, ModelStatus
 from diode_engine.registry.sources import ModelVersion, list_models, sources
 from diode_engine.registry.versions import status_of
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A model and what is known of it. `manifest` is None where it cannot be read, and `error`
-    says why. `aliases` are all that stand for it; `taken` says how it came to be taken for its
-    own hardware, None where another one is."""
+class ModelEntry:
+    """A model and what is known of it. `manifest` is None where it cannot be read; `error` then
+    says why. `aliases` are all that point to it. `taken` says why it is taken for its own hardware;
+    None where another model is."""
 
     model: ModelVersion
     manifest: Manifest | None
     error: str | None
-    facts: Facts
+    facts: ModelFacts
     status: ModelStatus
     aliases: tuple[str, ...]
     taken: Match | None
@@ -60,15 +60,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Overview:
-    """All registered models, by hardware, name and version; and a sentence for each file of
-    the registry that is broken."""
+    """All registered models, by hardware, name and version, and a sentence for each broken file of
+    the registry."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ModelEntry, ...]
     problems: tuple[str, ...]
 
 
 def overview() -> Overview:
-    """What there is now. Never raises: what cannot be read is told in its place."""
+    """The registry as it is now. Never raises: what cannot be read is described in its place."""
     models = list_models()
     problems: dict[str, None] = {}
     documents = {}
@@ -94,13 +94,14 @@ def overview() -> Overview:
         names = (a for a, r in aliases[model.slug].items() if r == model.reference)
         chosen = next((match for match in taken if match.model == model), None)
         entries.append(
-            Entry(model, manifest, why, known, status_of(model, known), tuple(names), chosen)
+            ModelEntry(model, manifest, why, known, status_of(model, known), tuple(names), chosen)
         )
     return Overview(tuple(entries), tuple(problems))
 
 
 def _aliases(slug: str, problems: dict[str, None]) -> dict[str, str]:
-    """What the aliases of this hardware stand for; what is broken goes to `problems`."""
+    """What the aliases of this hardware point to; sentences on broken ones are added to
+    `problems`."""
     out: dict[str, str] = {}
     for source in reversed(sources()):
         try:
@@ -111,7 +112,7 @@ def _aliases(slug: str, problems: dict[str, None]) -> dict[str, str]:
 
 
 def _taken(models: list[ModelVersion]) -> list[Match]:
-    """The model that is taken for each hardware and purpose that there are models for."""
+    """The model that is taken for each hardware and purpose for which there are models."""
     kinds: dict[tuple[Hardware, str], None] = {}
     for model in models:
         manifest, _ = _manifest(model)

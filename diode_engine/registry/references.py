@@ -1,4 +1,4 @@
-"""What a person means by a model's name."""
+"""From a model's name, as a person writes it, to the model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diode_engine.registry.sources import ModelVersion, list_models
 
 
 def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
-    """The model that is meant: "name@version", "name" (the newest version), an alias such as
-    "default", or the path of a model's folder; of this hardware (its name or slug) alone, where
-    one is given.
+    """The model that is meant by "name@version", "name" (the newest version), an alias such as
+    "default", or the path of a model's folder. With `hardware` (a name or slug), only models for it
+    count.
 
-    Raises NoSuchModelError where there is none, RegistryError where there is more than one or
-    an alias stands for none.
+    Raises NoSuchModelError where there is none, RegistryError where there are several, or an alias
+    points to a model that does not exist.
     """
     if (folder := _folder(reference)) is not None:
         manifest = load_manifest(folder)
@@ -37,8 +37,19 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     return _one(named, reference, models)
 
 
+def resolve_for(reference: str, hardware: str | None) -> ModelVersion:
+    """As `resolve`; where models for several GPUs have the name, the one for this hardware (its
+    name or slug), else another GPU's."""
+    if hardware is None:
+        return resolve(reference)
+    try:
+        return resolve(reference, hardware)
+    except NoSuchModelError:
+        return resolve(reference)
+
+
 def _folder(reference: str) -> Path | None:
-    """The model's folder that this is the path of."""
+    """The path, if it is a model's folder; else None."""
     try:
         folder = Path(reference).expanduser()
         return folder if (folder / MANIFEST).is_file() else None
@@ -61,8 +72,8 @@ def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) 
     slugs = dict.fromkeys(m.slug for m in found)
     if len(slugs) > 1:
         raise RegistryError(
-            f"{reference} means more than one model; say for which hardware it is: "
-            f"{', '.join(slugs)}."
+            f"There is a model {reference} for each of these GPUs: {', '.join(slugs)}. Name one "
+            "GPU with --hardware, or give the path of the model's folder."
         )
     # One model may lie in several sources, but two models may also have been given one number.
     if len(found) == 1 or (found and len({_identity(m) for m in found}) == 1):

@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A folder of models; `label` says which one it is to people."""
+    """A folder of models; `label` is its name for people."""
 
     kind: Kind
     root: Path
@@ -50,7 +50,8 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One registered model, or, with `source` None and version 0, one in a folder of its own."""
+    """One registered model; with `source` None and version 0, one in a folder that is not
+    registered."""
 
     name: str
     version: int
@@ -65,7 +66,7 @@ class ModelVersion:
 
     @property
     def reference(self) -> str:
-        """name@version: what `resolve` takes of a registered one."""
+        """name@version, which `resolve` accepts for a registered model."""
         return f"{self.name}@{self.version}"
 
     @property
@@ -113,8 +114,8 @@ def _packages(_path: tuple[str, ...]) -> tuple[ModelSource, ...]:
 
 
 def list_models() -> list[ModelVersion]:
-    """Every registered model, by hardware, name, version and source. Their manifests have not
-    been looked at."""
+    """Every registered model, by hardware, name, version and source. Their manifests are not
+    read."""
     order = sources()
     found = [(place, model) for place, source in enumerate(order) for model in _scan(source)]
     found.sort(key=lambda entry: (entry[1].slug, entry[1].name, entry[1].version, entry[0]))
@@ -130,5 +131,5 @@ def _scan(source: ModelSource) -> Iterator[ModelVersion]:
 
 
 def _is_number(name: str) -> bool:
-    """A version as a folder is named: 7, not 007, and not in another script."""
+    """Whether a folder's name is a version: 7, but not 007, nor digits of another script."""
     return name.isascii() and name.isdigit() and len(name) < 10 and str(int(name)) == name

@@ -26,7 +26,7 @@ from diode_engine.models.artifact import (
 )
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, check_registered, set_default
-from diode_engine.registry.facts import Document, Event, Facts, HistoryAction, ModelStatus
+from diode_engine.registry.facts import Document, Event, HistoryAction, ModelFacts, ModelStatus
 from diode_engine.registry.sources import ModelVersion, list_models, user_source
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
@@ -48,8 +48,8 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
 
 
 def check_registrable(name: str, hardware: Hardware) -> None:
-    """Asked before a model is made, which takes long: raises ModelError or RegistryError where
-    `register` would not take it under this name."""
+    """Raises ModelError or RegistryError where `register` would refuse a model of this name. Called
+    before a model is made, which takes long."""
     check_name(name)
     with facts.changing(hardware.slug) as document:
         _check_free(name, document)
@@ -67,8 +67,8 @@ def add(
     *,
     origin: Mapping[str, Any] | None = None,
 ) -> ModelVersion:
-    """Registers a model of these files, by name, whose hashes have been checked, as `register`
-    does; `origin` says where it is from."""
+    """Registers a model of these files (by name), whose hashes have been checked, as `register`
+    does. `origin` says where it is from."""
     load_files(manifest, contents)
     name = check_name(name or manifest.name)
     text = json.dumps({**manifest.to_dict(), "name": name}, indent=1, ensure_ascii=False) + "\n"
@@ -89,12 +89,12 @@ def add(
                 version += 1  # something else lies there, or one without a lock was quicker
         model = ModelVersion(name, version, target, source, slug)
         if origin is not None:
-            document.models[model.reference] = Facts(origin=origin)
+            document.models[model.reference] = ModelFacts(origin=origin)
     return model
 
 
 def _next(slug: str, name: str, document: Document) -> int:
-    """A number that no version of the name has or had."""
+    """A number that no version of the name has or has had."""
     taken = [m.version for m in list_models() if (m.slug, m.name) == (slug, name)]
     for event in document.history:
         if event.event is HistoryAction.REMOVE and event.model is not None:
@@ -105,8 +105,8 @@ def _next(slug: str, name: str, document: Document) -> int:
 
 
 def verify(model: ModelVersion) -> Artifact:
-    """The model, loaded: every file has the size and the hash that the manifest says, and is
-    what its family writes. Raises ModelError where that is not so."""
+    """The model, loaded. Raises ModelError where a file has not the size and hash in the manifest,
+    or is not what its family writes."""
     return load_artifact(model.folder)
 
 
@@ -145,8 +145,8 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
 
 @contextmanager
 def _folder_for_removed(model: ModelVersion) -> Iterator[Path]:
-    """Where the model's folder is to be moved; what lies there when the block ends is deleted,
-    and moved back where it raises."""
+    """Where the model's folder is moved to be deleted. What lies there when the block ends is
+    deleted; where the block raises, it is moved back."""
     with ExitStack() as stack:
         try:
             gone = stack.enter_context(scratch_beside(model.folder)) / "model"
@@ -162,22 +162,22 @@ def _folder_for_removed(model: ModelVersion) -> Iterator[Path]:
             raise
 
 
-def facts_of(model: ModelVersion) -> Facts:
+def facts_of(model: ModelVersion) -> ModelFacts:
     """What may change about this model. Raises RegistryError where the user's registry is
     broken."""
     return facts.read(model.slug).of(model.reference)
 
 
-def status_of(model: ModelVersion, known: Facts | None = None) -> ModelStatus:
-    """What was found out about it here; without that, a model that Diode ships is validated
+def status_of(model: ModelVersion, known: ModelFacts | None = None) -> ModelStatus:
+    """The status that was set on this machine. Without one, a model that Diode ships is validated
     and any other a draft. `known` are its facts, where the caller has them."""
     known = facts_of(model) if known is None else known
     return known.status or (ModelStatus.VALIDATED if model.shipped else ModelStatus.DRAFT)
 
 
-def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Facts:
-    """Adds and removes tags; the model's facts thereafter. Raises RegistryError on what cannot
-    be a tag."""
+def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()) -> ModelFacts:
+    """Adds and removes tags; returns the model's new facts. Raises RegistryError on what cannot be
+    a tag."""
     add, remove = tuple(add), set(remove)
     for word in add:
         if not _TAG.fullmatch(word):
@@ -186,26 +186,26 @@ def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()
                 "at most, a letter or digit first."
             )
 
-    def change(known: Facts) -> Facts:
+    def change(known: ModelFacts) -> ModelFacts:
         return replace(known, tags=tuple(sorted({*known.tags, *add} - remove)))
 
     return _change(model, change)
 
 
-def set_note(model: ModelVersion, note: str) -> Facts:
-    """Replaces what the user noted about the model; the model's facts thereafter. Raises
-    RegistryError where it is too long."""
+def set_note(model: ModelVersion, note: str) -> ModelFacts:
+    """Replaces the user's note on the model; returns the model's new facts. Raises RegistryError
+    where it is too long."""
     if len(note) > _NOTE_LENGTH:
         raise RegistryError(f"A note has at most {_NOTE_LENGTH} characters, this has {len(note)}.")
     return _change(model, lambda known: replace(known, note=note))
 
 
-def set_verdict(model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any]) -> Facts:
-    """Keeps what the gate found; the model's facts thereafter."""
+def set_verdict(model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any]) -> ModelFacts:
+    """Keeps what the gate found; returns the model's new facts."""
     return _change(model, lambda known: replace(known, status=status, gate=gate))
 
 
-def _change(model: ModelVersion, change: Callable[[Facts], Facts]) -> Facts:
+def _change(model: ModelVersion, change: Callable[[ModelFacts], ModelFacts]) -> ModelFacts:
     check_registered(model)
     with facts.changing(model.slug) as document:
         known = change(document.of(model.reference))

@@ -15,7 +15,7 @@ from diode_engine.store import Store
 
 LOOK_SECONDS = 1.0
 # A process says its last words after it has written its run's end.
-MOST_LINGERING = 10
+MAX_LINGERING = 10
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def follow(
         over = status.state.ended
         if over and tail is not None and process is not None and is_alive(process):
             lingering += 1
-            over = lingering > MOST_LINGERING
+            over = lingering > MAX_LINGERING
         yield Tick(status, "" if tail is None else tail.read())
         if over:
             return

@@ -10,7 +10,7 @@ from typing import Any
 from diode_engine.runs.process import current, is_alive
 from diode_engine.store import Process, Run, RunState, Store
 from diode_engine.store.fields import RUNS
-from diode_engine.store.query import MOST_ROWS, runs
+from diode_engine.store.query import MAX_ROWS, runs
 from diode_engine.store.runs import ENDED
 
 # A run beats every few seconds (see `job`), and waits up to half a minute for a locked store.
@@ -91,7 +91,7 @@ def find(
     query: str = "",
     *,
     before: int | None = None,
-    limit: int = MOST_ROWS,
+    limit: int = MAX_ROWS,
     clock: Clock = now,
 ) -> list[Status]:
     """A page of the runs that a filter query lets through (see `store.query.runs`), the last one
@@ -108,7 +108,7 @@ def find(
                 found.append(status)
             if len(found) == limit:
                 return found
-        if len(page) < MOST_ROWS:
+        if len(page) < MAX_ROWS:
             return found
         before = page[-1].id
 

@@ -1,7 +1,7 @@
 """The store: every timing, in one SQLite file or on a PostgreSQL server, with the run that it came
 from.
 
-`Store` opens it (and migrates it first), `transfer` carries timings to and from files.
+`Store` opens it (and migrates it first); `transfer` reads and writes dataset files.
 """
 
 from diode_engine.store.runs import Process, Run, RunState

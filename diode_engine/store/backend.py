@@ -1,4 +1,4 @@
-"""What differs between a store in a file and one on a server, as the rest of the store uses it."""
+"""What differs between a store in a file and one on a server, behind one interface."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ class Backend(Protocol):
         no store, and StoreError where it is foreign or damaged."""
 
     def is_writable(self) -> bool:
-        """Whether it can be opened for writing; a file that is not there cannot."""
+        """Whether it can be opened for writing; false for a file that does not exist."""
 
     def sentences(self) -> AbstractContextManager[None]:
         """Turns what the database's driver and SQLAlchemy raise into a StoreError."""
 
     def unchanged(self, connection: sa.Connection) -> AbstractContextManager[None]:
-        """Raises StoreLockedError where what the block read was written meanwhile."""
+        """Raises StoreLockedError where what the block read was written to meanwhile."""
 
     def reader_options(self) -> dict[str, Any]:
         """Execution options of a transaction that only reads."""
 
     def take_turn(self, connection: sa.Connection) -> None:
-        """Waits until no other transaction has the turn, and has it to the end of this one: for
-        what gives ids to new rows, or reads what it changes."""
+        """Waits until no other transaction has the turn, and keeps the turn to the end of this one.
+        Needed where new rows get ids, or where what is changed is read first."""
 
     def tell(self, connection: sa.Connection) -> None:
-        """Has those who watch the store told of the transaction, when it is committed."""
+        """When the transaction is committed, those who watch the store are notified."""
 
     def leave(self) -> None:
-        """Tidies up after a session that has written, before its connections are closed."""
+        """Cleans up after a session that has written, before its connections are closed."""
 
     def size_bytes(self, connection: sa.Connection) -> int:
-        """What the store takes on a disk."""
+        """The bytes that the store takes on a disk."""
 
     def vacuum(self) -> tuple[int, int]:
-        """Gives back the space of what was deleted; the size in bytes before and after. Raises
-        StoreMissingError, and StoreLockedError where others use it."""
+        """Frees the space of what was deleted; returns the size in bytes before and after. Raises
+        StoreMissingError, and StoreLockedError where others use the store."""
 
 
 def backend_of(location: Location) -> Backend:

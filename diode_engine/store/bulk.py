@@ -1,7 +1,7 @@
-"""Many rows into and out of the tables, by the way that each database is fastest in.
+"""Many rows into and out of the tables, in the fastest way of each database.
 
-Of SQLite that is the driver itself, without SQLAlchemy; of PostgreSQL COPY, in its binary form, and
-a cursor on the server that sends binary values. NaN stands for NULL everywhere.
+For SQLite that is the driver itself, without SQLAlchemy; for PostgreSQL it is COPY in its binary
+form, and a cursor on the server that sends binary values. NaN stands for NULL everywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COPIED = np.dtype(
 
 
 class packed(FunctionElement[int]):  # it reads as a function of SQL
-    """Two integers as one, the first above the lower 32 bits: a column less to be read."""
+    """Two integers as one, the first above the lower 32 bits: one column fewer to read."""
 
     type = sa.BigInteger()
     inherit_cache = True
@@ -63,8 +63,8 @@ def is_postgresql(connection: sa.Connection) -> bool:
 def is_in(
     connection: sa.Connection, column: sa.Column[Any], values: Sequence[Any]
 ) -> sa.ColumnElement[bool]:
-    """That a column has one of hundreds of values: of PostgreSQL as one array, since a place for
-    each takes longer to write and to read than the rows take."""
+    """The condition that a column has one of hundreds of values. On PostgreSQL they are one array:
+    separate parameters would take longer to send than the rows."""
     if is_postgresql(connection):
         return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))
     return column.in_(values)
@@ -75,7 +75,7 @@ def are_in(
     columns: tuple[sa.Column[Any], sa.Column[Any]],
     pairs: Sequence[tuple[Any, ...]],
 ) -> sa.ColumnElement[bool]:
-    """As `is_in`, of two columns together."""
+    """As `is_in`, for two columns together."""
     if not is_postgresql(connection):
         return sa.tuple_(*columns).in_(pairs)
     arrays = (
@@ -86,7 +86,7 @@ def are_in(
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that can say what to do with a row that is there."""
+    """An insert that can say what to do with a row that exists already."""
     if is_postgresql(connection):
         from sqlalchemy.dialects import postgresql
 
@@ -97,7 +97,8 @@ def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgr
 def rows(
     connection: sa.Connection, query: sa.Select[Any] | sa.TextClause, dtype: npt.DTypeLike
 ) -> npt.NDArray[Any]:
-    """[n] what a query finds, as records of this type, which has its columns in their order."""
+    """[n] what a query finds, as records of this type, which has the query's columns in their
+    order."""
     with _found(connection, query) as found:
         return np.fromiter(found, dtype=dtype)
 
@@ -105,7 +106,8 @@ def rows(
 def pieces(
     connection: sa.Connection, query: sa.Select[Any] | sa.TextClause, dtype: npt.DTypeLike
 ) -> Iterator[npt.NDArray[Any]]:
-    """What `rows` gives, in arrays of at most _AT_ONCE each, for what may not fit in memory."""
+    """What `rows` returns, in arrays of at most _AT_ONCE rows, for results that may not fit in
+    memory."""
     with _found(connection, query) as found:
         while len(some := np.fromiter(islice(found, _AT_ONCE), dtype=dtype)):
             yield some
@@ -115,7 +117,7 @@ def pieces(
 def _found(
     connection: sa.Connection, query: sa.Select[Any] | sa.TextClause
 ) -> Iterator[Iterator[tuple[Any, ...]]]:
-    """The rows straight from the driver: SQLAlchemy's would take twice as long."""
+    """The rows directly from the driver: through SQLAlchemy they take twice as long."""
     if not is_postgresql(connection):
         cursor: Any = connection.execute(query).cursor
         yield iter(cursor)

@@ -1,8 +1,8 @@
-"""The checksum of a sweep's timings: by it a check finds those that were changed, added or deleted
-by anything but Diode, a byte of the disk included.
+"""The checksum of a sweep's timings. With it a check finds timings that anything but Diode has
+changed, added or deleted, such as a damaged disk.
 
-It is the sum, over the timings, of a number of 31 bits that follows from all that a timing holds.
-A sum, so that timings can be added without reading those that are there.
+Each timing gives a number of 31 bits, made of all that the timing holds; the checksum is their sum.
+So timings can be added without reading those that are there.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def of_rows(
 def of_sweeps(
     sweep: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The distinct sweeps, ascending, and what the numbers of their rows ([n], in any order) are
-    together."""
+    """The distinct sweeps, ascending, and the sum of the numbers of their rows ([n], in any
+    order)."""
     ids, place = np.unique(sweep, return_inverse=True)
     sums = np.zeros(len(ids), dtype=np.int64)
     np.add.at(sums, place, rows)

@@ -1,4 +1,5 @@
-"""Claims on numbers, which other processes that use the same store see while the claimant lives."""
+"""Claims on numbers. Other processes that use the same store see a claim while its process
+lives."""
 
 from __future__ import annotations
 
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
 
 
 class NumberClaims(Protocol):
-    """One process's claims, of numbers under 2⁶⁰; they end with the process, however it ends."""
+    """The claims of one process, on numbers under 2⁶⁰. They end with the process, however it
+    ends."""
 
     def take(self, number: int) -> bool:
-        """False where another process has it. Raises StoreError."""
+        """Claims the number; False where another process has it. Raises StoreError."""
 
     def give_back(self, number: int) -> None: ...
 
     def close(self) -> None:
-        """Gives all back."""
+        """Gives all claims back."""
 
 
 def claims_of(store: Location) -> NumberClaims:
-    """Raises StoreError where none can be made."""
+    """Raises StoreError where no claims can be made."""
     if isinstance(store, Path):
         return FileClaims(paths.beside(store, "-claims"))
     from diode_engine.store.backend import backend_of
@@ -38,8 +40,8 @@ def claims_of(store: Location) -> NumberClaims:
 
 
 class FileClaims:
-    """Locks on single bytes of a file, each at the number's place, which other processes on this
-    machine see. The locks are the process's: they say nothing to its own threads."""
+    """Locks on single bytes of a file, each at the number's offset, which other processes on this
+    machine see. The locks belong to the process: its own threads do not exclude each other."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -67,7 +69,7 @@ class FileClaims:
 
 class ServerClaims:
     """PostgreSQL's advisory locks of a connection, which processes on all machines see. Where the
-    connection is lost the claims are, until they are taken anew by the next one."""
+    connection is lost the claims are lost too; the next connection takes them again."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""A store copied whole, from a file to a server or the other way, and compared row by row."""
+"""Copies a whole store, from a file to a server or the other way, and compares it row by row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COUNTED = ("problems", "candidates", "environments", "runs", "timings")
 
 @dataclass(frozen=True)
 class Copied:
-    """What both stores hold now."""
+    """The contents of both stores after the copy."""
 
     problems: int
     candidates: int
@@ -39,12 +39,12 @@ class Copied:
 
 
 def copy(source: Location, target: Location) -> Copied:
-    """Copies all rows, ids included, as they are at one moment, and compares each with what the
-    target then has: all of it, or nothing.
+    """Copies all rows with their ids, as they are at one moment, and compares each with the
+    target's: all of it, or nothing. A target file must not exist yet; a server's database must hold
+    no store or an empty one.
 
-    A target file must not be there yet, and a server's database must hold no store or an empty
-    one. Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be
-    upgraded first, and StoreError where the target is none of these, or differs.
+    Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be upgraded
+    first, and StoreError where the target is not as required, or differs after the copy.
     """
     if not isinstance(target, Path):
         return copy_into(source, target)
@@ -62,7 +62,7 @@ def copy(source: Location, target: Location) -> Copied:
 
 
 def copy_into(source: Location, target: Location) -> Copied:
-    """As `copy`, into a store that is made or found empty, in one transaction."""
+    """As `copy`, into a new or empty store, in one transaction."""
     with (
         OpenStore.open(source, read_only=True) as reader,
         OpenStore.open(target) as writer,
@@ -92,7 +92,7 @@ def copy_into(source: Location, target: Location) -> Copied:
 
 
 def _rows(old: sa.Connection, new: sa.Connection, table: sa.Table) -> int | None:
-    """How many rows were copied; None where what is there then is not the same."""
+    """How many rows were copied; None where the target's rows differ then."""
     count, digests = 0, [hashlib.sha256(), hashlib.sha256()]
     for some in _partitions(old, table):
         new.execute(sa.insert(table), [dict(row._mapping) for row in some])
@@ -132,7 +132,7 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
 
 
 def _check_timings(source: Location, new: sa.Connection) -> None:
-    """Raises StoreError where the timings are not those that Diode has written."""
+    """Raises StoreError where the timings do not have their checksums."""
     t, s = schema.timings, schema.sweeps.c
     columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
     expected = dict(map(tuple, new.execute(sa.select(s.id, s.checksum))))
@@ -153,7 +153,7 @@ def _check_timings(source: Location, new: sa.Connection) -> None:
 
 
 def _number_on(new: sa.Connection) -> None:
-    """Has PostgreSQL's own numbers go on behind those that were copied."""
+    """Sets PostgreSQL's sequences behind the ids that were copied."""
     for table in schema.metadata.sorted_tables:
         if "id" in table.c:
             new.exec_driver_sql(

@@ -1,9 +1,10 @@
-"""A store in an SQLite file: who may, whether it is ours, and which schema it has.
+"""A store in an SQLite file: whether it may be read or written, whether it is Diode's, and its
+schema.
 
-Writers begin with BEGIN IMMEDIATE: in WAL mode a transaction that reads first and writes
-later fails at once when another one writes, whatever the busy timeout. Migrations run on a
-connection of their own with foreign keys off, since SQLite changes a table by copying it,
-and dropping the old one would cascade.
+Writers begin with BEGIN IMMEDIATE. In WAL mode a transaction that reads first and writes later
+fails at once when another one writes, whatever the busy timeout. Migrations run on a connection of
+their own with foreign keys off: SQLite changes a table by copying it, and dropping the old one
+would cascade.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def sentences(path: Path) -> Iterator[None]:
 
 @contextmanager
 def doubts(store: Location) -> Iterator[None]:
-    """Turns what Python raises over rows that Diode does not write (a record that is not there, a
-    text that is no JSON, an impossible value) into a StoreError that names the store."""
+    """Turns what Python raises for rows that Diode does not write (a missing record, a text that is
+    not JSON, an impossible value) into a StoreError that names the store."""
     try:
         yield
     except RecordError as error:
@@ -142,25 +143,25 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
 
 
 class Connection(sqlite3.Connection):
-    """`frozen` is what the file was when this began to read it as one that nobody writes; None
-    where SQLite itself heeds those who do."""
+    """`frozen` is the file's state when this connection began to read it as a file that nobody
+    writes; None where SQLite itself coordinates with writers."""
 
     frozen: tuple[int, ...] | None = None
 
 
 def connect(path: Path, *, read_only: bool) -> Connection:
-    """The driver's own connection, which waits BUSY_SECONDS for a lock and begins nothing.
+    """The driver's own connection. It waits BUSY_SECONDS for a lock and begins no transaction.
 
-    A WAL file is read through a file of shared memory beside it. Where there is neither and the
+    A WAL file is read through a file of shared memory beside it. Where that does not exist and the
     folder may not be written to, SQLite can read the store only as a file that does not change
-    (`immutable`), without a lock and without looking whether it does: then `is_outdated` and
-    `unchanged` look.
+    (`immutable`), without a lock and without noticing changes. Then `is_outdated` and `unchanged`
+    notice them.
     """
     if not read_only:
         return _connect(path, "mode=rwc")
     if os.access(path.parent, os.W_OK):
         if _journal(path).exists() and os.access(path, os.W_OK):
-            # Of a process that was killed, perhaps: only who may write undoes what it began.
+            # Perhaps a killed process left it; only one that may write can undo what it began.
             with closing(_connect(path, "mode=rw")) as connection:
                 connection.execute("PRAGMA schema_version").fetchone()
         return _connect(path, "mode=ro")
@@ -196,17 +197,18 @@ def _connect(path: Path, mode: str) -> Connection:
 
 
 def _journal(path: Path) -> Path:
-    """What a store has while its journal is changed to a WAL, as when it is made or migrated."""
+    """The rollback journal, which exists while the journal mode is changed to WAL, as when the
+    store is made or migrated."""
     return path.with_name(path.name + "-journal")
 
 
 def _is_written(path: Path) -> bool:
-    """Whether somebody has the store open for writing, or was killed while it was."""
+    """Whether a process has the store open for writing, or was killed while it had."""
     return path.with_name(path.name + "-wal").exists() or _journal(path).exists()
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """What differs after a write; None where there is no file to be seen."""
+    """What differs after a write; None where the file cannot be seen."""
     try:
         found = os.stat(path)  # noqa: PTH116  # follows links, as SQLite does
     except OSError:
@@ -215,15 +217,15 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 def is_outdated(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether a connection to the store at `path` has to be replaced to see what is there now."""
+    """Whether a connection to the store at `path` must be replaced to see what is there now."""
     frozen = connection.frozen if isinstance(connection, Connection) else None
     return frozen is not None and (_is_written(path) or frozen != _state(path))
 
 
 @contextmanager
 def unchanged(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Raises StoreLockedError where the file was written while the block read it unprotected, in
-    place of whatever came of it: what was read may be half old and half new."""
+    """Raises StoreLockedError, in place of the block's result, where the file was written to while
+    the block read it without a lock: what was read may be half old and half new."""
     frozen = connection.frozen if isinstance(connection, Connection) else None
     try:
         yield
@@ -244,7 +246,7 @@ def _written(path: Path) -> StoreLockedError:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that reads the store, closed at the end; all errors are a StoreError."""
+    """A connection that reads the store, closed at the end; every error becomes a StoreError."""
     with (
         sentences(path),
         closing(connect(path, read_only=True)) as connection,
@@ -376,7 +378,8 @@ def refuse_newer(store: Location, revision: str | None) -> None:
 
 
 def _until_unlocked(work: Callable[[], _T]) -> _T:
-    """Changing the journal mode does not heed the busy timeout, so this tries again."""
+    """Tries again until BUSY_SECONDS are over: changing the journal mode ignores the busy
+    timeout."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -388,7 +391,7 @@ def _until_unlocked(work: Callable[[], _T]) -> _T:
 
 
 def _back_up(path: Path, revision: str) -> Path:
-    """A copy beside the store, by SQLite's backup API, that replaces nothing."""
+    """A copy beside the store, made by SQLite's backup API. It replaces no file."""
     count = 0
     try:
         with scratch_beside(path) as folder:
@@ -408,7 +411,7 @@ def _back_up(path: Path, revision: str) -> Path:
 
 
 def move_without_replacing(source: Path, target: Path) -> None:
-    """Raises FileExistsError where the target is there, a link included."""
+    """Moves the file. Raises FileExistsError where the target exists, as a link too."""
     try:
         target.hardlink_to(source)  # at once; who made the source removes its name
     except FileExistsError:
@@ -419,8 +422,8 @@ def move_without_replacing(source: Path, target: Path) -> None:
 
 
 def copy_store(path: Path, target: Path, *, wanted: Path) -> None:
-    """Copies the store by SQLite's backup API, as it is between two transactions, to a file that
-    is not there yet, for what a sentence calls `wanted`. Raises StoreError."""
+    """Copies the store with SQLite's backup API, as it is between two transactions, to a file that
+    does not exist yet. `wanted` names the copy in errors. Raises StoreError."""
     with reading(path) as source:
         try:
             with closing(sqlite3.connect(target)) as copy:
@@ -430,7 +433,7 @@ def copy_store(path: Path, target: Path, *, wanted: Path) -> None:
 
 
 class File:
-    """The store at a path, as `Session` and those who look after a store use it."""
+    """The store at a path, as `Session` and maintenance use it."""
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -456,14 +459,14 @@ class File:
         return {"reads": True}
 
     def take_turn(self, connection: sa.Connection) -> None:
-        """Every transaction that writes has it: see `_begin`."""
+        """Every transaction that writes has the turn: see `_begin`."""
 
     def tell(self, connection: sa.Connection) -> None:
-        """Those who watch a file see when it changes."""
+        """Nothing to do: those who watch a file see when it changes."""
 
     def leave(self) -> None:
-        """SQLite removes the write-ahead log with the last connection, and leaves it as large as it
-        ever was while others, such as a dashboard, have the store open."""
+        """Truncates the write-ahead log. SQLite removes it with the last connection, but keeps it
+        at its largest size while others, such as a dashboard, have the store open."""
         log = self.location.with_name(f"{self.location.name}-wal")
         try:
             if log.stat().st_size <= LARGE_WAL:

@@ -1,4 +1,4 @@
-"""What can be asked of problems (PROBLEMS) and of runs (RUNS) in a filter query."""
+"""The fields that filter queries can name, of problems (PROBLEMS) and of runs (RUNS)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diode_engine.store import schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
 from diode_engine.store.runs import RunState
 
-_LARGEST = 2**63 - 1  # the store's integers have 64 bits
+_MAX_INT = 2**63 - 1  # the store's integers have 64 bits
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": lambda column, value: column == value,
     "<": lambda column, value: column < value,
@@ -31,7 +31,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class _Equal:
-    """A field that is equal to something or not."""
+    """A field that can be compared for equality alone."""
 
     help: str
     choices: Sequence[str] = ()
@@ -44,7 +44,7 @@ class _Equal:
 
 @dataclass(frozen=True, kw_only=True)
 class _Choice(_Equal):
-    """One of few values, each with the condition that stands for it."""
+    """One of a few values, each with its condition."""
 
     conditions: Mapping[str, Condition]
 
@@ -56,14 +56,14 @@ class _Choice(_Equal):
 
 
 def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _Choice:
-    """`shown` is how many of the values are listed: other names of the same follow them."""
+    """`shown` is how many of the values are listed; those after it are other names of the same."""
     return _Choice(help_line, tuple(conditions)[: shown or None], conditions=conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Named(_Equal):
-    """Values that a text stands for where it has the value's parts between dashes, in their
-    order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
+    """Values that a text stands for where the value has the text's parts, between dashes and in
+    their order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
 
     conditions: Mapping[str, Condition]
 
@@ -79,7 +79,8 @@ class _Named(_Equal):
 
 @dataclass(frozen=True, kw_only=True)
 class _Text(_Equal):
-    """A text that is held, contains the value, begins with it, or is found by a condition."""
+    """A text that is equal to the value, contains it, begins with it, or is found by a
+    condition."""
 
     match: Callable[[str], Condition]
 
@@ -89,7 +90,7 @@ class _Text(_Equal):
 
 @dataclass(frozen=True, kw_only=True)
 class _Number(_Equal):
-    """A number; a whole one can be divided."""
+    """A number; for a whole one, remainders can be asked for."""
 
     of: Any
     comparisons: tuple[str, ...] = ORDERED
@@ -107,15 +108,15 @@ class _Number(_Equal):
             number = int(value) if self.divisible else float(value)
         except ValueError:
             number = float("nan")
-        if not abs(number) <= _LARGEST:
+        if not abs(number) <= _MAX_INT:
             raise BadValue(f"is no {'whole ' * self.divisible}number")
         return number
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Attribute(_Equal):
-    """A field that only the problems of some operators have, as the store keeps it: in JSON, where
-    it is not as usual."""
+    """A field that only problems of some operators have. The store keeps it as JSON, where it is
+    not the default."""
 
     of: Attribute
     ops: tuple[str, ...]
@@ -133,13 +134,13 @@ class _Attribute(_Equal):
 
 
 def _text(value: Scalar) -> str:
-    """As it is written in a query."""
+    """The value as it is written in a query."""
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moment(_Equal):
-    """A time, of which a value names a stretch: a year, month, day, minute or second."""
+class _Time(_Equal):
+    """A time; a value names a span: a year, month, day, minute or second."""
 
     of: Any
     comparisons: tuple[str, ...] = ORDERED
@@ -157,7 +158,7 @@ class _Moment(_Equal):
 
 
 def _stretch(value: str) -> tuple[float, float]:
-    """When it begins and ends, in seconds since 1970."""
+    """When the span begins and ends, in seconds since 1970."""
     for form, length in (
         ("%Y-%m-%dT%H:%M:%S", timedelta(seconds=1)),
         ("%Y-%m-%dT%H:%M", timedelta(minutes=1)),
@@ -218,8 +219,8 @@ def _layouts() -> dict[str, Condition]:
 
 
 def _layer(name: str) -> Condition:
-    """That a problem is a product of one of this model's linear layers (see
-    `named_layers.models_of`, which says the same of one problem)."""
+    """The condition that a problem is a product of one of this model's linear layers. For one
+    problem `named_layers.models_of` says the same."""
     weights = sorted(TRANSFORMERS[name].weights)
     weights += [(i, o) for o, i in weights]
     sizes = ((_P.N, _P.K), (_P.M, _P.N))  # forward and the input's gradient; the weight's
@@ -242,7 +243,7 @@ def _whole(help_line: str, of: Any) -> _Number:
 
 
 def _flops() -> Any:
-    """As Problem.flops has them."""
+    """As Problem.flops computes them."""
     sizes = {name: _P[name] for name in "BMNK"}
     others = [op for op in OPERATORS.values() if op.flops is not gemm_flops]
     own = [(_P.op == op.name, op.flops(sizes)) for op in others]
@@ -250,7 +251,7 @@ def _flops() -> Any:
 
 
 def _attributes() -> dict[str, _Attribute]:
-    """By their names, those of all ops."""
+    """The attributes of all ops, by name."""
     named: dict[str, tuple[Attribute, list[str]]] = {}
     for op in OPERATORS.values():
         for attribute in op.attributes:
@@ -267,7 +268,7 @@ def _attributes() -> dict[str, _Attribute]:
 
 
 def _spilling() -> Any:
-    """How many of a problem's kernels are known to spill registers."""
+    """How many kernels of a problem are known to spill registers."""
     sweep, kernel = schema.sweeps.alias(), schema.kernels.alias()
     return (
         sa.select(sa.func.count(kernel.c.candidate.distinct()))
@@ -366,9 +367,9 @@ RUNS = Language(
         "message": _Text("a part of its message", match=_contains(_R.message)),
         "spec": _Text("a part of what it was asked for", match=_contains(_R.spec)),
         "id": _whole("its number, as in id>100", _R.id),
-        "started": _Moment("a time in UTC, as in started>2026-11-01 or started:2026-11",
+        "started": _Time("a time in UTC, as in started>2026-11-01 or started:2026-11",
                            of=_R.started),
-        "finished": _Moment("a time in UTC, as in finished<2026-11-01T12:30", of=_R.finished),
+        "finished": _Time("a time in UTC, as in finished<2026-11-01T12:30", of=_R.finished),
         "problems": _whole("how many it has timings of, as in problems>100", RUN_PROBLEMS),
         "timings": _whole("how many it has, as in timings>0", RUN_TIMINGS),
         "gpu": _Text("a part of the name of a GPU that it timed on", match=_on_gpu),
@@ -379,8 +380,8 @@ RUNS = Language(
 
 
 def sweeps_found(query: str) -> Condition:
-    """Of a row of `sweeps`: that PROBLEMS' query finds its problem in its environment. Raises
-    QueryError."""
+    """The condition on a row of `sweeps` that the query on PROBLEMS finds its problem in its
+    environment. Raises QueryError."""
     found = (
         sa.select(_S.problem, _S.environment)
         .select_from(SUMMARIES)

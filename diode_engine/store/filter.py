@@ -1,11 +1,11 @@
 """Filter queries such as ``op:mm dtype:bf16 m<=64 k%8!=0 -layout:row/col``, as conditions.
 
-A query is terms between blanks, all of which must hold: ``[-]field comparison value``. A minus
-turns a term around. The comparisons are ``:`` (or ``=``), ``!=``, ``<``, ``<=``, ``>`` and
-``>=``, and for whole numbers ``%8=0`` and ``%8!=0``. After ``:`` and ``!=`` may stand several
-values between commas, and a range ``64..512``, ends included; a value with blanks or commas is
-put in double quotes. Case does not matter. What is not known of a row (its best time, where
-every candidate failed) compares as false.
+A query is a list of terms with spaces between them, all of which must hold: ``[-]field comparison
+value``. A minus negates a term. The comparisons are ``:`` (or ``=``), ``!=``, ``<``, ``<=``, ``>``
+and ``>=``, and for whole numbers ``%8=0`` and ``%8!=0``. After ``:`` and ``!=`` there may be
+several values with commas between them, and a range ``64..512``, ends included. A value with spaces
+or commas is put in double quotes. Case does not matter. A comparison with a value that is not known
+(such as the best time of a problem on which every candidate failed) is false.
 
 Nothing of a query becomes SQL text: each term is made an SQLAlchemy condition by its field.
 """
@@ -34,15 +34,13 @@ _RANGE = re.compile(r"(.+?)\.\.(.+)")
 
 
 class BadValue(Exception):
-    """What a field says of a value that it cannot have, as the end of a sentence."""
+    """Why a field cannot have a value, as the end of a sentence."""
 
 
 class QueryField(Protocol):
-    """What can be asked for by a name.
-
-    `help` is one line for people, `choices` what its values are where they can be listed,
-    `comparisons` EQUAL or ORDERED, `divisible` whether ``%`` is understood.
-    """
+    """A field that a query can name. `help` is one line for people; `choices` are its values where
+    they can be listed; `comparisons` is EQUAL or ORDERED; `divisible` says whether ``%`` is
+    possible."""
 
     @property
     def help(self) -> str: ...
@@ -54,15 +52,15 @@ class QueryField(Protocol):
     def divisible(self) -> bool: ...
 
     def condition(self, comparison: str, value: str) -> Condition:
-        """Raises BadValue."""
+        """The condition. Raises BadValue."""
 
     def remainder(self, divisor: int, value: str) -> Condition:
-        """That the remainder of a division is this; raises BadValue."""
+        """The condition that the remainder of a division is this. Raises BadValue."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A field that no column holds: whoever reads the rows judges it (see Filter.judged)."""
+    """A field without a column: the code that reads the rows decides it (see Filter.judged)."""
 
     help: str
     choices: tuple[str, ...]
@@ -70,8 +68,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Filter:
-    """A query that was understood. `judged` has, for each Judged field that it names, the
-    choices that it lets through."""
+    """A parsed query. `judged` has, for each Judged field in it, the choices that it accepts."""
 
     text: str
     conditions: tuple[Condition, ...] = ()
@@ -80,7 +77,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Completion:
-    """What could stand in place of the characters from `start` to `end` of a query."""
+    """What could replace the characters from `start` to `end` of a query."""
 
     start: int
     end: int
@@ -89,12 +86,13 @@ class Completion:
 
 @dataclass(frozen=True)
 class Language:
-    """The fields, by name, that the queries of one table can name."""
+    """The fields, by name, that queries on one table can name."""
 
     fields: Mapping[str, QueryField | Judged]
 
     def parse(self, text: str) -> Filter:
-        """Raises QueryError, which says where the mistake is and what could stand there."""
+        """The parsed query. Raises QueryError, which says where the mistake is and what could be
+        there."""
         conditions: list[Condition] = []
         judged: dict[str, frozenset[str]] = {}
         for start, word in _words(text):
@@ -110,9 +108,9 @@ class Language:
     def suggest(
         self, text: str, cursor: int, values: Mapping[str, Sequence[str]] | None = None
     ) -> Completion:
-        """What could stand where the cursor is, best in the fields' order; nothing where
-        nothing can be told. `values` are those that the store holds of fields without choices
-        of their own (see `query.known_values`)."""
+        """What could be written at the cursor, in the fields' order; nothing where none is known.
+        `values` are the store's values of fields without choices of their own (see
+        `query.known_values`)."""
         cursor = max(0, min(cursor, len(text)))
         start = next((i for i in range(cursor, 0, -1) if text[i - 1].isspace()), 0)
         word = text[start:cursor]
@@ -147,7 +145,7 @@ class Language:
             if word.lstrip("-").lower() in self.fields:
                 sentence = f"{word} lacks a comparison and a value, as in {word}:…"
             else:
-                sentence = f"{word} is no term; a term is a field, a comparison and a value"
+                sentence = f"{word} is not a term; a term is a field, a comparison and a value"
             self._refuse(sentence, start, start + len(word))
         name = found[2].lower()
         if name not in self.fields:

@@ -1,4 +1,4 @@
-"""Timings into the tables, a transaction at a time."""
+"""Writes timings to the tables, in one transaction."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LOW = 2**32 - 1  # the lower half of two integers in one
 
 
 def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
-    """Writes all rows, what they name and what follows from them; returns how many they are.
-    Raises StoreError where a row was never timed."""
+    """Writes all rows, the records that they name and what is derived from them; returns how many
+    rows there are. Raises StoreError where a row was never timed."""
     if not len(table):
         return 0
     if np.any(table.failure == FAILURES.index(Failure.NOT_TIMED) + 1):
@@ -64,8 +64,8 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
 def _add_kernels(
     connection: sa.Connection, sweep: _Ids, candidate: _Ids, facts: npt.NDArray[np.int32]
 ) -> None:
-    """Writes what the compiler made of the kernels of these timings, where it is known; what is
-    there already stays."""
+    """Writes the compiler's facts on these timings' kernels, where they are known; existing ones
+    stay."""
     known = facts[:, 0] >= 0
     rows = np.column_stack([sweep[known], candidate[known], facts[known]])
     names = [column.name for column in schema.kernels.columns]
@@ -80,8 +80,9 @@ def _add_kernels(
 def rows_there(
     connection: sa.Connection, table: TimingTable
 ) -> tuple[npt.NDArray[np.bool_], int | None]:
-    """[n] which rows the store holds already, to the nanosecond (as a packed dataset keeps
-    them), and the last run that holds one; of rows that are equal, as many as it holds."""
+    """[n] which rows the store has already (equal to the nanosecond, as a packed dataset keeps
+    them), and the last run that has one of them. Of several equal rows as many count as the store
+    has."""
     there = np.zeros(len(table), dtype=np.bool_)
     last: int | None = None
     problems = _known(connection, schema.problems, [p.key for p in table.problems])
@@ -126,7 +127,7 @@ def _nanoseconds(times_us: Iterable[float | None]) -> list[float | None]:
 
 
 def failure_reasons(connection: sa.Connection) -> dict[str, int]:
-    """The ids of the reasons of failure that the store knows."""
+    """The ids of the failure reasons in the store."""
     return pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
 
 
@@ -136,7 +137,7 @@ def _ids(
     records: Sequence[_Record],
     index: npt.NDArray[np.int32],
 ) -> _Ids:
-    """[n] the id of each row's record; those that are new are written, in the rows' order."""
+    """[n] the id of each row's record; new records are written, in the rows' order."""
     used, first = np.unique(index, return_index=True)
     used = used[np.argsort(first)]
     keys = [records[i].key for i in used.tolist()]
@@ -155,7 +156,7 @@ def _ids(
 
 
 def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> dict[str, int]:
-    """The ids of those of these keys that the table has."""
+    """The ids of those of the keys that are in the table."""
     known: dict[str, int] = {}
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
@@ -168,7 +169,7 @@ def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> d
 def _sweep_ids(
     connection: sa.Connection, run: int, problem: _Ids, environment: _Ids
 ) -> tuple[_Ids, list[int]]:
-    """[n] the sweep of each row, and which of the sweeps held timings before."""
+    """[n] the sweep of each row, and which of the sweeps had timings before."""
     pairs, inverse = np.unique((problem << 32) | environment, return_inverse=True)
     s = schema.sweeps.c
     known: dict[int, int] = {}
@@ -207,7 +208,7 @@ def _occurrence(sweep: _Ids, candidate: _Ids) -> _Ids:
 def _after_those_there(
     connection: sa.Connection, sweeps: list[int], sweep: _Ids, candidate: _Ids, seq: _Ids
 ) -> None:
-    """Moves `seq` behind the timings that these sweeps hold of the same candidates."""
+    """Raises `seq` by the number of timings that these sweeps have of the same candidates."""
     t = schema.timings.c
     for there in sweeps:
         rows = slice(*np.searchsorted(sweep, [there, there + 1]))

@@ -1,4 +1,4 @@
-"""Looking after a store: its schema, a copy of it, and making it small."""
+"""Maintenance of a store: its schema, backups, and compacting."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from diode_engine.store.schema import HEAD
 
 
 def upgrade(store: Location) -> tuple[str | None, str]:
-    """Migrates the store to this Diode's schema, as opening it for writing does; its schema
-    before and now. A file as it was stays beside it (`.bak`).
-
-    Raises StoreMissingError where there is none, and StoreError as `Store.open`.
-    """
+    """Migrates the store to this Diode's schema, as opening it for writing does; returns its schema
+    before and after. A copy of a file as it was stays beside it (`.bak`). Raises StoreMissingError
+    where there is none, and StoreError as `Store.open` does."""
     backend = backend_of(store)
     before = backend.revision()
     backend.open_engine(read_only=False).dispose()
@@ -27,12 +25,10 @@ def upgrade(store: Location) -> tuple[str | None, str]:
 
 
 def back_up(store: Location, target: str | PathLike[str], *, replace: bool = False) -> int:
-    """Copies the store as it is now, also while others write it, into one file that is complete
-    or not there (SQLite's backup, or of a server's store a copy of its rows); its size in bytes.
-
-    Raises StoreMissingError where there is no store, and StoreError where the target is there
-    already (unless `replace`) or cannot be written.
-    """
+    """Copies the store as it is now, also while others write to it, into one file that is complete
+    or does not exist: by SQLite's backup, or for a store on a server by copying its rows. Returns
+    the file's size in bytes. Raises StoreMissingError where there is no store, and StoreError where
+    the target exists (unless `replace`) or cannot be written."""
     backend_of(store).revision()
     where = Path(target)
     itself = isinstance(store, Path) and where.exists() and where.samefile(store)
@@ -51,8 +47,6 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
 
 
 def vacuum(store: Location) -> tuple[int, int]:
-    """Gives back the space of what was deleted; the size in bytes before and after.
-
-    Raises StoreMissingError where there is no store, and StoreLockedError where others use it.
-    """
+    """Frees the space of what was deleted; returns the size in bytes before and after. Raises
+    StoreMissingError where there is no store, and StoreLockedError where others use it."""
     return backend_of(store).vacuum()

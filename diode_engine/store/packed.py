@@ -49,9 +49,8 @@ def pack(table: TimingTable) -> dict[str, Any]:
 
 
 def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
-    """The columns of a TimingTable of so many candidates, from what has FIELDS. Raises
-    RecordError where they are malformed; what is out of range in a sound column the table
-    itself refuses."""
+    """The columns of a TimingTable with this many candidates, from a document with FIELDS. Raises
+    RecordError where they are malformed; the table itself refuses values that are out of range."""
     rows, names, packed = given["rows"], given["failures"], given["columns"]
     if type(rows) is not int or rows < 0:
         raise RecordError(f"Its number of rows is {rows!r}; it must be a whole number from 0 up.")
@@ -79,8 +78,8 @@ def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
 
 
 def _nanoseconds(us: npt.NDArray[np.float64]) -> Numbers:
-    """One more than the nanoseconds; 0 for NaN. What is under half of one is one, so that a
-    time stays a time."""
+    """The nanoseconds plus one; 0 for NaN. Less than half a nanosecond counts as one, so that a
+    time is never 0."""
     ns = np.rint(us * _NS)
     ns[(ns == 0) & (us > 0)] = 1
     return np.where(np.isnan(us), 0, np.nan_to_num(ns) + 1).astype(np.int64)
@@ -113,7 +112,8 @@ def _numbers(name: str, given: Any, rows: int) -> Numbers:
 
 
 def _failures(names: Any) -> npt.NDArray[np.uint8]:
-    """Our code for each of the file's; the last one stands for numbers beyond."""
+    """Diode's code for each of the file's failures; the last entry stands for numbers beyond the
+    list."""
     known = {str(reason): code for code, reason in enumerate(FAILURES, 1)}
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise RecordError("Its failures must be a list of their names.")

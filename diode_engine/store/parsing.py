@@ -1,5 +1,5 @@
-"""A file of timings as one document of lists and objects, from JSON or msgpack, and what is wrong
-with it as a sentence with the place."""
+"""Reads a file of timings as one document of lists and objects, from JSON or msgpack. What is wrong
+with it is a sentence that names the place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_TEXT = 1 << 16  # bytes of one text in msgpack, and of JSON in a text, where
 
 
 def limits() -> Limits:
-    """Of a dataset."""
+    """The limits of a dataset file."""
     return Limits(MAX_BYTES, MAX_CONTAINERS, MAX_VALUES)
 
 
@@ -46,7 +46,7 @@ def load(path: Path, *, compressed: bool) -> bytes:
 
 
 def parse_json(data: bytes) -> tuple[Any, str | None]:
-    """The document, and the first NaN or Infinity in it, which JSON has not and Python writes.
+    """The document, and the first NaN or Infinity in it (not valid JSON, but Python writes them).
     Raises Malformed."""
     constants: list[str] = []
 
@@ -113,7 +113,7 @@ def parse_msgpack(data: bytes) -> Any:
 
 
 def check_rows(rows: Any) -> None:
-    """Raises Malformed where a dataset has so many timings that it is not read."""
+    """Raises Malformed where a dataset has more timings than are read of one file."""
     if isinstance(rows, int) and rows > MAX_ROWS:
         raise Malformed(
             f"It has more than {MAX_ROWS:,} timings, the most that is read of one file; split it "
@@ -122,7 +122,7 @@ def check_rows(rows: Any) -> None:
 
 
 def check_records(records: Sized, name: str) -> None:
-    """Raises Malformed where these are so many that they are not read."""
+    """Raises Malformed where there are more of these than are read of one file."""
     if len(records) > MAX_RECORDS:
         raise Malformed(
             f"It has {len(records):,} {name}, and {MAX_RECORDS:,} are the most that are read of "
@@ -131,7 +131,7 @@ def check_records(records: Sized, name: str) -> None:
 
 
 def mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
-    """Raises Malformed unless it is an object of these fields."""
+    """The value, an object with these fields. Raises Malformed where it is not."""
     if not isinstance(value, dict):
         raise Malformed(f"{place} is {show(value)}; it must be an object.")
     if missing := sorted(needed - set(value)):

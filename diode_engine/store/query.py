@@ -1,8 +1,8 @@
-"""What is asked of a store: pages of problems, a problem's candidates, the map of the problem
-space, statistics, runs. Each answer comes at once also of millions of timings, since only a
-problem's candidates are read from the timings themselves.
+"""Questions to a store: pages of problems, a problem's candidates, the map of the problem space,
+statistics, runs.
 
-`query` is a filter query (see `filter`; `fields` has what it can name). Every function raises
+Each is answered quickly, also with millions of timings: only the timings of one problem are ever
+read. `query` is a filter query (see `filter`; `fields` has what it can name). Every function raises
 QueryError where it has a mistake, and StoreError where the store cannot be read.
 """
 
@@ -44,7 +44,7 @@ from diode_engine.store.runs import ENDED, Run, RunState
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
-MOST_ROWS = 500  # a page; what is asked for beyond is left out
+MAX_ROWS = 500  # a page; what is asked for beyond is left out
 
 _S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
 _DTYPE = _P.dtype.concat(sa.case((_P.allow_tf32 == 1, " tf32"), else_=""))
@@ -70,7 +70,8 @@ SORTS: Mapping[str, sa.ColumnElement[Any]] = {
 
 @dataclass(frozen=True)
 class _Code:
-    """A column whose few values are grouped by as numbers: by texts takes three times as long."""
+    """A column with few different values that are grouped by as numbers; grouping by texts takes
+    three times as long."""
 
     number: sa.ColumnElement[int]
     names: tuple[str, ...]
@@ -104,7 +105,7 @@ NEAR = 0.95  # of the best: ATen's time counts as good
 @dataclass(frozen=True)
 class ProblemRow:
     """What was measured of one problem in one environment. Times are in microseconds, None where
-    there is none; `number` and `environment_number` are what the store knows the two by."""
+    there is none; `number` and `environment_number` are the store's ids."""
 
     number: int
     problem: Problem
@@ -119,7 +120,7 @@ class ProblemRow:
 
     @property
     def efficiency(self) -> float | None:
-        """Of ATen: the best time divided by its own."""
+        """ATen's efficiency: the best time divided by ATen's."""
         if self.best_us is None or self.aten_us is None:
             return None
         return self.best_us / self.aten_us
@@ -127,9 +128,9 @@ class ProblemRow:
 
 @dataclass(frozen=True)
 class CandidateRow:
-    """What was measured of one candidate on one problem in one environment. `time_us` is the
-    median of its timings' times, None where all failed; `spread_us` that of their spreads;
-    `kernel` is known of kernels that were launched directly, and the newest run's."""
+    """What was measured of one candidate on one problem in one environment. `time_us` is the median
+    of its timings' times, None where all failed; `spread_us` is the median of their spreads;
+    `kernel` is known of kernels that were launched directly, and is the newest run's."""
 
     candidate: Candidate
     time_us: float | None
@@ -140,14 +141,14 @@ class CandidateRow:
 
     @property
     def facts(self) -> Mapping[str, int | None]:
-        """Those of the kernel by their names, None where they are not known."""
+        """The kernel's facts by their names, None where they are not known."""
         return dict.fromkeys(KERNEL_FACTS) if self.kernel is None else self.kernel._asdict()
 
 
 @dataclass(frozen=True)
 class SpaceMap:
-    """How many problems have which sizes: ``counts[i, j]`` of those whose `y` is in
-    [2**(y_first + i), 2**(y_first + i + 1)) and whose `x` is likewise in j's."""
+    """How many problems have which sizes: ``counts[i, j]`` is the number of those with `y` in
+    [2**(y_first + i), 2**(y_first + i + 1)) and `x` in the same range of j and x_first."""
 
     x: str
     y: str
@@ -158,8 +159,8 @@ class SpaceMap:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Problems with something in common. `aten` is how many have a time of ATen, `near` those of
-    them where it is at least NEAR as fast as the best."""
+    """A group of problems. `aten` is how many have a time of ATen; `near` is how many of them have
+    ATen at least NEAR as fast as the best."""
 
     values: tuple[str, ...]
     problems: int  # one in two environments counts twice
@@ -190,19 +191,18 @@ def problems(
     sort: str = "problem",
     descending: bool = False,
     offset: int = 0,
-    limit: int = MOST_ROWS,
+    limit: int = MAX_ROWS,
 ) -> list[ProblemRow]:
-    """A page of the problems, each in each environment that it was measured in.
-
-    `sort` is one of SORTS; what is not known comes last, of equals the one met first.
-    """
+    """A page of the problems, each in each environment in which it was measured. `sort` is one of
+    SORTS; rows without the value come last; equal rows are in the order in which the store got
+    them."""
     order = _one_of(SORTS, sort, "sort by")
     page = (
         sa.select(_S.problem, _S.environment)
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
         .order_by((order.desc() if descending else order).nulls_last(), _S.problem, _S.environment)
-        .limit(min(limit, MOST_ROWS))
+        .limit(min(limit, MAX_ROWS))
         .offset(offset)
     )
     with store.reads() as connection:
@@ -255,10 +255,10 @@ def _rows(
 
 
 def candidates(
-    store: OpenStore, problem: int, environment: int, *, offset: int = 0, limit: int = MOST_ROWS
+    store: OpenStore, problem: int, environment: int, *, offset: int = 0, limit: int = MAX_ROWS
 ) -> list[CandidateRow]:
-    """A page of a problem's candidates, the fastest first, at the end those that only failed.
-    The numbers are those of a ProblemRow; none are found where there is no such row."""
+    """A page of a problem's candidates, the fastest first; those that only failed come last. The
+    numbers are those of a ProblemRow; where there is no such row, none are found."""
     t, s = schema.timings.c, schema.sweeps.c
     query = (
         sa.select(t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure)
@@ -278,7 +278,7 @@ def candidates(
         for row in rows:
             if row[3] is not None:
                 failures.setdefault(row[0], Counter())[row[3]] += 1
-        page = np.lexsort((ids, time_us))[offset : offset + min(limit, MOST_ROWS)]
+        page = np.lexsort((ids, time_us))[offset : offset + min(limit, MAX_ROWS)]
         found = few_records(
             connection, store.location, schema.candidates, set(ids[page].tolist()), candidate_of
         )
@@ -305,8 +305,8 @@ def candidates(
 
 
 def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
-    """The problems counted in bins of sizes, each from a power of two to the next one. `x` and
-    `y` are of AXES."""
+    """The problems counted in bins of sizes, each from one power of two to the next. `x` and `y`
+    are of AXES."""
     across, down = _one_of(AXES, x, "draw a map by"), _one_of(AXES, y, "draw a map by")
     sizes = (
         sa.select(_S.problem, bulk.packed(across, down))
@@ -331,7 +331,7 @@ def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") 
 def statistics(
     store: OpenStore, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
 ) -> list[Statistic]:
-    """The problems in groups with equal values of `by` (of GROUPS), those with most first; at
+    """The problems in groups with equal values of `by` (of GROUPS), the largest groups first; at
     most a page."""
     names = [_one_of({group: group for group in GROUPS}, name, "group by") for name in by]
     codes = [_CODES[name] for name in names if name in _CODES]
@@ -368,20 +368,18 @@ def statistics(
             sums = found.setdefault(tuple(values[name] for name in names), [0] * len(counts))
             sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     groups = [Statistic(values, *sums) for values, sums in found.items()]
-    return sorted(groups, key=lambda g: (-g.problems, g.values))[:MOST_ROWS]
+    return sorted(groups, key=lambda g: (-g.problems, g.values))[:MAX_ROWS]
 
 
 # Runs
 
 
 def runs(
-    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MOST_ROWS
+    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MAX_ROWS
 ) -> list[Run]:
-    """A page of the runs, the last one first; the next page are those `before` its last one.
-
-    Of a run that has not ended the store cannot tell how it is: where the query asks for states,
-    all of these are found (`diode_engine.runs.find` judges them).
-    """
+    """A page of the runs, the last one first; the next page is that `before` its last run. The
+    store alone does not know whether a run that has not ended is alive. So where the query asks for
+    states, all such runs are found (`diode_engine.runs.find` decides)."""
     wanted = RUNS.parse(query)
     select = sa.select(schema.runs).where(*wanted.conditions)
     if "state" in wanted.judged:
@@ -391,7 +389,7 @@ def runs(
         select = select.where(schema.runs.c.state.in_(map(str, stored)))
     if before is not None:
         select = select.where(schema.runs.c.id < before)
-    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MOST_ROWS))
+    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MAX_ROWS))
     with store.reads() as connection:
         rows = connection.execute(select).all()
         t = schema.tags.c
@@ -403,7 +401,7 @@ def runs(
 
 
 def run_contents(store: OpenStore, run: int) -> RunContents:
-    """Counts what a run has put into the store; nothing, where there is no such run."""
+    """Counts what a run has put into the store; all 0 where there is no such run."""
     t = schema.tallies.c
     cells = (
         sa.select(t.environment, schema.failures.c.reason, sa.func.sum(t.timings))
@@ -431,7 +429,7 @@ def run_contents(store: OpenStore, run: int) -> RunContents:
 
 
 def known_values(store: OpenStore) -> dict[str, list[str]]:
-    """What the store holds of the fields without choices of their own, for `Language.suggest`."""
+    """The store's values of the fields without choices of their own, for `Language.suggest`."""
     columns = {
         "gpu": _E.name,
         "torch": _E.torch,

@@ -1,4 +1,4 @@
-"""Records as the columns of their tables, and back."""
+"""Converts records to the columns of their tables, and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def columns_of(record: Problem | Candidate | Environment) -> dict[str, Any]:
 
 
 def _json(value: dict[str, Any]) -> str:
-    """Canonical: equal values are equal texts."""
+    """Canonical JSON: equal values give equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -61,8 +61,8 @@ def records_with(
     ids: npt.NDArray[np.int64],
     make: Callable[[Any], _T],
 ) -> list[_T]:
-    """The records with these ids, in the ids' (ascending) order. Raises StoreError, naming the
-    store, where one is impossible or not there."""
+    """The records with these ids, in ascending order of ids. Raises StoreError, which names the
+    store, where one is impossible or missing."""
     wanted = set(ids.tolist())
     rows = connection.execute(sa.select(table).order_by(table.c.id))
     found = _made(store, (row for row in rows if row.id in wanted), make)
@@ -81,7 +81,7 @@ def few_records(
     ids: Iterable[int],
     make: Callable[[Any], _T],
 ) -> dict[int, _T]:
-    """As `records_with`, for so few ids that each is looked up; by id."""
+    """As `records_with`, for a few ids, each of which is looked up; by id."""
     rows = connection.execute(
         sa.select(table).where(bulk.is_in(connection, table.c.id, list(set(ids))))
     )

@@ -1,4 +1,4 @@
-"""The runs of a store, and what they leave beside timings: notes, tags, curves, results."""
+"""The runs of a store, and what they keep besides timings: notes, tags, curves, results."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from diode_engine.store.session import OpenStore
 
 Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
-_LONGEST_TAG = 50
+_MAX_TAG = 50
 # Of a run's result: a report on the shipped timings has 10 MiB, and ten objects a problem.
 _RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
-_TAG = re.compile(rf"\w[\w.+/-]{{0,{_LONGEST_TAG - 1}}}")
+_TAG = re.compile(rf"\w[\w.+/-]{{0,{_MAX_TAG - 1}}}")
 
 
 class RunTable(OpenStore):
-    """What a store knows of its runs."""
+    """The runs in a store."""
 
     def start_run(
         self,
@@ -44,8 +44,8 @@ class RunTable(OpenStore):
         command: Sequence[str] | None = None,
         directory: str | None = None,
     ) -> int:
-        """A new run in state running; its id. `spec` is what it was asked for, as JSON; no two
-        runs have the same `key`. For the others see `Run`."""
+        """A new run in state running; returns its id. `spec` is what it was asked for, as JSON; no
+        two runs have the same `key`. The other arguments are described at `Run`."""
         facts = _process(process) | _command(command, directory)
         with self.writes(in_turn=key is not None) as connection:
             return self._start(connection, kind, spec, RunState.RUNNING, key=key, **facts)
@@ -69,13 +69,14 @@ class RunTable(OpenStore):
             return self._one(connection, run)
 
     def launched_run(self, run: int, process: Process) -> None:
-        """Writes the process that a queued run was started in, unless it has begun by itself."""
+        """Writes the process in which a queued run was started, unless the run has begun
+        already."""
         with self.writes() as connection:
             update = sa.update(schema.runs).values(heartbeat=time.time(), **_process(process))
             connection.execute(update.where(*_is_queued(run)))
 
     def begin_run(self, run: int, spec: Mapping[str, Any], *, process: Process) -> bool:
-        """Makes a queued run a running one; False where it is not queued (any more)."""
+        """Makes a queued run a running one; False where it is not queued any more."""
         values: dict[str, Any] = {
             "state": str(RunState.RUNNING),
             "spec": as_json(spec, "A run's spec"),
@@ -87,8 +88,7 @@ class RunTable(OpenStore):
             return connection.execute(update).rowcount == 1
 
     def ask_to_cancel(self, run: int) -> None:
-        """Leaves word that the run should stop: what `beat` tells it. Of a run that has ended
-        nothing changes."""
+        """Asks the run to stop: `beat` returns that. A run that has ended is not changed."""
         with self.writes() as connection:
             update = sa.update(schema.runs).where(
                 schema.runs.c.id == run,
@@ -111,7 +111,7 @@ class RunTable(OpenStore):
         progress: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> None:
-        """Writes what is given, and the heartbeat always."""
+        """Writes what is given, and the heartbeat."""
         values: dict[str, Any] = {"heartbeat": time.time()}
         if progress is not None:
             values["progress"] = as_json(progress, "A run's progress")
@@ -137,12 +137,12 @@ class RunTable(OpenStore):
             return self._runs(connection)
 
     def run(self, run: int) -> Run:
-        """Raises StoreError where there is none of this number."""
+        """The run of this number. Raises NoSuchRunError where there is none."""
         with self.reads() as connection:
             return self._one(connection, run)
 
     def set_note(self, run: int, note: str | None) -> None:
-        """Writes a person's note on a run in place of the earlier one; None takes it away."""
+        """Writes a person's note on a run in place of the earlier one; None removes it."""
         with self.writes() as connection:
             self._update(connection, run, {"note": note or None})
 
@@ -152,7 +152,7 @@ class RunTable(OpenStore):
         for tag in tags:
             if not _TAG.fullmatch(tag):
                 raise StoreError(
-                    f"{tag!r} is no tag; a tag is one word of up to {_LONGEST_TAG} letters, digits "
+                    f"{tag!r} is no tag; a tag is one word of up to {_MAX_TAG} letters, digits "
                     "and the characters _ . + / - and begins with a letter or digit."
                 )
         with self.writes() as connection:
@@ -162,7 +162,7 @@ class RunTable(OpenStore):
                 connection.execute(insert.on_conflict_do_nothing())
 
     def untag(self, run: int, *tags: str) -> None:
-        """Takes tags from a run; those that it does not have make no difference."""
+        """Removes tags from a run; tags that it does not have are ignored."""
         with self.writes() as connection:
             self._one(connection, run)
             t = schema.tags.c
@@ -184,10 +184,9 @@ class RunTable(OpenStore):
                 connection.execute(insert.on_conflict_do_update(key, set_=replaces), rows)
 
     def curves(self, run: int, *, after: Mapping[str, float] | None = None) -> Curves:
-        """{series: (steps, values)}, each [n] and by step, NaN where a value is not known.
-
-        Who follows a run gives in `after` the last step that it has of each series, and gets
-        what lies behind these, and all of a series that is not named."""
+        """{series: (steps, values)}, each [n], in the order of steps, NaN where a value is not
+        known. With `after` (the last step that the caller has of each series) only later steps are
+        returned, and all of a series that is not in it."""
         c = schema.curves.c
         query = sa.select(c.series, c.step, c.value).where(c.run == run)
         if after:
@@ -202,8 +201,8 @@ class RunTable(OpenStore):
         return {name: (rows[:, 0], rows[:, 1]) for name, rows in columns.items()}
 
     def set_result(self, run: int, document: Mapping[str, Any]) -> None:
-        """Writes what came of a run (a validation's report, a training's metrics) in place of what
-        was there. Raises StoreError where it cannot be JSON; NaN cannot."""
+        """Writes the result of a run (a validation's report, a training's metrics) in place of the
+        earlier one. Raises StoreError where it is not valid JSON; NaN is not."""
         text = as_json(document, "A run's result").encode()
         packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(text)
         with self.writes() as connection:
@@ -214,7 +213,7 @@ class RunTable(OpenStore):
             connection.execute(insert.on_conflict_do_update(key, set_=replaces))
 
     def result(self, run: int) -> dict[str, Any] | None:
-        """What came of a run; None where it has left nothing."""
+        """The result of a run; None where it has none."""
         query = sa.select(schema.results.c.document).where(schema.results.c.run == run)
         with self.reads() as connection:
             self._one(connection, run)

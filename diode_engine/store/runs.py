@@ -1,4 +1,4 @@
-"""A run: one collection, import, training or validation, and how far it is."""
+"""A run: one collection, import, training, validation or other long job, and its progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 
 class RunState(StrEnum):
-    """How a run is. The store never holds CANCELLING and DEAD: `diode_engine.runs` finds them."""
+    """The state of a run. The store never holds CANCELLING and DEAD: `diode_engine.runs` finds them
+    out."""
 
     QUEUED = "queued"  # its process was started, and has not begun
     RUNNING = "running"
@@ -30,12 +31,9 @@ ENDED = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
 
 @dataclass(frozen=True)
 class Process:
-    """A process that can be told from a later one with the same pid.
-
-    `machine` names what the pid is a number of: one boot of one machine, and one of its pid
-    namespaces. `started` is in the kernel's clock ticks since that boot; None where the system
-    does not tell.
-    """
+    """A process, told apart from later ones with the same pid. `machine` names where the pid is
+    valid: one boot of one machine, and one of its pid namespaces. `started` is in the kernel's
+    clock ticks since that boot; None where the system does not say."""
 
     host: str
     machine: str

@@ -1,17 +1,17 @@
 """The tables, as the newest migration leaves them (a test compares the two).
 
-A timing belongs to a sweep: the candidates that one run timed on one problem in one
-environment. That keeps a timing at about 45 bytes, and all of a sweep's timings side by
-side: `timings` is one B-tree ordered by (sweep, candidate, seq). `seq` counts the times
-that a sweep holds the same candidate. A reason of failure is a row of `failures`.
+A timing belongs to a sweep: the candidates that one run timed on one problem in one environment. So
+a timing takes about 45 bytes, and the timings of a sweep lie side by side: `timings` is one B-tree
+ordered by (sweep, candidate, seq). `seq` counts how often a sweep has the same candidate. A reason
+of failure is a row of `failures`.
 
-`summaries` and `tallies` follow from the timings and are written with them, in the same
-transaction: a page of problems or the counts of a store must not take a walk through millions
-of timings. So is a sweep's `checksum` (see `checksums`), which `soundness` looks at.
+`summaries` and `tallies` are derived from the timings and written with them, in the same
+transaction: a page of problems or the counts of a store must not need millions of timings to be
+read. So is a sweep's `checksum` (see `checksums`), which `soundness` compares.
 
-On PostgreSQL the references of `timings` and `kernels` are not constraints: each row would be
-looked up by triggers of its own, which makes a bulk insert six times slower. `ingest` writes what a
-row refers to before it, nothing is ever deleted, and `soundness` looks for what is missing.
+On PostgreSQL the references of `timings` and `kernels` are not constraints: a trigger would look up
+each row, which makes a bulk insert six times slower. `ingest` writes what a row refers to before
+the row, nothing is ever deleted, and `soundness` looks for what is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A store in a database on a PostgreSQL server.
 
-Several may write at once, as a transaction of PostgreSQL's sees what others have committed. What
-gives ids to new rows and reads what it changes (timings, with all that follows from them) waits for
-its turn by an advisory lock. Each write ends with a notification, which those who watch hear.
+Several processes may write at once: a PostgreSQL transaction sees what others have committed. A
+transaction that gives ids to new rows and reads what it changes (timings, and what is derived from
+them) waits for its turn with an advisory lock. Each write ends with a notification to those who
+watch.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _MAY_WRITE = (
 
 
 class Server:
-    """The store at a URL, as `Session` and those who look after a store use it."""
+    """The store at a URL, as `Session` and maintenance use it."""
 
     def __init__(self, location: ServerUrl) -> None:
         self.location = location
@@ -113,7 +114,7 @@ class Server:
             return row is not None and bool(row[0])
 
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Any]:
-        """A connection of psycopg's, which waits BUSY_SECONDS for a lock. Raises StoreError."""
+        """A psycopg connection that waits BUSY_SECONDS for a lock. Raises StoreError."""
         at = self.location
         given: dict[str, Any] = {
             "host": at.host or None, "port": at.port, "user": at.user, "password": at.password,
@@ -132,7 +133,7 @@ class Server:
             raise StoreError(
                 f"The database {at} does not hold every text; make it with the encoding UTF8."
             )
-        # Rows are read to the last: a plan for the first few would be a slow one.
+        # All rows are read, so the plan must not be one that is fast for the first few alone.
         connection.execute(
             f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'; SET cursor_tuple_fraction = 1"
         )
@@ -169,20 +170,21 @@ class Server:
         )
 
     def reader_options(self) -> dict[str, Any]:
-        """Of an engine whose transactions see the store as it was at their beginning."""
+        """The options of an engine whose transactions see the store as it was when they began."""
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def take_turn(self, connection: sa.Connection) -> None:
-        """Waits, once in a transaction, until no other one has the turn, and has it to its end."""
+        """Waits, once in a transaction, until no other transaction has the turn, and keeps it to
+        the end."""
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, 0)")
 
     def tell(self, connection: sa.Connection) -> None:
-        """Has those who watch the store told of the transaction, when it is committed."""
+        """When the transaction is committed, those who watch the store are notified."""
         connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
     @contextmanager
     def unchanged(self, connection: sa.Connection) -> Iterator[None]:
-        """Nothing that a transaction reads changes."""
+        """Nothing to do: what a transaction reads does not change."""
         yield
 
     @contextmanager
@@ -257,14 +259,14 @@ class Server:
             engine.dispose()
 
     def leave(self) -> None:
-        """The server tidies up by itself."""
+        """Nothing to do: the server cleans up by itself."""
 
     def size_bytes(self, connection: sa.Connection) -> int:
-        """What the tables take on the server's disk, with their indexes."""
+        """The bytes that the tables and their indexes take on the server's disk."""
         return int(connection.scalar(sa.text(_SIZE)) or 0)
 
     def vacuum(self) -> tuple[int, int]:
-        """Gives back the space of what was deleted; the size in bytes before and after."""
+        """Frees the space of what was deleted; returns the size in bytes before and after."""
         self.revision()
         engine = self._engine()
         try:

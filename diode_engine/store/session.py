@@ -17,7 +17,7 @@ from diode_engine.store.database import doubts
 
 
 class OpenStore:
-    """A store that is open; a context manager. Several processes may have it open."""
+    """An open store; a context manager. Several processes may have it open."""
 
     def __init__(self, backend: Backend, engine: sa.Engine, *, read_only: bool) -> None:
         self.read_only = read_only
@@ -58,8 +58,8 @@ class OpenStore:
 
     @contextmanager
     def writes(self, *, in_turn: bool = False) -> Iterator[sa.Connection]:
-        """A transaction that may write, committed at its end, undone by an exception. Those that
-        are `in_turn` come one after the other, each seeing what the one before it wrote."""
+        """A transaction that may write; committed at its end, undone by an exception. Transactions
+        that are `in_turn` run one after the other, each seeing what the earlier ones wrote."""
         if self.read_only:
             raise StoreError(f"The store {self.location} was opened for reading only.")
         backend = self._backend
@@ -71,8 +71,9 @@ class OpenStore:
 
     @contextmanager
     def reads(self) -> Iterator[sa.Connection]:
-        """A transaction that sees the store as it is now, and holds nobody up. Raises
-        StoreLockedError at its end where it read what its owner was writing (see `unchanged`)."""
+        """A transaction that sees the store as it is now and blocks nobody. Raises StoreLockedError
+        at its end where the store was written to while it was read without a lock (see
+        `unchanged`)."""
         backend = self._backend
         with (
             backend.sentences(),

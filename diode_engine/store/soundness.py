@@ -1,8 +1,8 @@
-"""Whether a store holds what was written to it: its pages, its references, its records, and the
-timings beside all that follows from them.
+"""Checks whether a store holds what was written to it: its pages, its references, its records, and
+the timings against all that is derived from them.
 
-What nothing follows from is not looked at, and a change of it not found: a run's note, message and
-progress, tags, and the points of curves.
+Changes of what nothing is derived from are not found: a run's note, message and progress, tags, and
+the points of curves.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _SUMMARIES = (
 
 @dataclass(frozen=True)
 class Soundness:
-    """Of a store: its schema and the one of this Diode, and what is wrong, in sentences."""
+    """The result of a check: the store's schema and that of this Diode, and sentences on what is
+    wrong."""
 
     revision: str | None
     newest: str
@@ -74,11 +75,12 @@ class Soundness:
 
 
 def check(where: Location) -> Soundness:
-    """Reads the whole store. Of a schema before this Diode's its pages and references only; of a
-    server's store the references, as the server looks after its pages.
+    """Reads the whole store.
 
-    Raises StoreMissingError where there is no store, SchemaTooNewError where a newer Diode wrote
-    it, and StoreError where it is not one or so damaged that SQLite gives up.
+    Of a store with an older schema only pages and references are checked; of a store on a server,
+    whose pages the server itself checks, not the pages. Raises StoreMissingError where there is no
+    store, SchemaTooNewError where a newer Diode wrote it, and StoreError where it is not a store or
+    so damaged that SQLite cannot read it.
     """
     revision = backend_of(where).revision()
     if revision is None:
@@ -234,7 +236,7 @@ def _impossible(rows: npt.NDArray[Any]) -> _Mask:
 
 
 def _changed(sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids) -> list[int]:
-    """The problems of the sweeps whose checksum is another one."""
+    """The problems of the sweeps whose checksum differs."""
     candidate, seq, repeats, failure = (
         np.ascontiguousarray(rows[name]) for name in ("candidate", "seq", "repeats", "failure")
     )
@@ -249,7 +251,7 @@ def _changed(sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids) -> list[int]:
 def _unlike(
     written: Iterable[Any], sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids, extern: _Ids
 ) -> list[int]:
-    """The problems whose summaries are not those of these timings."""
+    """The problems whose summaries differ from those of these timings."""
     there = {(row[0], row[1]): tuple(row[2:]) for row in written}
     expected: dict[tuple[int, int], tuple[Any, ...]] = {}
     if len(rows):
@@ -263,8 +265,8 @@ def _unlike(
 
 
 def _same(there: tuple[Any, ...] | None, expected: tuple[Any, ...] | None) -> bool:
-    """Whether two summaries say the same; their times but for the last digits, in which SQLite's
-    mean of two and ours may differ."""
+    """Whether two summaries are equal, except for the last digits of times: SQLite's mean of two
+    numbers and ours may differ there."""
     if there is None or expected is None:
         return False
     times = np.array([there[-2:], expected[-2:]], dtype=np.float64)  # None becomes NaN
@@ -286,6 +288,6 @@ def _counted(
 
 
 def _told(numbers: list[int], what: str, one: str) -> Iterator[str]:
-    """A sentence on how many are wrong, if any, and which one is the first."""
+    """A sentence that says how many are wrong, if any, and names the first."""
     if numbers:
         yield f"{what}: {len(numbers)} (the first: {one} {numbers[0]})."

@@ -1,4 +1,4 @@
-"""`Store`: timings and runs in, timing tables out."""
+"""`Store`: adds timings and runs, and returns tables of timings."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _LOW = 2**32 - 1  # the lower half of two integers in one
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did: it added `timings`, and `there` more were in the store before. Where
-    all were, `new` is False and `run` the last run that holds some of them. `left_out` are those
-    of another format that are no timings of Diode's."""
+    """What an import did. It added `timings`; `there` more were in the store before. Where all
+    were, `new` is False and `run` is the last run that has some of them. `left_out` counts those of
+    another format that Diode cannot use."""
 
     run: int
     new: bool
@@ -59,9 +59,9 @@ class Imported:
 
 @dataclass(frozen=True)
 class StoreStats:
-    """What a store holds. Counts are of timings unless they say otherwise; `by_dtype` tells
-    TF32 from plain float32; `size_bytes` is the file's, without what WAL has not merged,
-    or of the tables on a server."""
+    """What a store holds. Counts are of timings unless another thing is named; `by_dtype` counts
+    TF32 apart from float32; `size_bytes` is that of the file, without the part that is still in the
+    WAL, or of the tables on a server."""
 
     size_bytes: int
     problems: int
@@ -77,24 +77,22 @@ class StoreStats:
 
 class Store(RunTable):
     """Timings, in an SQLite file or on a PostgreSQL server. A context manager; several processes
-    may have it open.
-
-    Every method raises StoreError, with a sentence, where the store cannot be read or written.
-    """
+    may have it open. Every method raises StoreError, with a sentence, where the store cannot be
+    read or written."""
 
     def add(self, run: int, table: TimingTable) -> int:
-        """Writes all rows in one transaction and returns how many.
+        """Writes all rows in one transaction and returns how many there are.
 
-        Problems, candidates and environments that are there already are not written again;
-        every timing is, also where the run holds one of the same candidate. Raises StoreError,
-        and writes nothing, where there is no such run or a row was never timed.
+        Problems, candidates and environments that exist are not written again. Every timing is
+        written, also where the run has one of the same candidate already. Raises StoreError, and
+        writes nothing, where there is no such run or a row was never timed.
         """
         with self.writes(in_turn=True) as connection:
             self._update(connection, run, {"heartbeat": time.time()})
             return add_rows(connection, run, table)
 
     def has_key(self, key: str) -> bool:
-        """Whether a run has this key: the rows that it names were imported."""
+        """Whether a run has this key, so that its rows were imported."""
         with self.reads() as connection:
             there = sa.select(schema.runs.c.id).where(schema.runs.c.key == key)
             return connection.scalar(there) is not None
@@ -102,10 +100,12 @@ class Store(RunTable):
     def import_table(
         self, table: TimingTable, *, key: str, spec: Mapping[str, Any], run: int | None = None
     ) -> Imported:
-        """Writes a finished run of kind import with these rows, all in one transaction; but no
-        row that the store holds already, from an import or from a run of its own, and no run
-        where one has this key or no row is left. With `run` they are this run's, which is at
-        work and gets the key."""
+        """Writes these rows as a finished run of kind import, in one transaction.
+
+        Rows that the store has already, from an import or from a run of its own, are not written.
+        No run is made where one has this key, or no row is left. With `run` the rows are that
+        run's; it must be running and gets the key.
+        """
         with self.writes(in_turn=True) as connection:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
             if there is not None:
@@ -123,9 +123,9 @@ class Store(RunTable):
             return Imported(run, new=True, timings=added, there=count)
 
     def timed(self, problem: Problem, environment: Environment) -> dict[str, float | None]:
-        """By candidate key what was timed on the problem in this very environment: the least
-        microseconds (see Timing.time_us), None where it failed each time. What a collection
-        that goes on need not do again."""
+        """What was timed on the problem in exactly this environment, by candidate key: the shortest
+        time in microseconds (see Timing.time_us), None where it failed each time. A collection that
+        continues leaves these out."""
         t = schema.timings.c
         least = sa.func.min(sa.func.coalesce(t.min_us, t.median_us)).label("us")
         times = (
@@ -154,12 +154,12 @@ class Store(RunTable):
         kernels: bool = False,
     ) -> TimingTable:
         """The timings, by problem and then by candidate, over the problems, candidates and
-        environments that occur; all in the order in which the store met them first.
+        environments that occur; each of these in the order in which the store got them first.
 
-        `query` keeps those of the problems that a filter query (see `filter`) finds, `hardware`
-        those of the GPU of this name, `run` those of one run, `ok_only` leaves out failures;
-        with `kernels` the table has what the compiler made of the kernels, where that is known.
-        Raises QueryError where the query has a mistake.
+        `query` keeps the timings of problems that a filter query (see `filter`) finds, `hardware`
+        those of the GPU of this name, `run` those of one run; `ok_only` leaves out failures. With
+        `kernels` the table has the compiler's facts on kernels, where they are known. Raises
+        QueryError where the query has a mistake.
         """
         wanted = sa.select(schema.sweeps.c.id, schema.sweeps.c.problem, schema.sweeps.c.environment)
         if hardware is not None:
@@ -225,8 +225,8 @@ class Store(RunTable):
             )
 
     def contributors(self, environments: Iterable[Environment], query: str = "") -> list[Run]:
-        """The runs that timings come from which were taken in one of these environments, of the
-        problems that `query` finds; the oldest first."""
+        """The runs that have timings in one of these environments, of problems that `query` finds;
+        the oldest first."""
         ids = (
             sa.select(schema.sweeps.c.run)
             .join(schema.environments)
@@ -285,7 +285,7 @@ class Store(RunTable):
         ids: _Ids,
         make: Callable[[Any], _Record],
     ) -> tuple[tuple[_Record, ...], npt.NDArray[np.int32]]:
-        """The records that these ids name, ascending, and for each id the place of its own."""
+        """The records with these ids, ascending, and for each id the index of its record."""
         last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
         if len(ids) and not 0 <= ids.min() <= ids.max() <= last:  # before room is made for it
             raise StoreError(
@@ -320,8 +320,8 @@ def _count(connection: sa.Connection, table: sa.Table) -> int:
 def _kernels(
     connection: sa.Connection, timing: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32] | None:
-    """[n, KernelFacts] of timings, each given as its sweep above its candidate; -1 where nothing
-    is known, None where that is so of all."""
+    """[n, KernelFacts] of timings, each given as its sweep above its candidate; -1 where nothing is
+    known. None where nothing is known of any."""
     k = schema.kernels.c
     columns = [(name, np.int64) for name in KERNEL_FACTS]
     rows = sa.select(bulk.packed(k.sweep, k.candidate), *(k[name] for name, _ in columns))

@@ -1,7 +1,5 @@
-"""What follows from the timings and is kept beside them: the tables `summaries` and `tallies`.
-
-Both are written in the transaction that writes the timings, so that they never differ.
-"""
+"""What is derived from the timings and kept beside them: the tables `summaries` and `tallies`. Both
+are written in the transaction that writes the timings, so that they always agree."""
 
 from __future__ import annotations
 
@@ -40,8 +38,8 @@ _COUNT = (
 
 
 def medians(group: _Ids, candidate: _Ids, time_us: _Times) -> tuple[_Ids, _Ids, _Times, _Ids]:
-    """The distinct (group, candidate), ascending: their groups, candidates, the medians of their
-    times (NaN where all of them failed, as their times then are) and how many rows they had."""
+    """The distinct (group, candidate), ascending: their groups, their candidates, the medians of
+    their times (NaN where all failed) and their numbers of rows."""
     order = np.lexsort((time_us, candidate, group))  # NaN comes last
     group, candidate, time_us = group[order], candidate[order], time_us[order]
     first = np.ones(len(group), dtype=np.bool_)
@@ -58,8 +56,8 @@ def medians(group: _Ids, candidate: _Ids, time_us: _Times) -> tuple[_Ids, _Ids, 
 def summarise(
     connection: sa.Connection, problem: _Ids, environment: _Ids, candidate: _Ids, time_us: _Times
 ) -> None:
-    """Brings `summaries` up to date with these rows (all [n]; NaN for a failure), which are not
-    written yet."""
+    """Updates `summaries` for these rows (all [n]; NaN for a failure), which are not written
+    yet."""
     pairs, group = np.unique((problem << 32) | environment, return_inverse=True)
     there = _there(connection, pairs)
     groups, candidates, times = [group], [candidate], [time_us]
@@ -77,9 +75,10 @@ def summarise(
 def summaries_of(
     pairs: _Ids, group: _Ids, candidate: _Ids, time_us: _Times, extern: _Ids
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of `summaries`, with NaN for NULL, of the pairs (problem << 32 | environment,
-    ascending, each with timings), from all their timings: the place of each one's pair, its
-    candidate and time (all [n]; NaN for a failure). `extern` are the libraries' candidates."""
+    """The rows of `summaries`, with NaN for NULL, for the pairs (problem << 32 | environment;
+    ascending, each with timings), computed from all their timings: the index of each timing's
+    pair, its candidate and its time (all [n]; NaN for a failure). `extern` are the libraries'
+    candidates."""
     group, candidate, median, rows_of = medians(group, candidate, time_us)
     starts = np.searchsorted(group, np.arange(len(pairs)))
     failed = np.isnan(median)

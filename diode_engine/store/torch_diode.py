@@ -42,23 +42,21 @@ _Row = tuple[Problem, Candidate, Environment, Timing]
 
 
 def is_dataset(document: Any) -> bool:
-    """Whether it is meant to be one of torch-diode's, be it a good one or not."""
+    """Whether the document is meant as one of torch-diode's datasets, valid or not."""
     return isinstance(document, dict) and "hardware" in document and "format" not in document
 
 
 def read(document: Mapping[str, Any]) -> tuple[TimingTable, int]:
-    """The timings, and how many were left out: those that have no finite time, name no tile, or
-    are of a problem that is none of Diode's (see `problem_fields`).
-
-    Raises Malformed, with the place."""
-    reader = _Reader()
+    """The timings, and how many were left out: those without a finite time, without a tile, or of a
+    problem that Diode does not know (see `problem_fields`). Raises Malformed, with the place."""
+    reader = _DocumentReader()
     return TimingTable.from_records(reader.rows(document)), reader.left_out
 
 
 def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
-    """What the shape says of a Problem, by the names of Problem.from_dict; None where that would
-    be none of Diode's: another op or type, operands of two types, an output that is not
-    row-major, a size that is only a symbol. Raises Malformed where it is no shape."""
+    """What the shape says of a Problem, by the names of Problem.from_dict. None where Diode does
+    not know such a problem: another op or type, operands of two types, an output that is not
+    row-major, a size that is only a symbol. Raises Malformed where it is not a shape."""
     fields = _mapping(shape, place)
     if missing := [name for name in _SHAPE if name not in fields]:
         raise Malformed(f"{place} lacks the fields {', '.join(missing)}.")
@@ -79,8 +77,8 @@ def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
 
 
 def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
-    """Whether these are a tensor's without gaps, its last dimension contiguous; the stride of
-    a dimension of one element says nothing."""
+    """Whether these are the size and stride of a tensor without gaps whose last dimension is
+    contiguous. The stride of a dimension of one element does not matter."""
     expected = 1
     if len(size) != len(stride):
         return False
@@ -91,7 +89,7 @@ def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
     return True
 
 
-class _Reader:
+class _DocumentReader:
     def __init__(self) -> None:
         self.left_out = 0
         self._rows = 0
@@ -162,7 +160,7 @@ def _config(config: Mapping[str, Any], place: str) -> tuple[dict[str, int], bool
 
 
 def _microseconds(ms: Any, place: str) -> float | None:
-    """None where it is not finite: the kernel failed."""
+    """The time; None where it is not finite, since the kernel failed."""
     if type(ms) is float and (math.isnan(ms) or ms == math.inf):
         return None
     if type(ms) not in (int, float) or not 0 < ms <= MAX_US / 1000:

@@ -76,8 +76,7 @@ class Group:
 
 
 def dataset_key(table: TimingTable) -> str:
-    """32 hex digits that name this table's rows, whatever file they are in and in whatever order
-    they and their records are."""
+    """32 hex digits that name this table's rows, in whatever file and order they are."""
     digest = hashlib.sha256()
     columns: list[npt.NDArray[Any]] = []
     for name in ("problem", "candidate", "environment"):
@@ -103,11 +102,11 @@ def dataset_key(table: TimingTable) -> str:
 
 
 def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
-    """Writes the table, rows in its order, replacing the file at once and only when complete.
+    """Writes the table, rows in its order, and replaces the file only when it is complete.
 
-    The suffix (one of SUFFIXES) says how; the packed form keeps times to the nanosecond.
-    Raises DatasetError where it is another one, the file cannot be written, or it would be
-    larger than what is read.
+    The suffix (one of SUFFIXES) decides the form; the packed form keeps times to the nanosecond.
+    Raises DatasetError where it is another suffix, the file cannot be written, or it would be
+    larger than the largest file that is read.
     """
     where = Path(path)
     suffix = _suffix(where)
@@ -141,10 +140,10 @@ def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
 def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> TimingTable:
     """The file's timings, rows in its order.
 
-    Where `times_required` is False a row may have neither a time nor a failure, as in a file
-    that is only to be predicted; its failure is then Failure.NOT_TIMED. Raises DatasetError,
-    with the place, where the file is missing, malformed or of an unknown version. Of a file of
-    torch-diode's what is no timing of Diode's is left out (see `torch_diode.read`).
+    With `times_required` False a row may have neither a time nor a failure, as in a file for
+    predictions; its failure is then Failure.NOT_TIMED. Raises DatasetError, with the place, where
+    the file is missing, malformed or of an unknown version. Of a file of torch-diode's, what Diode
+    does not know is left out (see `torch_diode.read`).
     """
     return _read(Path(path), times_required).table
 
@@ -167,14 +166,15 @@ def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ..
 
 
 def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
-    """Adds the file's timings as one run of kind import, all or nothing. What the store holds
-    already, from whichever file or run, is not added again (see Store.import_table)."""
+    """Adds the file's timings as one run of kind import, all or nothing. Timings that the store has
+    already, from any file or run, are not added again (see Store.import_table)."""
     return import_table_of(store, read_import(path))
 
 
 @dataclass(frozen=True)
 class ToImport:
-    """What a file brings: its timings, their key, the run's spec, and how many were left out."""
+    """The content of a file: its timings, their key, the run's spec, and how many timings were left
+    out."""
 
     table: TimingTable
     key: str
@@ -183,7 +183,8 @@ class ToImport:
 
 
 def read_import(path: str | PathLike[str]) -> ToImport:
-    """Raises DatasetError as `read_dataset` does, and where nothing in the file is of use."""
+    """The content of a file. Raises DatasetError as `read_dataset` does, and where the file has
+    nothing that Diode can use."""
     table, _, left_out = _read(Path(path), times_required=True)
     if left_out and not len(table):
         raise DatasetError(f"{path}: None of its {left_out} timings is one that Diode can use.")
@@ -198,8 +199,8 @@ def import_table_of(store: Store, given: ToImport, *, run: int | None = None) ->
 
 
 def read_datasets(paths: Iterable[str | PathLike[str]], query: str = "") -> TimingTable:
-    """The timings of several files, those that they share once, of the problems that a filter
-    query finds. Raises what `import_dataset` does."""
+    """The timings of several files (equal ones once) of the problems that a filter query finds.
+    Raises what `import_dataset` does."""
     with (
         tempfile.TemporaryDirectory(prefix="diode-datasets-") as folder,
         Store.open(Path(folder, "all.db")) as store,
@@ -246,8 +247,8 @@ def _document(table: TimingTable, *, packed: bool) -> dict[str, Any]:
 
 
 def _groups(table: TimingTable) -> list[dict[str, Any]]:
-    """One group for each stretch of rows with the same problem and environment. A column in
-    which nothing is known is left out."""
+    """One group for each stretch of rows with the same problem and environment. A column without
+    any known value is left out."""
     if not len(table):
         return []
     changes = (np.diff(table.problem) != 0) | (np.diff(table.environment) != 0)
@@ -280,7 +281,8 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
 def _check_readable(
     document: Mapping[str, Any], table: TimingTable, data: bytes, suffix: str
 ) -> None:
-    """Raises Malformed where the document, which is this data, is more than is read of a file."""
+    """Raises Malformed where the document, which is this data, is larger than what is read of a
+    file."""
     parsing.limits().check_bytes(len(data))
     parsing.check_rows(len(table))
     for name in ("environments", "problems", "candidates"):
@@ -307,7 +309,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 class _Content(NamedTuple):
     table: TimingTable
-    rows: _Rows | None = None  # where the file groups them
+    rows: _JoinedRows | None = None  # where the file groups them
     left_out: int = 0  # timings
 
 
@@ -368,11 +370,11 @@ def _packed_table(document: Any) -> TimingTable:
     return table
 
 
-def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
+def _table(document: Any, times_required: bool) -> tuple[TimingTable, _JoinedRows]:
     environments = _records(document, "environments", _environment)
     problems = _records(document, "problems", Problem.from_dict)
     candidates = _records(document, "candidates", Candidate.from_dict)
-    rows = _Rows(document["timings"], len(problems), len(environments))
+    rows = _JoinedRows(document["timings"], len(problems), len(environments))
     time = {name: rows.numbers(name, positive=True) for name in _TIMES}
     if np.any(swapped := time["min_us"] > time["median_us"]):
         raise Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
@@ -404,8 +406,9 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, _Rows]:
     return table, rows
 
 
-class _Rows:
-    """The groups' columns, one after the other, and the way back from a row to its place."""
+class _JoinedRows:
+    """The columns of all groups, one group after the other, and the place in the file of each
+    row."""
 
     def __init__(self, groups: Any, problems: int, environments: int) -> None:
         with_kernel = any(
@@ -448,7 +451,7 @@ class _Rows:
         self._ends = np.cumsum(self.lengths)
 
     def place(self, row: int | npt.NDArray[np.bool_], column: str = "") -> str:
-        """Where a row, or the first that is marked, stands in the file."""
+        """The place in the file of a row, or of the first row that is marked."""
         i = row if isinstance(row, int) else int(np.argmax(row))
         group = int(np.searchsorted(self._ends, i, side="right"))
         within = i - (int(self._ends[group]) - self.lengths[group])
@@ -493,7 +496,8 @@ class _Rows:
         return numbers
 
     def whole(self, name: str, largest: int, *, none: int | None) -> npt.NDArray[np.int32]:
-        """A column of whole numbers from 0 to `largest`, `none` for null if that may be."""
+        """A column of whole numbers from 0 to `largest`; `none` stands for null where null is
+        allowed."""
         column = self.columns[name]
         must = f"a whole number from 0 to {largest}" if largest >= 0 else "left out: there are none"
         if none is not None:
@@ -514,7 +518,7 @@ class _Rows:
         return np.array(column, dtype=np.int32)
 
     def kernel(self) -> npt.NDArray[np.int32] | None:
-        """What the compiler made of the kernels: all facts of a row, or none."""
+        """The compiler's facts on the kernels: for each row all or none."""
         if not self.columns.keys() >= set(KERNEL_FACTS):
             return None
         facts = np.stack([self.whole(name, 2**31 - 1, none=-1) for name in KERNEL_FACTS], axis=1)
@@ -560,8 +564,8 @@ def _records(
 
 
 def _environment(given: Mapping[str, Any]) -> Environment:
-    """An environment whose software may be left out, and whose hardware may be a name or
-    lack facts where KNOWN has them."""
+    """An environment. Its software may be left out; its hardware may be a name, or lack facts that
+    KNOWN has."""
     software = {"driver": "", "torch": "", "triton": ""}
     hardware = given.get("hardware")
     if isinstance(hardware, str):

@@ -1,4 +1,4 @@
-"""Whether a store has changed, asked so cheaply that it can be asked several times a second."""
+"""Finds out whether a store has changed, cheaply enough to ask several times a second."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Watch(Protocol):
-    """Watches a store, which need not be there yet, be ours, or be of this schema. Not to be used
-    by two threads at a time."""
+    """Watches a store. It need not exist yet, be Diode's, or have this schema. Not for two threads
+    at a time."""
 
     def version(self) -> tuple[int, int]:
         """(which store it is, how often it has changed): equal as long as nothing was written.
@@ -52,7 +52,8 @@ class FileWatch:
         self._file: tuple[int, int] | None = None
 
     def version(self) -> tuple[int, int]:
-        """By SQLite's data_version; where it cannot tell, by when the file was written."""
+        """From SQLite's data_version; where that cannot be read, from the time when the file was
+        written."""
         try:
             found = os.stat(self.path)  # noqa: PTH116  # follows links, as SQLite does
         except OSError as error:
@@ -80,7 +81,7 @@ class FileWatch:
 
 
 class ServerWatch:
-    """Hears the notifications that end each write; what is lost with a connection counts as one."""
+    """Receives the notifications at the end of each write. A lost connection counts as a write."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,8 +1,9 @@
-"""How far the fits of a training are, in a folder, so that one that was cut short can go on.
+"""The state of a training's fits, in a folder, so that a training that was interrupted can
+continue.
 
-A fit's checkpoint is named by its content: the timings, the settings and the seed. Whoever asks
-for the same fit again, by `runs resume` or by the same command, goes on with it; with other
-timings a fit begins anew.
+A fit's checkpoint is named by its content: the timings, the settings and the seed. Whoever asks for
+the same fit again, by `runs resume` or by the same command, continues it; with other timings a fit
+starts from the beginning.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _LIMITS = Limits(bytes=1 << 30)  # four times what a member of a model may have
 
 
 class Checkpoints:
-    """The checkpoints in a folder, which is made when it is needed. Raises TrainingError, in
-    every method, where it cannot be written."""
+    """The checkpoints in a folder, which is made when it is needed. Every method raises
+    TrainingError where it cannot be written."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class Checkpoints:
         make: Callable[[Checkpoint], TimingModel],
         feature_set: features.FeatureSet = features.CURRENT,
     ) -> TimingModel:
-        """The model of this feature set that `make` makes, or made before it was cut short;
-        `what`, as JSON, says all that it is made from."""
+        """The model of this feature set that `make` makes, or that was made before the
+        interruption. `what`, as JSON, names everything that it is made from."""
         text = json.dumps([what, family, feature_set.version, feature_set.names_hash])
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
@@ -76,7 +77,7 @@ class Checkpoints:
         return model
 
     def clear(self) -> None:
-        """Removes those that were used, and old ones: the training has come to its end."""
+        """Removes the checkpoints that were used, and old ones: the training has ended."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 old = time.time() - path.stat().st_mtime > _KEPT_SECONDS
@@ -86,7 +87,7 @@ class Checkpoints:
 
 
 class _File:
-    """A Checkpoint in a file, written at most every so many seconds."""
+    """A Checkpoint in a file that is written at most every so many seconds."""
 
     def __init__(self, path: Path, seconds: float, clock: Callable[[], float]) -> None:
         self._path = path
@@ -112,7 +113,7 @@ class _File:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """The file whole or as it was."""
+    """Writes the whole file, or leaves it as it was."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)

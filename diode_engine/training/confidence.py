@@ -1,7 +1,7 @@
 """How sure a model is, learned from its training problems alone.
 
-The problems are parted into folds. Models made in the same way but in fewer steps predict each
-fold without having seen it, and what came of their choices is what the confidence is fitted to.
+The problems are divided into folds. Models that are made in the same way, with fewer steps, predict
+each fold without having seen it. The confidence is fitted to how good their choices were.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
-from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
+from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
@@ -38,9 +38,9 @@ def learn_confidence(
     checkpoints: Checkpoints | None = None,
     make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
 ) -> Confidence | None:
-    """Of a model that is fitted to these rows, which are as `fit` takes them; None where they
-    are too few to say. `make` makes the models of the folds, None: as `fit` does."""
-    if len(np.unique(table.problem)) < LEAST_CASES:
+    """The confidence of a model that is fitted to these rows, which are as `fit` takes them; None
+    where there are too few. `make` makes the models of the folds; None: as `fit` does."""
+    if len(np.unique(table.problem)) < MIN_CASES:
         return None
     fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
     unseen: list[Unseen] = []
@@ -83,11 +83,11 @@ def learn_confidence(
                         distance(problem, seen),
                     )
                 )
-    if len(unseen) < LEAST_CASES:
+    if len(unseen) < MIN_CASES:
         return None
     return fit_confidence(unseen, places_of(table))
 
 
 def places_of(table: TimingTable) -> Places:
-    """Where the problems with timings are."""
+    """The coordinates (neighbours.places) of the problems with timings."""
     return places([table.problems[i] for i in np.unique(table.problem)])

@@ -1,8 +1,8 @@
-"""A model of one GPU for another one of its generation: what it says, and a correction.
+"""A model for a GPU, made of another GPU's model of the same generation and a correction.
 
-What changes between two such GPUs is smooth: bandwidth, the reach of L2 and clocks scale the times
-of many kernels alike. So few timings suffice to learn the difference between what the model says
-and what is measured, where a model from nothing would have to learn everything.
+What differs between two such GPUs (bandwidth, the reach of L2, clocks) changes the times of many
+kernels alike. So a few timings suffice to learn the difference between what the model predicts and
+what is measured; a new model would have to learn everything.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TREES = {"rounds": 150, "max_depth": 3, "learning_rate": 0.1, "patience": 20}
 _LEAVES = 50  # a leaf has as many rows, or as few as make so many leaves possible
 # Without XGBoost, a small network.
 _NETWORK = {"hidden": (64, 32), "epochs": 20}
-# A difference has no best candidate of a problem: rows weigh alike, and none is ranked.
+# A difference has no best candidate: all rows have the same weight, and none is ranked.
 _ALIKE = {"residual": False, "focus": 0.0, "rank": 0.0}
 
 
 @dataclass(frozen=True)
 class Corrected(TimingModel):
-    """Members, all of whose answers a difference of log time is added to. It teaches, and is not
-    written to a file."""
+    """Members with a difference in log time that is added to all their answers. It is used as a
+    teacher, and is not written to a file."""
 
     family: ClassVar[str] = "corrected"
     suffix: ClassVar[str] = ""
@@ -85,7 +85,7 @@ def corrected(
     )  # fmt: skip
 
     def left(rows: Examples) -> Examples:
-        """What the members' mean leaves of the log times."""
+        """The difference between the log times and the members' mean."""
         difference = rows.log_us - mean_answer(answers_of(members, rows.x))
         return replace(rows, log_us=difference.astype(np.float32))
 

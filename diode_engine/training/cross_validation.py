@@ -1,5 +1,5 @@
-"""Models that are fitted anew for each part of the problems and judged on it: how well a way of
-making models does, rather than one model."""
+"""Cross-validation: for each part of the problems a new model is fitted to the others and judged on
+the part. It says how well a way of making models does, not one model."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def cross_validate(
     begins: Callable[[Sequence[str]], None] = lambda parts: None,
     fits: FitExecutor | None = None,
 ) -> CrossValidation:
-    """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; a
-    named transformer left out at a time; the tenth of the problems with the most work), to the
-    GPU's timings in the table without the part's, and judges it on the part's. What differs only
-    in type or layout is on one side (problems.splits). `begins` is told the parts' names. `fits`
-    makes the fits, here if it is None.
+    """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; each
+    named transformer left out; the tenth of the problems with the most work) to the GPU's timings
+    outside of the part, and judges it on the part. `fits` makes the fits; None: in this process.
 
-    Raises TrainingError where there is no such part, or too little to fit to or to judge by.
+    Problems that differ only in type or layout are on one side (problems.splits). `begins` is
+    called with the parts' names. Raises TrainingError where there is no such part, or too little to
+    fit to or to judge on.
     """
     one = one_environment(table, hardware)
     parts = KINDS[kind](one)

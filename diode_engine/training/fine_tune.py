@@ -1,5 +1,5 @@
-"""Fine-tuning: a model that is better on a user's problems and says the same elsewhere, or that
-chooses for another GPU than its own."""
+"""Fine-tuning: a model that is better on a user's problems and predicts the same elsewhere, or that
+is for another GPU than its base."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from diode_engine.training.lessons import (
 )
 from diode_engine.training.settings import TrainingSettings
 
-LEAST_DRAWN = 50  # problems unlike the timed ones on which the base is held to
+MIN_DRAWN = 50  # problems, unlike the timed ones, whose predictions by the base are kept
 
 
 def fine_tune(
@@ -38,13 +38,13 @@ def fine_tune(
     report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
-    """A model of the family TUNED that has learned these timings, rows as `fit` takes them, and
-    what the base model says on drawn problems of all that it covers, but for those like the timed
-    ones. Of another GPU's base what is learned is that with a correction (see `correction`), on
-    all that is drawn.
+    """A model of the family TUNED that has learned two things: these timings (rows as `fit` takes
+    them), and the base model's predictions on problems that are drawn from all that it covers,
+    without those like the timed ones. For a base of another GPU, these are its predictions with a
+    correction (see `correction`), on all drawn problems.
 
     Raises TrainingError where the base is of another kind of GPU, there are too few problems, or
-    the timings are of problems like all that could be drawn.
+    all problems that could be drawn are like the timed ones.
     """
     fitted, watched = fitted_and_watched(table, seed=seed)
     environment = table.environments[int(table.environment[0])]
@@ -66,7 +66,7 @@ def fine_tune(
             teacher = corrected_to(table, base, seed=seed)
         else:
             drawn = far_from(drawn, timed)
-        if len(drawn) < LEAST_DRAWN:
+        if len(drawn) < MIN_DRAWN:
             raise TrainingError(
                 "The timings are of problems of every kind, so there is nothing that a tuned model "
                 "should keep; train one from nothing."
@@ -88,8 +88,8 @@ def fine_tune(
 
 
 def check_base(base: Artifact, hardware: Hardware) -> None:
-    """Raises TrainingError where the base model was made for another kind of GPU: kernels of
-    another generation are others."""
+    """Raises TrainingError where the base model was made for another generation of GPUs, which runs
+    other kernels."""
     made_for = base.manifest.hardware
     if made_for.slug != hardware.slug and not made_for.likeness(hardware):
         raise TrainingError(

@@ -1,4 +1,4 @@
-"""Timings to fitted models."""
+"""Fits models to timings."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings
 
-LEAST_FITTED = 8  # problems; fewer teach nothing that holds for another
-LEAST_WATCHED = 2  # problems that early stopping watches
+MIN_FITTED = 8  # problems; fewer teach nothing that holds for another
+MIN_WATCHED = 2  # problems that early stopping watches
 
-# Is told the member that is being fitted, as "network-1", and how far it is.
+# Called with the member that is being fitted, such as "network-1", and its progress.
 MemberProgressCallback = Callable[[str, FitProgress], None]
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
-    """The rows that one model can be made from: of one device with one torch and one Triton,
-    since each of them changes what a kernel is. Where several were timed on the GPU of this
-    name (or slug), the one with the most timings.
+    """The rows from which one model can be made: of one device with one torch and one Triton, since
+    each of them changes the kernels. With timings of several on the GPU of this name (or slug),
+    those of the environment with the most.
 
     Raises TrainingError where there is no such GPU, or none is named and there are several.
     """
@@ -75,23 +75,23 @@ def learnable(table: TimingTable) -> TimingTable:
 
 
 def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, TimingTable]:
-    """(the rows to fit to, those that early stopping watches). Raises TrainingError where there
+    """(the rows to fit to, the rows that early stopping watches). Raises TrainingError where there
     are too few problems for either."""
     fitted, watched = split_validation(table, seed=seed)
     problems, spare = len(set(fitted.problem.tolist())), len(set(watched.problem.tolist()))
-    if problems < LEAST_FITTED or spare < LEAST_WATCHED:
+    if problems < MIN_FITTED or spare < MIN_WATCHED:
         raise TrainingError(
             f"{problems + spare} problems to learn from are too few ({problems} to fit to and "
-            f"{spare} to watch; {LEAST_FITTED} and {LEAST_WATCHED} are needed at least): collect "
+            f"{spare} to watch; {MIN_FITTED} and {MIN_WATCHED} are needed at least): collect "
             "or import timings of more."
         )
     return fitted, watched
 
 
 def thinned(table: TimingTable, most: int, *, seed: int = 0) -> TimingTable:
-    """At most `most` of the rows of each problem, which must have succeeded: the fastest third
-    of so many, and of the others drawn ones. A problem with thousands of timings says little
-    more than one with hundreds, and would weigh as much as ten of them."""
+    """At most `most` rows of each problem; all rows must have succeeded. A third of them are the
+    problem's fastest, the others are drawn at random. A problem with thousands of timings teaches
+    little more than one with hundreds, and would have the weight of ten of them."""
     drawn = np.random.default_rng(seed).random(len(table))
     fastest = _rank(table.problem, table.time_us) < most // 3
     order = np.where(fastest, -1.0, drawn)
@@ -99,7 +99,7 @@ def thinned(table: TimingTable, most: int, *, seed: int = 0) -> TimingTable:
 
 
 def _rank(group: npt.NDArray[Any], key: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """[n] each row's place, from 0, among its group's rows by this key."""
+    """[n] each row's index, from 0, among its group's rows when they are sorted by this key."""
     order = np.lexsort((key, group))
     sorted_groups = group[order]
     first = np.searchsorted(sorted_groups, sorted_groups, side="left")
@@ -117,12 +117,12 @@ def fit(
     report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
-    """The fitted members of this family, from rows that are `learnable` and of one
-    environment. Problems for early stopping are taken from among them. The same rows in the
-    same order and the same seed give the same members, on one machine; with `checkpoints` the
-    fit goes on where one like it was cut short.
+    """The fitted members of this family, from rows that are `learnable` and of one environment.
 
-    Raises TrainingError where there is no such family or there are too few problems.
+    Some of the problems are taken for early stopping. The same rows in the same order and the same
+    seed give the same members on one machine. With `checkpoints` the fit continues where the same
+    fit was interrupted. Raises TrainingError where there is no such family or there are too few
+    problems.
     """
     families = families_of(family)
     fitted, watched = fitted_and_watched(table, seed=seed)
@@ -135,7 +135,7 @@ def fit(
     data = dataset_key(table) if checkpoints is not None else ""
 
     def taught(teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
-        """The teacher's answers, with the timings among those to learn."""
+        """The teacher's answers, with the timings that are to be learned among them."""
         coverage = Coverage.of(table)
         timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
         asked = [*timed, *drawn_problems(coverage, settings.lessons - len(timed), seed=seed)]

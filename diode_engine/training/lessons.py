@@ -1,11 +1,11 @@
-"""Lessons: a large model's answers, as examples that a small network learns.
+"""Lessons: a large model's answers, as examples for a small network (its student).
 
-They are on problems that nobody needs to have timed: the teacher says what each candidate takes,
-on the problems with timings and on many drawn ones. So the small network learns the teacher's
-surface between what was measured, and beside it what was measured itself.
+The problems of lessons need no timings: the teacher predicts the time of each candidate, on the
+problems with timings and on many drawn ones. So the small network learns the teacher's predictions
+between the measured points, and also the measured times themselves.
 
-Fine-tuning is the same with a user's timings: these are learned as they were measured, and
-everywhere else the model is held to what it said before (after Li and Hoiem, "Learning without
+Fine-tuning is the same with a user's timings: these are learned as measured, and everywhere else
+the network learns what the model predicted before (after Li and Hoiem, "Learning without
 Forgetting", ECCV 2016).
 """
 
@@ -31,20 +31,20 @@ from diode_engine.problems.sources import mixed
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons: the teacher's best
 _OTHERS = 192  # and drawn ones
-_WATCHED = 20  # every so manieth problem is what early stopping watches
+_WATCHED = 20  # one problem in this many is watched by early stopping
 _LIKE = 2.0  # so near to a timed problem its time tells of another: two factors of two in size
 
 
 def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
-    """`count` problems of the types and ops that a model covers, as collections draw them."""
+    """`count` problems of the types and ops that a model covers, drawn as collections draw them."""
     covered = coverage.products
     known = (p for p in mixed(4 * max(count, 0), seed) if product(p) in covered)
     return list(islice(known, max(count, 0)))
 
 
 def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
-    """Those of the problems that are not like a timed one (see models.neighbours): of these the
-    timings tell more than a model that has not seen them."""
+    """The problems that are not like a timed one (see models.neighbours). For those that are, the
+    timings say more than a model that has not seen them."""
     there = places(timed)
     return [p for p in problems if distances(p, there).min() >= _LIKE]
 
@@ -59,8 +59,8 @@ def lessons(
     seed: int = 0,
     feature_set: features.FeatureSet = features.CURRENT,
 ) -> Examples:
-    """What the teacher says of the candidates that this version of torch has for these problems,
-    as far as it covers them: of its best and of others."""
+    """The teacher's predictions for these problems: for the candidates that this version of torch
+    has and the teacher covers, its best ones and some others."""
     rng = np.random.default_rng(seed)
     kernels = frozenset(coverage.kernels)
     x: list[Matrix] = []
@@ -108,8 +108,9 @@ def _lessons(x: list[Matrix], heads: list[Matrix], feature_set: features.Feature
 
 
 def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Examples) -> Examples:
-    """The lessons and what was measured, repeated so that about half of the problems are
-    measured ones. There the heads differ as the teacher's members do, around the measured time."""
+    """The lessons together with the measured problems, which are repeated so that they are about
+    half of all. For a measured problem the heads differ as the teacher's members do, around the
+    measured time."""
     times = max(1, round(len(taught.starts) / len(timed.starts)))
     first = int(taught.problem.max()) + 1
     _, place = np.unique(timed.problem, return_inverse=True)
@@ -127,6 +128,6 @@ def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Exampl
 
 
 def part(taught: Examples) -> tuple[Examples, Examples]:
-    """(the lessons to learn, those that early stopping watches), by problem."""
+    """(the lessons to learn, the lessons that early stopping watches), divided by problem."""
     watched = taught.problem % _WATCHED == 0
     return taught.take(~watched), taught.take(watched)

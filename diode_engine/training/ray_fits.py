@@ -16,7 +16,7 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.version import __version__
 
 STEP_SECONDS = 0.5  # between two looks at how far the fits are, and two reports of one
-MOST_LOSSES = 3  # of processes over a fit, before it is given up
+MAX_LOSSES = 3  # of processes over a fit, before it is given up
 _Told = dict[int, tuple[str, FitProgress]]  # by the places of tasks
 
 
@@ -88,7 +88,7 @@ class RayFits:
         ray = self._ray
         tasks = list(tasks)
         board = ray.remote(Board).options(num_cpus=0).remote()
-        make = ray.remote(make_fit).options(num_cpus=1, max_retries=MOST_LOSSES - 1)
+        make = ray.remote(make_fit).options(num_cpus=1, max_retries=MAX_LOSSES - 1)
         tables = {id(task.learned): task.learned for task in tasks}
         put = {key: ray.put(table) for key, table in tables.items()}
         left = [
@@ -112,7 +112,7 @@ class RayFits:
                 raise cause from error
             raise TrainingError(f"A fit on the cluster failed: {cause}") from error
         except ray.exceptions.RayError as error:
-            raise TrainingError(f"The cluster lost a fit {MOST_LOSSES} times: {error}") from error
+            raise TrainingError(f"The cluster lost a fit {MAX_LOSSES} times: {error}") from error
         finally:
             for reference in left:
                 ray.cancel(reference, force=True)

@@ -1,5 +1,4 @@
-"""A training as a run of the store: what it learns from, how far it is, its curves and what came
-of it."""
+"""A training as a run of the store: its timings, its progress, its curves and its result."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE
-from diode_engine.models.fit_confidence import LEAST_CASES
+from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Job
 from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
@@ -35,10 +34,12 @@ WRITE_SECONDS = 1.0  # between two looks that others get at a training
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What is asked of a training: see `train` for family, base, hardware, name, seed,
-    everything and default. It learns from the timings of the problems that `query` finds, in the
-    store or, where some are named, in the files `datasets`; `trials` of a search for better
-    settings come first."""
+    """What is asked of a training; see `train` for family, base, hardware, name, seed, everything
+    and default.
+
+    It learns from the timings of the problems that `query` finds, in the store or, where files are
+    named in `datasets`, in these. `trials` of a search for better settings come first.
+    """
 
     family: str = ENSEMBLE
     base: Artifact | None = None
@@ -53,7 +54,7 @@ class TrainingRequest:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def spec(self) -> dict[str, Any]:
-        """As the run's spec has it."""
+        """The request as the run's spec."""
         return {
             "family": self.family,
             "fine_tune": None if self.base is None else self.base.manifest.identity,
@@ -70,7 +71,7 @@ class TrainingRequest:
 
 
 def _changed(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are not the usual ones, as "network.epochs"."""
+    """The settings that differ from the defaults, by names such as "network.epochs"."""
     changed: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
@@ -90,12 +91,14 @@ def train_from_store(
     keep: Callable[[TimingTable], TimingTable] = lambda table: table,
     fits: FitExecutor | None = None,
 ) -> Trained:
-    """`train` as a run of kind train in the store, which shows how far it is, holds its curves
+    """`train` as a run of kind train in the store. The run shows the progress and keeps the curves
     (`<member>/log_rmse`, `/efficiency`, `/objective`, `/train_objective` by epoch or round, and
-    `search/efficiency` by trial) and what came of it. One that was cut short goes on from its
-    checkpoints, in a folder beside the store, when the same is asked again. `told` hears of each
-    trial of a search, whose fits `fits` makes (see `search`); `keep` says which of the timings are
-    learned and judged by."""
+    `search/efficiency` by trial) and the result.
+
+    A training that was interrupted continues from its checkpoints, in a folder beside the store,
+    when the same is asked again. `told` is called with each trial of a search, whose fits `fits`
+    makes (see `search`); `keep` selects the timings that are learned and judged on.
+    """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
     table = keep(table)
@@ -110,7 +113,7 @@ def train_from_store(
                 tuned=r.base is not None,
                 everything=r.everything,
                 trials=r.trials,
-                confidence=count_problems(learned) >= LEAST_CASES,
+                confidence=count_problems(learned) >= MIN_CASES,
             ),
             rest_of(r.family, settings),
         )
@@ -126,7 +129,7 @@ def train_from_store(
 
 
 def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
-    """What the model learns from, and where that came from."""
+    """The timings that the model learns from, and where they came from."""
     if r.datasets:
         one_whole = len(r.datasets) == 1 and not r.query
         table = read_dataset(r.datasets[0]) if one_whole else read_datasets(r.datasets, r.query)
@@ -155,7 +158,7 @@ def _searched(
     told: Callable[[Trial], None],
     fits: FitExecutor | None,
 ) -> TrainingSettings:
-    """The best settings that a search among the problems to learn from finds."""
+    """The best settings that a search on the problems to learn from finds."""
 
     def trial_ended(trial: Trial) -> None:
         if trial.efficiency is not None:
@@ -172,7 +175,7 @@ def _searched(
 
 
 class _Run:
-    """What a training tells its run: how far it is, its curves, and what came of it."""
+    """Writes to a training's run: its progress, its curves, and its result."""
 
     def __init__(self, store: Store, job: Job) -> None:
         self._store = store
@@ -187,14 +190,14 @@ class _Run:
         return self._job.id
 
     def consists_of(self, stages: list[Stage], rest: float) -> None:
-        """What is done from now on, of which the store is told how far it is (see `WholeRun`)."""
+        """Sets the stages that follow, by which the progress is computed (see `WholeRun`)."""
         self._whole = WholeRun(stages, rest)
 
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True
     ) -> MemberProgressCallback:
-        """Tells `report` and, now and then, the store; raises KeyboardInterrupt where somebody
-        asked the run to stop."""
+        """Calls `report` and, now and then, writes to the store; raises KeyboardInterrupt where
+        somebody has asked the run to stop."""
 
         def told(member: str, progress: FitProgress) -> None:
             self._job.check()

@@ -1,8 +1,8 @@
-"""The search for hyper-parameters: settings that choose better on problems that their model has
-not seen, folds of the training problems. The held-out problems take no part.
+"""The search for hyper-parameters: settings with which models choose better on problems that they
+have not seen, which are folds of the training problems. The held-out problems take no part.
 
-Optuna proposes and remembers: its storage is a file beside the store, and a search for the same
-timings, family and seed goes on where it was.
+Optuna proposes settings and keeps the trials: its storage is a file beside the store. A search for
+the same timings, family and seed continues where it was.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     import optuna
 
 FOLDS = 3
-MOST_TOGETHER = 8  # trials: of more, the last are hardly better than drawn ones
+MAX_TOGETHER = 8  # trials: of more, the last are hardly better than drawn ones
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial that came to its end: its place from 1, the settings it tried, by name, and the
-    geometric mean of its choices' efficiency over the folds' problems; None where it was given
-    up after the first folds, since others were better there."""
+    """A finished trial: its number from 1, the settings that it tried, by name, and the geometric
+    mean of its choices' efficiency over the folds' problems; None where it was stopped after the
+    first folds because others were better there."""
 
     number: int
     parameters: dict[str, Any]
@@ -63,12 +63,13 @@ def search(
     told: Callable[[Trial], None] = lambda trial: None,
     fits: FitExecutor | None = None,
 ) -> TrainingSettings:
-    """The best settings of this many trials, those of an earlier search for the same among them,
-    on rows as `fit` takes them; what is not searched is as in `settings`. `told` hears of each
-    trial, those of the earlier search first. The first trial is `settings` itself. `fits` makes
-    the fits, here if it is None; as many trials as it fits at a time, MOST_TOGETHER at most, are
-    proposed together, none by what the others reach: with as many of them the same is tried,
-    wherever that is.
+    """The best settings of this many trials (those of an earlier search for the same included), on
+    rows as `fit` takes them. Settings that are not searched are those of `settings`, which are the
+    first trial. `told` is called with each trial, those of the earlier search first.
+
+    `fits` makes the fits; None: in this process. As many trials as it fits at a time, at most
+    MAX_TOGETHER, are proposed together, so that none depends on the results of the others. With
+    the same number of them the same settings are tried, wherever the fits are made.
 
     Raises TrainingError as `fit` does.
     """
@@ -86,7 +87,7 @@ def search(
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
     )
-    # A search that goes on proposes something else than it did at its beginning.
+    # A search that continues must not propose again what it proposed at its beginning.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     for cut_short in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(cut_short.number, state=optuna.trial.TrialState.FAIL)
@@ -106,7 +107,7 @@ def search(
     parts = folds(table, FOLDS, seed=seed)
     left = max(0, trials - len(earlier))
     while left:
-        together = [study.ask() for _ in range(min(left, fits.slots, MOST_TOGETHER))]
+        together = [study.ask() for _ in range(min(left, fits.slots, MAX_TOGETHER))]
         left -= len(together)
         tried = [_suggested(trial, base, family) for trial in together]
         gaps: list[list[float]] = [[] for _ in together]
@@ -143,14 +144,14 @@ def _gaps(part: SplitPart, members: Members) -> list[float]:
 
 
 def _written(settings: TrainingSettings) -> str:
-    """The settings as studies are named by, in the form that earlier versions of Diode wrote."""
+    """The settings as they are part of a study's name, in the form of earlier versions of Diode."""
     parts = {name: settings.of(name) for name in FAMILIES}
     parts |= {"lessons": settings.lessons, "rows": settings.rows}
     return f"Settings({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
 
 
 def _searched(family: str) -> list[str]:
-    """The families of the members whose settings are searched."""
+    """The families of the members for which settings are searched."""
     return [kind for kind in sorted(set(families_of(family))) if _space(kind).fields]
 
 
@@ -159,7 +160,7 @@ def _space(kind: str) -> SearchedSettings:
 
 
 def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
-    """The settings as a trial's parameters, as far as they are in the ranges."""
+    """The settings as a trial's parameters, for those that are in the ranges."""
     return {
         f"{kind}.{name}": value
         for kind in _searched(family)
@@ -187,7 +188,7 @@ def _suggest(trial: optuna.Trial, name: str, choices: Range | tuple[Any, ...]) -
 
 
 def _with(base: TrainingSettings, parameters: dict[str, Any]) -> TrainingSettings:
-    """The settings with a trial's parameters in them."""
+    """The settings with a trial's parameters."""
     families = dict(base.families)
     for kind in dict.fromkeys(name.partition(".")[0] for name in parameters):
         start = f"{kind}."

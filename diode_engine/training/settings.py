@@ -1,4 +1,4 @@
-"""The settings of a training: how each member is fitted, and to how much."""
+"""The settings of a training: how each member is fitted, and to how much data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from diode_engine.models.fitting_method import FitSettings
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """`families` has the settings of families that are not fitted as usual, by name; the seeds in
-    there are set by the training's. A model with a teacher learns its answers on all problems with
-    timings and, where these are fewer than `lessons`, on drawn ones besides; of each problem `rows`
-    timings are learned at most. `features` is the version of the
-    feature set that is learned by; a model that is tuned keeps its own."""
+    """`families` has the settings of families whose settings are not the defaults, by name; the
+    training sets their seeds. A model with a teacher learns its answers on all problems with
+    timings and, where these are fewer than `lessons`, on drawn ones too; of each problem at most
+    `rows` timings are learned. `features` is the version of the feature set; a model that is tuned
+    keeps its own."""
 
     families: Mapping[str, FitSettings] = field(default_factory=dict)
     lessons: int = 10000
@@ -25,22 +25,22 @@ class TrainingSettings:
     features: int = VERSION
 
     def of(self, family: str) -> Any:
-        """How this family is fitted (fitting_method.FitSettings)."""
+        """The settings of this family (fitting_method.FitSettings)."""
         given = self.families.get(family)
         return FAMILIES[family].fitting_method().settings if given is None else given
 
     def but(self, family: str, **changes: Any) -> TrainingSettings:
-        """With these fields of a family's settings changed."""
+        """A copy with these fields of a family's settings changed."""
         changed = replace(self.of(family), **changes)
         return replace(self, families={**self.families, family: changed})
 
     def with_fewer_steps(self, divisor: int) -> TrainingSettings:
-        """Of a training that takes about this many times less."""
+        """The settings of a training that takes about `divisor` times less time."""
         fewer = {name: self.of(name).with_fewer_steps(divisor) for name in FAMILIES}
         return replace(self, families=fewer, lessons=self.lessons // divisor)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: all families, also those that are fitted as usual."""
+        """As JSON: all families, also those with default settings."""
         of_families = {name: asdict(self.of(name)) for name in FAMILIES}
         return {**of_families, "lessons": self.lessons, "rows": self.rows,
                 "features": self.features}  # fmt: skip

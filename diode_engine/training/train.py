@@ -1,4 +1,5 @@
-"""A model from timings: fitted, judged on problems it has not seen, and registered."""
+"""Makes a model from timings: fits it, judges it on problems that it has not seen, and registers
+it."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from diode_engine.training.training_stages import Origin, TrainingMethod
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training made. Counts are of what the model was fitted to, with what early
-    stopping watched; `left_out` counts successful timings of other hardware or software, by
-    what that is."""
+    """The result of a training. `problems` and `timings` count what the model was fitted to and
+    what early stopping watched; `left_out` counts successful timings of other hardware or software,
+    by what that is."""
 
     model: registry.ModelVersion
     problems: int
@@ -69,17 +70,19 @@ def train(
     report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
 ) -> Trained:
-    """Fits a model of this family for the GPU named `hardware` and registers it as the next
-    version of `name` (the family's, if None), with `default` as the one that is taken there.
-    With `base` it is that model tuned to the timings (see `fine_tune`), a distilled network,
-    and the next version of the base's name.
+    """Fits a model of this family for the GPU named `hardware` and registers it as the next version
+    of `name` (the family's, if None); with `default` as the one that is taken there. With `base` it
+    is that model tuned to the timings (see `fine_tune`): a distilled network, and the next version
+    of the base's name.
 
-    Its metrics are those on the held-out problems (`splits.split`), which it has not seen;
-    how sure it is was learned from the others, for a tuned model by its base.
-    With `everything` a second model is fitted, to all problems, and registered; the metrics
-    remain the first one's, and the notes say so. With `checkpoints` the fits go on where a
-    training like this one was cut short. Raises TrainingError where the timings do not suffice,
-    RegistryError, before anything is fitted, where the model could not be registered.
+    Its metrics are those on the held-out problems (`splits.split`), which it has not seen. How sure
+    it is was learned from the other problems; for a tuned model, by its base. With `everything` a
+    second model is fitted to all problems and registered; the metrics remain those of the first,
+    and the notes say so. With `checkpoints` the fits continue where the same training was
+    interrupted.
+
+    Raises TrainingError where there are too few timings; RegistryError, before anything is fitted,
+    where the model could not be registered.
     """
     began = time.monotonic()
     if base is not None:
@@ -89,7 +92,7 @@ def train(
         check_name(name or (family if base is None else base.manifest.name)),
         family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
     )  # fmt: skip
-    # what the base has learned from cannot judge what is tuned from it
+    # A tuned model cannot be judged on what its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
     split = TrainingSplit.of(table, hardware, by)
     if base is not None:

@@ -1,4 +1,4 @@
-"""The timings of one training, split once: all stages of it take their rows from here."""
+"""The timings of one training, split once: all its stages take their rows from this split."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from diode_engine.errors import TrainingError
 from diode_engine.problems import splits
 from diode_engine.training.fit import learnable, one_environment
 
-LEAST_HELD_OUT = 2  # problems to judge a model by
+MIN_HELD_OUT = 2  # problems to judge a model by
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSplit:
     """Rows of one device with one torch and one Triton, split as `splits.split` does by `by`.
 
-    `learned` are the successful ones to learn from, `all_learnable` these and the held-out ones;
-    `judged` are the rows of the held-out problems, failed ones too, since whoever chooses such a
-    candidate has chosen badly. `held_out_problems` is the number of problems that can be judged;
-    `left_out` counts successful timings of other hardware or software, by what that is.
+    `learned` are the successful rows to learn from; `all_learnable` are these and the held-out
+    ones. `judged` are all rows of the held-out problems, failed ones too, since choosing a
+    candidate that fails is a bad choice. `held_out_problems` is the number of problems on which a
+    model can be judged; `left_out` counts successful timings of other hardware or software, by what
+    that is.
     """
 
     learned: TimingTable
@@ -40,15 +41,15 @@ class TrainingSplit:
         by: Collection[str] = splits.HELD_OUT_BY,
     ) -> TrainingSplit:
         """The split of the table's timings on the GPU of this name. Raises TrainingError as
-        `one_environment` does, and where the problems are too few to judge a model by."""
+        `one_environment` does, and where there are too few problems to judge a model on."""
         one = one_environment(table, hardware)
         all_learnable = learnable(one)
         learned, held_out = splits.split(all_learnable, by)
         problems = count_problems(held_out)
-        if problems < LEAST_HELD_OUT:
+        if problems < MIN_HELD_OUT:
             raise TrainingError(
                 f"Of {count_problems(all_learnable)} problems with timings {problems} are held "
-                f"out, which is too few to judge a model by ({LEAST_HELD_OUT} are needed): collect "
+                f"out, which is too few to judge a model by ({MIN_HELD_OUT} are needed): collect "
                 "or import more."
             )
         judged = splits.split(one, by)[1]
@@ -61,7 +62,7 @@ class TrainingSplit:
 
 
 def count_problems(table: TimingTable) -> int:
-    """Problems with rows in the table."""
+    """The number of problems with rows in the table."""
     return len(set(table.problem.tolist()))
 
 

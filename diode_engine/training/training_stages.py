@@ -1,5 +1,5 @@
-"""The stages of a training: each takes the model as the stage before left it, and rows of the one
-split, and gives the model with what the stage adds."""
+"""The stages of a training. Each takes the model from the stage before and rows of the one split,
+and returns the model with what the stage adds."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class TrainingMethod:
-    """What the stages of one training have in common beside the split: the model's name and
-    family, the model that is tuned (None: none is), and how fits are made, told of and kept."""
+    """What all stages of one training share besides the split: the model's name and family, the
+    model that is tuned (None: none), and how fits are made, reported and kept."""
 
     name: str
     family: str
@@ -55,7 +55,7 @@ class TrainingMethod:
 
 
 def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
-    """From rows to learn from to a model without confidence and metrics."""
+    """A model that is fitted to these rows, without confidence and metrics."""
     how: dict[str, Any] = {
         "seed": method.seed, "settings": method.settings, "report": method.report,
         "checkpoints": method.checkpoints,
@@ -69,8 +69,8 @@ def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
 
 
 def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """With how sure the model is, learned from the rows to learn from; a tuned model has its
-    base's, unless that is another GPU's."""
+    """The model with its confidence, which is learned from the rows to learn from. A tuned model
+    has its base's, unless that is another GPU's."""
     base = method.base
     make = None
     if base is not None and base.manifest.hardware.slug != split.hardware.slug:
@@ -89,7 +89,7 @@ def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMetho
 
 
 def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """With its metrics on the held-out problems, and notes that say what these are."""
+    """The model with its metrics on the held-out problems, and notes on what these problems are."""
     metrics = _metrics(model, split.judged)
     seen_by_base: bool | None = False
     if method.base is not None:
@@ -108,8 +108,8 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
 
 
 def fitted_to_all(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """A second model, fitted to the held-out problems too. It has the metrics and the confidence
-    of the first one, which is the one that could be judged."""
+    """A second model, fitted to the held-out problems too. Its metrics and its confidence are those
+    of the first one, which could be judged."""
     report = method.report
     again = fitted(
         split.all_learnable,
@@ -141,7 +141,7 @@ def registered(model: Artifact, *, default: bool) -> registry.ModelVersion:
 
 
 def _by_base(method: TrainingMethod) -> TrainingSettings:
-    """The settings with the feature set of the model that is tuned, if one is."""
+    """The settings, with the feature set of the model that is tuned, if there is one."""
     if method.base is None:
         return method.settings
     return replace(method.settings, features=method.base.manifest.feature_version)
@@ -173,7 +173,8 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
 
 
 def _notes(problems: int, seen_by_base: bool | None) -> str:
-    """What the metrics are on, of a model that was not trained on everything itself."""
+    """A sentence on what the metrics are of, for a model that was not itself trained on
+    everything."""
     if seen_by_base is False:
         return f"The metrics are on {problems} problems that this model has not seen."
     has = "has" if seen_by_base else "may have"
@@ -184,7 +185,7 @@ def _notes(problems: int, seen_by_base: bool | None) -> str:
 
 
 def _places(base: Artifact | None, learned: TimingTable) -> Places:
-    """Where the problems are that the model has learned from, with its base's."""
+    """The coordinates of the problems that the model has learned from, and of its base's."""
     places = places_of(learned)
     if base is None or base.confidence is None:
         return places
@@ -192,8 +193,8 @@ def _places(base: Artifact | None, learned: TimingTable) -> Places:
 
 
 def _metrics(model: Artifact, held_out: TimingTable) -> dict[str, Any]:
-    """Efficiencies (see validation.metrics) and errors on these problems, and what others that
-    choose reach on them."""
+    """Efficiencies (see validation.metrics) and errors on these problems, and what other choosers
+    reach on them."""
     report = evaluate(held_out, Predictor(model), name=model.manifest.name)
     row, *others = report.rows
     metrics: dict[str, Any] = {

@@ -1,8 +1,9 @@
-"""How far a training is as a whole, of which each fit tells only its own steps.
+"""The progress of a whole training; each fit reports only its own steps.
 
-A training is a row of stages, known before it begins: fits of members, and what is done between
-them. Each is expected to take as long as its kind has taken so far, for so much work; before
-there is one, as long as it takes beside the others on the shipped timings (`_COSTS`).
+A training is a list of stages that is known before it begins: fits of members, and what is done
+between them. A stage is expected to take as long as its kind has taken so far for as much work;
+before there is one of its kind, as long as it takes relative to the others on the shipped timings
+(`_COSTS`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _PACE_SECONDS = 10.0  # over which the steps a second are taken
 
 @dataclass(frozen=True)
 class Stage:
-    """`group` is the part of the training that a fit is of, `work` how much it has to do beside a
-    fit of its kind to all rows."""
+    """`group` is the part of the training to which a fit belongs; `work` is how much it has to do,
+    relative to a fit of its kind to all rows."""
 
     group: str
     member: str
@@ -46,8 +47,8 @@ def stages_of(
     trials: int = 0,
     confidence: bool = True,
 ) -> list[Stage]:
-    """What a training (see `train`) consists of, in its order. Without `confidence` there are too
-    few problems to learn that from."""
+    """The stages of a training (see `train`), in order. Without `confidence` there are too few
+    problems to learn it from."""
     members = [f"{TUNED}-0"] if tuned else _members(family)
     teacher = FAMILIES[family].teacher if family in FAMILIES else ""
     searched = _members(teacher or family)
@@ -68,7 +69,7 @@ def stages_of(
 
 
 def stages_of_folds(family: str, parts: Sequence[str]) -> list[Stage]:
-    """What a cross-validation over these parts consists of."""
+    """The stages of a cross-validation over these parts."""
     return [Stage(part, member) for part in parts for member in _members(family)]
 
 
@@ -81,13 +82,13 @@ def _of_parts(members: Sequence[str], folds: int, work: float) -> list[Stage]:
 
 
 def _members(family: str) -> list[str]:
-    """Of no family at all there are none, of which `train` tells."""
+    """The members of a family; none for an unknown family, which `train` reports."""
     return [f"{member}-{place}" for place, member in enumerate(members_of(family) or ())]
 
 
 def _stage_of(label: str) -> tuple[str, str]:
-    """(group, member) of what a fit is called in reports: `trees-0`, `trees-0, fold 1 of 3`,
-    `trial 2, fold 1 of 3, trees-0`, `trees-0, all problems`."""
+    """(group, member) from a fit's name in reports: `trees-0`, `trees-0, fold 1 of 3`, `trial 2,
+    fold 1 of 3, trees-0`, `trees-0, all problems`."""
     words = label.split(", ")
     if words[0].startswith("trial "):
         return ", ".join(words[:-1]), words[-1]
@@ -95,7 +96,7 @@ def _stage_of(label: str) -> tuple[str, str]:
 
 
 def rest_of(family: str, settings: TrainingSettings) -> float:
-    """What is done after the fits, beside a fit of trees with these settings."""
+    """The work after the fits, relative to a fit of trees with these settings."""
     if "trees" not in (members_of(family) or ()):
         return _REST
     return float(_REST * TrainingSettings().of("trees").rounds / settings.of("trees").rounds)
@@ -107,8 +108,8 @@ def _cost(kind: str) -> float:
 
 @dataclass
 class _Running:
-    """The fit that is under way: when it began, with what is made ready for it, and when it had
-    done its first steps."""
+    """The fit in progress: when it began, with the preparation for it, and when its first steps
+    were done."""
 
     place: int
     began: float
@@ -117,7 +118,7 @@ class _Running:
     steps: int = 1
 
     def seconds(self, now: float) -> float | None:
-        """With all of its steps, at its pace so far; None where there is none yet."""
+        """The time of all its steps, at its pace so far; None where there is no pace yet."""
         if self.step == self.steps:
             return now - self.began
         if self.first is None or self.step == self.first[1]:
@@ -129,8 +130,8 @@ class _Running:
 
 @dataclass
 class WholeRun:
-    """How far a row of stages is. `told` is called with each report of a fit; what it gives never
-    goes back. A stage that a checkpoint has done already is passed over."""
+    """The progress of a list of stages. `told` is called with each report of a fit; the result
+    never goes back. A stage that a checkpoint has done already is skipped."""
 
     stages: Sequence[Stage]
     rest: float = _REST  # beside a fit of trees
@@ -145,7 +146,7 @@ class WholeRun:
         self._began = self.clock()
 
     def told(self, label: str, step: int, steps: int) -> None:
-        """A fit has done so many of its steps, at most."""
+        """A fit has done so many of its at most so many steps."""
         now = self.clock()
         if label != self._label or self._now is None:
             self._next(label, now)
@@ -162,14 +163,14 @@ class WholeRun:
         first = 0 if self._now is None else self._now.place + 1
         there = (i for i in range(first, len(self.stages))
                  if (self.stages[i].group, self.stages[i].member) == (group, member))  # fmt: skip
-        # What was not foreseen is as if it were of the stage before.
+        # An unexpected stage counts as part of the stage before.
         place = next(there, max(first - 1, 0))
-        # The time before the first report is its own too.
+        # The time before the first report belongs to it too.
         began = self._began if self._now is None else self._ended
         self._label, self._now, self._marks = label, _Running(place, began), []
 
     def _end(self, now: float) -> None:
-        """Takes note of what the stage that is over has taken."""
+        """Takes note of how long the stage that has ended took."""
         self._ended = self._marks[-1][0] if self._marks else now
         if self._now is not None:
             stage = self.stages[self._now.place]
@@ -178,8 +179,7 @@ class WholeRun:
 
     @property
     def rate(self) -> float | None:
-        """Steps (epochs or rounds) a second of the fit that is under way; None where there are
-        not two."""
+        """Steps (epochs or rounds) a second of the fit in progress; None before its second step."""
         if len(self._marks) < 2:
             return None
         (since, before), (now, step) = self._marks[0], self._marks[-1]
@@ -187,7 +187,7 @@ class WholeRun:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of all stages; None before the first has a pace."""
+        """The remaining time of all stages; None before the first has a pace."""
         running = self._now
         if running is None:
             return None
@@ -221,7 +221,7 @@ class WholeRun:
 
     @property
     def fraction(self) -> float:
-        """Of the whole time, the part that is over; never less than before."""
+        """The share of the whole time that is over; it never falls."""
         left = self.seconds_left
         if left is not None:
             over = self.clock() - self._began
@@ -229,7 +229,7 @@ class WholeRun:
         return self._most
 
     def to_dict(self) -> dict[str, float | int | str | None]:
-        """As a run's progress has it."""
+        """As the progress of a run has it."""
         left, rate = self.seconds_left, self.rate
         place = 0 if self._now is None else self._now.place + 1
         return {

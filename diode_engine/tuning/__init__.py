@@ -1,1 +1,1 @@
-"""A model for a GPU in minutes: what would teach the most is timed, learned and judged."""
+"""A model for a GPU in minutes: the problems that teach the most are timed, learned and judged."""

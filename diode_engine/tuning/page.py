@@ -1,4 +1,4 @@
-"""What a tuning came to, as a page of Markdown."""
+"""The result of a tuning, as a page of Markdown."""
 
 from __future__ import annotations
 
@@ -95,10 +95,7 @@ def _disturbances(found: Mapping[str, Any]) -> list[str]:
             "throttled, or their launches differed by more than they do on a GPU of one's own."
         )
     if found["out_of_memory"]:
-        said.append(
-            f"{found['out_of_memory']:,} kernels found too little memory; what they were of was "
-            "not timed."
-        )
+        said.append(f"{found['out_of_memory']:,} kernels had too little memory and were not timed.")
     if found["workers_lost"]:
         said.append(f"{found['workers_lost']:,} worker processes were lost and replaced.")
     return ["## What disturbed it", "\n".join(f"- {sentence}" for sentence in said)] if said else []

@@ -1,5 +1,5 @@
-"""Which problems are timed, and in which order: those that would teach the most come early, and
-those that the model is judged by are spread evenly among them."""
+"""Which problems are timed, and in which order: those that teach the most come early, and those
+that the model is judged on are spread evenly among them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import held_out_by
 
-# Products of real programs, the sizes of networks, and what few of either have.
+# Products of real programs, sizes of networks, and sizes that both seldom have.
 SOURCES = (
     "harvest:side=learned", "transformers", "zoo", "log-normal", "widths", "skinny", "attention",
     "odd", "harvest:side=held-out",
@@ -24,15 +24,15 @@ SOURCES = (
 # One of so many problems is held out: more at first, so that few minutes suffice to judge a model.
 JUDGED_EVERY = 5
 _JUDGED_FIRST, _FIRST_EVERY = 24, 3
-MOST_JUDGED = 240  # of all; more would make the figures a little surer and the model worse
+MAX_JUDGED = 240  # of all; more would make the figures a little surer and the model worse
 RANKED = 600  # problems that are ordered by what their timings would teach
 
 
 def in_turn(
-    learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MOST_JUDGED
+    learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MAX_JUDGED
 ) -> Iterator[Problem]:
-    """The problems to learn from, with the ones to be judged by among them, evenly: JUDGED_EVERY
-    says how many."""
+    """The problems to learn from, with the problems to judge on spread evenly among them: one in
+    JUDGED_EVERY."""
     held = iter(judged)
     count = since = 0
     for problem in learned:
@@ -45,9 +45,12 @@ def in_turn(
 
 
 def parted(problems: Iterable[Problem], by: Collection[str]) -> tuple[list[Problem], list[Problem]]:
-    """(those that are not held out by any way, those that are by one of these; see splits.split).
-    A model that is tuned may have been made before one of the ways was: what is held out by such
-    a one alone is neither learned nor judged by."""
+    """(problems that are not held out in any way, problems that are held out in one of the ways
+    `by`; see splits.split).
+
+    A model that is tuned may be older than one of the ways. A problem that is held out only in such
+    a way is in neither list: it is not learned, and the model is not judged on it.
+    """
     learned, judged = [], []
     for problem in problems:
         ways = held_out_by(problem)
@@ -61,9 +64,9 @@ def parted(problems: Iterable[Problem], by: Collection[str]) -> tuple[list[Probl
 def by_disagreement(
     problems: Sequence[Problem], model: Predictor, hardware: Hardware, torch: str
 ) -> list[Problem]:
-    """The first RANKED problems in an order of which every second one is the one that the model's
-    members disagree on most, and the others are as they were: what is learned must not be of odd
-    ones alone. The rest follows."""
+    """The first RANKED problems in a new order, then the rest. In the new order every second
+    problem is the one on which the model's members disagree most; the others keep their order, so
+    that not only unusual problems are learned."""
     asked = problems[:RANKED]
     regrets = [_regret(problem, model, hardware, torch) for problem in asked]
     doubtful = [asked[i] for i in np.argsort(-np.array(regrets), kind="stable")]
@@ -72,8 +75,9 @@ def by_disagreement(
 
 
 def _regret(problem: Problem, model: Predictor, hardware: Hardware, torch: str) -> float:
-    """What the members lose in the mean, each by its own word (log time), by what they choose
-    together; 0 where the model says nothing."""
+    """How much slower, in log time and by its own prediction, each member finds the candidate that
+    the members choose together than its own best: the mean over the members. 0 where the model
+    predicts nothing."""
     space = exhaustive_space(problem, torch)  # the same one for many problems, so encoded once
     answers = model.predict_members_us(problem, space)[:, fits(problem, space, hardware)]
     log_us: npt.NDArray[np.float64] = np.log(answers[:, ~np.isnan(answers).any(axis=0)])

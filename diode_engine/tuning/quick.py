@@ -1,4 +1,4 @@
-"""Models of seconds: what guides the timing, and what the learning curve is of."""
+"""Models that are made in seconds: they choose what is timed next, and make the learning curve."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _QUICK = (
 
 
 def family(base: Artifact | None) -> str:
-    """What is made in the end: a small network where something can teach it."""
+    """The family of the final model: a small network where a family that can teach it is
+    installed."""
     return TUNED if base is not None or has_xgboost() else NETWORKS
 
 
@@ -40,7 +41,8 @@ def has_xgboost() -> bool:
 
 
 def settings(minutes: float) -> TrainingSettings:
-    """Of a training that leaves most of the minutes to the timing, on a GPU and a few cores."""
+    """The settings of a training that leaves most of the minutes to the timing, on a GPU and a few
+    cores."""
     least, most = _LESSONS
     rounds = int(np.clip(60 * minutes, 100, 600))
     lessons = int(np.clip(250 * minutes, least, most))
@@ -50,9 +52,9 @@ def settings(minutes: float) -> TrainingSettings:
 def quick_model(
     rows: TimingTable, base: Artifact | None, *, check: Callable[[], None], seed: int = 0
 ) -> Predictor:
-    """Of the rows to learn from: a model from nothing in a quarter of the steps, or the base with
-    a correction. `check` is called now and then, and may raise. Raises TrainingError where there
-    are too few problems."""
+    """A model of the rows to learn from: a new one with a quarter of the steps, or the base with a
+    correction. `check` is called now and then, and may raise. Raises TrainingError where there are
+    too few problems."""
     check()
     environment = rows.environments[int(rows.environment[0])]
     hardware, coverage = environment.hardware, Coverage.of(rows)
@@ -76,8 +78,8 @@ def quick_model(
 def learning_curve(
     split: TrainingSplit, base: Artifact | None, *, check: Callable[[], None], seed: int = 0
 ) -> list[dict[str, float]]:
-    """What quick models of shares of the problems reach on the held-out ones: for each of SHARES
-    `share`, `problems`, `timings` and `efficiency`, those that have too few problems left out."""
+    """What quick models of shares of the problems reach on the held-out ones: `share`, `problems`,
+    `timings` and `efficiency` for each of SHARES, without those that have too few problems."""
     parts = np.array([fold(p, _PARTS, seed=seed) for p in split.learned.problems], np.intp)
     points = []
     for share in SHARES:

@@ -1,5 +1,6 @@
-"""A tuning: one run of the store that looks at a GPU, times what would teach the most, trains, and
-promotes what is better. The collections and the training in it are runs of their own."""
+"""A tuning: one run of the store that looks at a GPU, times the problems that teach the most,
+trains, and promotes the model if it is better. Its collections and its training are runs of their
+own."""
 
 from __future__ import annotations
 
@@ -25,7 +26,6 @@ from diode_engine.core.problem import Failure, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import (
     CollectionError,
-    NoSuchModelError,
     RegistryError,
     TrainingError,
 )
@@ -47,7 +47,7 @@ from diode_engine.validation.report import ChooserRow
 
 COLLECTED = 0.7  # of the minutes; the rest is for training and judging
 GUIDED = 0.5  # of this, what is left when a quick model takes over the choice
-LEAST_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
+MIN_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
 DRAWN = 1500  # problems of a round; time ends most rounds before they are through
 BUDGET, COMPILES = 64, 4  # candidates of a problem, and kernels compiled for it alone
 OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
@@ -56,9 +56,9 @@ TELL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What is asked of a tuning. `base` is what it starts from: a model's reference, NONE, or None
-    for the model that is taken for the GPU now. `own` are a program's products; they are timed
-    first and closely, and the model that is registered has learned from all of them."""
+    """What is asked of a tuning. `base` is the model to start from: a reference, NONE, or None for
+    the model that is taken for the GPU now. `own` are a program's products; they are timed first
+    and with more candidates, and the registered model has learned from all of them."""
 
     minutes: float = 10.0
     base: str | None = None
@@ -80,7 +80,7 @@ Note = Callable[[str], None]
 
 
 def state_of(gpu: int) -> GpuState | None:
-    """How a GPU is now; None where nothing tells. Imports torch."""
+    """The state of a GPU; None where it is not known. Imports torch."""
     watch = GpuWatch.open()
     if watch is None:
         return None
@@ -90,7 +90,7 @@ def state_of(gpu: int) -> GpuState | None:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a tuning came to: `document` is the run's result, with its page."""
+    """The result of a tuning; `document` is the run's result, with its page."""
 
     run: int
     model: ModelVersion
@@ -114,15 +114,16 @@ def tune(
     report: Callable[[Mapping[str, Any]], None] = lambda progress: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuned:
-    """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune.
+    """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune. Where
+    the same tuning was interrupted before, the time that it spent on timing counts, and the call
+    continues there.
 
-    Of a tuning like it that did not come to its end the time that it has timed counts, so the same
-    call goes on there. `executor` makes what times kernels on the GPUs, anew for each round;
-    `capture` gives more of a program's own products; `look` tells how a GPU is before anything of
-    ours runs on it. `report` is given the run's progress.
+    `executor` makes the executor that times kernels, anew for each round. `capture` gives more of a
+    program's own products. `look` gives the state of a GPU before anything of this process runs on
+    it. `report` is called with the run's progress.
 
-    Raises CollectionError where the GPU is not one that kernels are timed on, or is lost,
-    TrainingError where the timings do not suffice, ModelError and RegistryError where there is no
+    Raises CollectionError where kernels cannot be timed on this kind of GPU, or the GPU is lost;
+    TrainingError where there are too few timings; ModelError and RegistryError where there is no
     such model to start from. What was timed stays in the store.
     """
     if hardware.backend != "cuda":
@@ -151,15 +152,12 @@ def _base(request: TuneRequest, hardware: Hardware, before: Match | None) -> Mod
     if request.base == NONE:
         return None
     if request.base is not None:
-        try:  # several GPUs may have one of this name
-            return registry.resolve(request.base, hardware.name)
-        except NoSuchModelError:
-            return registry.resolve(request.base)
+        return registry.resolve_for(request.base, hardware.name)
     return None if before is None else before.model
 
 
 def _seconds_timed(store: Store, spec: Mapping[str, Any]) -> float:
-    """How long those like it have timed that came after the last one that was done."""
+    """How long earlier runs of this tuning have timed since the last one that was done."""
     seconds = 0.0
     for run in store.runs():
         if run.kind == "tune" and dict(run.spec) == dict(spec):
@@ -174,7 +172,7 @@ def _sentence(tuned: Tuned) -> str:
 
 
 class _Tuning:
-    """One tuning, and how far it is."""
+    """One tuning in progress."""
 
     def __init__(
         self,
@@ -222,7 +220,7 @@ class _Tuning:
             self._stages[-1]["seconds"] = round(self._clock() - began, 1)
 
     def tell(self, *, force: bool = False) -> None:
-        """Writes how far it is, now and then."""
+        """Writes how far it is, not at every call."""
         now = self._clock()
         if not force and now - self._told < TELL_SECONDS:
             return
@@ -244,7 +242,7 @@ class _Tuning:
         self._report(progress)
 
     def _check(self) -> None:
-        """As Job.check, and shows that it goes on."""
+        """As Job.check; it also writes how far the tuning is."""
         self._job.check()
         self.tell()
 
@@ -303,7 +301,7 @@ class _Tuning:
         idle = 0
         for number in count():
             until = whole * GUIDED if number == 0 else whole
-            if self._timed >= whole - min(LEAST_ROUND_SECONDS, 0.1 * whole) or idle == 2:
+            if self._timed >= whole - min(MIN_ROUND_SECONDS, 0.1 * whole) or idle == 2:
                 return
             if number == 1:
                 with self._stage("making a quick model of what is known"):
@@ -314,7 +312,7 @@ class _Tuning:
                 idle = 0 if self._timings > timings or number == 0 else idle + 1
 
     def _guide(self) -> Predictor | None:
-        """None where what is known does not suffice for one yet."""
+        """A quick model; None where there are too few timings for one yet."""
         try:
             table = self._sound(self._store.read(hardware=self._hardware.name))
             learned = TrainingSplit.of(table, self._hardware.name, self._by).learned
@@ -372,7 +370,7 @@ class _Tuning:
         self._throttled += sum(gpu.throttled for gpu in progress.gpus.values())
 
     def _sound(self, table: TimingTable) -> TimingTable:
-        """Those on this GPU with this torch that nothing else had a part in."""
+        """The timings on this GPU with this torch that nothing else disturbed."""
         here = [
             e.hardware.is_called(self._hardware.name) and e.torch == self._torch
             for e in table.environments
@@ -404,8 +402,8 @@ class _Tuning:
             ) from error
 
     def _rows(self, trained: Trained, split: TrainingSplit, *, seen: bool) -> list[dict[str, Any]]:
-        """What each chooser reaches on the held-out problems, the model first; `seen` where it has
-        learned from them too, so that only its manifest tells."""
+        """What each chooser reaches on the held-out problems, the model first. With `seen` the
+        model has learned from these problems, so its figures come from its manifest."""
         model = trained.model
         own, *others = evaluate(split.judged, Predictor.load(model.folder)).rows
         rows = [_told(model) if seen else _figures(model.reference, own)]
@@ -463,7 +461,7 @@ class _Tuning:
         }
 
     def _left_out(self) -> int:
-        """Timings on this GPU that were disturbed, of whatever run."""
+        """Disturbed timings on this GPU, of any run."""
         table = self._store.read(hardware=self._hardware.name)
         return int((disturbed(table) | throttled(self._store, table)).sum())
 

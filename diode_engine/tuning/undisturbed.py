@@ -1,4 +1,4 @@
-"""Timings that something else on the GPU, or its heat, had no part in."""
+"""Which timings were disturbed by other work on the GPU, or by throttling."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from diode_engine.store import Store
 # Launches of a kernel alone on a GPU differ little: of the shipped timings with so many launches
 # one in a thousand has a median that is 1.16 times the least time.
 DISTURBED = 1.3
-_LEAST_REPEATS = 6
-# What a GPU that nobody uses shows of itself: no work, and the memory of a driver.
+_MIN_REPEATS = 6
+# The limits for a GPU that nobody uses: no work, and the driver's memory alone.
 _IDLE_PERCENT = 10
 _IDLE_BYTES = 4 << 30
 
 
 def disturbed(table: TimingTable) -> npt.NDArray[np.bool_]:
-    """[n] whether the launches of a timing differ by more than they do on a GPU of one's own."""
+    """[n] whether the launches of a timing differ by more than on a GPU without other work."""
     with np.errstate(invalid="ignore"):
         ratio = table.median_us / table.min_us
-    uneven: npt.NDArray[np.bool_] = (ratio > DISTURBED) & (table.repeats >= _LEAST_REPEATS)
+    uneven: npt.NDArray[np.bool_] = (ratio > DISTURBED) & (table.repeats >= _MIN_REPEATS)
     return uneven
 
 
@@ -47,8 +47,8 @@ def _rows(table: TimingTable) -> Iterable[tuple[str, str, float, float]]:
 
 
 def in_use(state: GpuState | None) -> str | None:
-    """How it shows that somebody else uses a GPU on which nothing of ours runs; None where it does
-    not, or nothing is known."""
+    """How it shows that somebody else uses a GPU on which nothing of this process runs; None where
+    it does not show, or nothing is known."""
     if state is None:
         return None
     if (state.utilisation or 0) >= _IDLE_PERCENT:

@@ -1,4 +1,4 @@
-"""How well a model chooses, next to those it wants to replace."""
+"""How well a model chooses, compared with what it is to replace."""
 
 from diode_engine.validation.choosers import (
     ATEN,

@@ -1,4 +1,4 @@
-"""Whether a model means what it says of how sure it is."""
+"""Whether a model's confidence agrees with what was measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from diode_engine.validation.metrics import Summary, Values
 BINS = 10
 SHARES = (0.5, 0.8, 0.9)  # of the problems, the surest ones
 ASKED = (0.8, 0.9, 0.95)  # probabilities of being within 5 %
-LEAST_EFFICIENCY = 1 / (1 + WITHIN)
+MIN_EFFICIENCY = 1 / (1 + WITHIN)
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Problems of similar confidence: its mean, and the share of them on which the first choice
-    was within 5 % of the best."""
+    """Problems of similar confidence: the mean confidence, and the share of them on which the first
+    choice was within 5 % of the best."""
 
     problems: int
     confidence: float
@@ -30,8 +30,8 @@ class Bin:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """As many candidates as it takes to reach a probability: `timed` is their mean number,
-    `reached` the share of problems on which their best was within 5 % of the best."""
+    """As many candidates as are needed to reach a probability. `timed` is their mean number;
+    `reached` is the share of problems on which the best of them was within 5 % of the best."""
 
     timed: float
     reached: float
@@ -40,14 +40,14 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of the confidence in first choices, against what was measured.
+    """The confidence in first choices, compared with what was measured.
 
     `bins` hold equally many problems, from the least sure to the surest. `error` is the expected
     calibration error over them (Naeini et al., Obtaining Well Calibrated Probabilities Using
-    Bayesian Binning, 2015): the mean of |confidence − reached|, by problems. `chance` is what it
-    would be about if each probability were exact: a bin of few problems does not come out at its
-    mean. `surest` has a summary of the surest share of the problems for each of SHARES, `adaptive`
-    what an adaptive number of candidates comes to for each of ASKED.
+    Bayesian Binning, 2015): the mean of |confidence − reached|, weighted by problems. `chance` is
+    about what it would be if each probability were exact, since the share in a bin of few problems
+    varies. `surest` has, for each of SHARES, a summary of the surest share of the problems;
+    `adaptive` has, for each of ASKED, the result with an adaptive number of candidates.
     """
 
     problems: int
@@ -58,7 +58,7 @@ class Calibration:
     adaptive: Mapping[float, Adaptive]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: shares and probabilities are texts."""
+        """As JSON: shares and probabilities become texts."""
         out = asdict(self)
         for name in ("surest", "adaptive"):
             out[name] = {str(key): value for key, value in out[name].items()}
@@ -68,10 +68,10 @@ class Calibration:
 def calibration(
     reaches: Sequence[tuple[float, ...]], efficiency: npt.NDArray[np.float64]
 ) -> Calibration:
-    """`reaches` are models.ranking.Ranking.reaches of n problems, one or more; `efficiency` is
-    [k, n] of the best of the first 1, 2, … candidates, one for each that `reaches` has."""
+    """`reaches` are models.ranking.Ranking.reaches of n problems, at least one. `efficiency` is [k,
+    n]: that of the best of the first 1, 2, … candidates, a row for each number in `reaches`."""
     probability = np.array(reaches).T
-    sure, reached = probability[0], efficiency >= LEAST_EFFICIENCY
+    sure, reached = probability[0], efficiency >= MIN_EFFICIENCY
     order = np.argsort(sure, kind="stable")
     n = len(order)
     parts = [part for part in np.array_split(order, BINS) if len(part)]
@@ -97,4 +97,4 @@ def _adaptive(probability: Values, efficiency: Values, asked: float) -> Adaptive
     enough = probability >= asked
     k = np.where(enough.any(axis=0), enough.argmax(axis=0), len(probability) - 1)
     best = efficiency[k, np.arange(len(k))]
-    return Adaptive(float(k.mean()) + 1, float(np.mean(best >= LEAST_EFFICIENCY)), Summary.of(best))
+    return Adaptive(float(k.mean()) + 1, float(np.mean(best >= MIN_EFFICIENCY)), Summary.of(best))

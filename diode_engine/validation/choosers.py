@@ -1,7 +1,5 @@
-"""Who chooses among the same candidates of the same problems.
-
-A chooser is a score for each candidate; the least is chosen.
-"""
+"""Choosers: each chooses among the same candidates of the same problems. A chooser is a score for
+each candidate; the least is chosen."""
 
 from __future__ import annotations
 
@@ -33,9 +31,9 @@ _ROWS = 1 << 17  # features at once
 
 @dataclass(frozen=True, eq=False)
 class ScoredChooser:
-    """`score` is [n] over the pool, NaN for what is never chosen; `timed` how many kernels are
-    timed at compile to choose one (the mean over cases); `ranks` whether the second and later
-    places mean something, so that several could be timed and the best of them taken."""
+    """`score` is [n] over the pool, NaN for what is never chosen. `timed` is how many kernels are
+    timed at compile to choose one (the mean over cases). `ranks` says whether the second and later
+    ones are meaningful, so that several could be timed and the best of them taken."""
 
     name: str
     score: Values
@@ -56,7 +54,8 @@ def aten(pool: CandidatePool) -> ScoredChooser:
 
 
 def max_autotune_default(pool: CandidatePool) -> ScoredChooser:
-    """The best of what max-autotune times with its search space DEFAULT, as far as measured."""
+    """The best of what max-autotune times with its search space DEFAULT, among those that were
+    measured."""
     table = pool.table
     keys = kernel_keys(table.candidates)
     place: dict[tuple[object, ...], list[int]] = {}
@@ -73,9 +72,9 @@ def max_autotune_default(pool: CandidatePool) -> ScoredChooser:
 
 
 def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | None:
-    """A look-up without a model: what was fastest on the nearest of the `seen` problems on the
-    same hardware (models.neighbours), among what was measured on both. None where nothing was
-    seen of any of the hardware."""
+    """A look-up without a model: what was fastest on the nearest of the `seen` problems on the same
+    hardware (models.neighbours), among candidates that were measured on both. None where nothing
+    was seen of this hardware."""
     timed = seen.take(seen.failure == 0)
     score = np.full(len(pool), np.nan)
     kernels = {key: i for i, key in enumerate(dict.fromkeys(kernel_keys(timed.candidates)))}
@@ -101,7 +100,7 @@ def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | N
 
 
 def roofline(pool: CandidatePool) -> ScoredChooser:
-    """The least base time of the features: what their arithmetic says without any learning."""
+    """The least base time of the features: their arithmetic without any learning."""
     table = pool.table
     score = np.full(len(pool), np.nan)
     known = fitting(pool) & features.supported(
@@ -152,7 +151,7 @@ def nv_matmul_heuristics(pool: CandidatePool) -> tuple[ScoredChooser | None, tup
 
 
 def fitting(pool: CandidatePool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """[n] whether the device can launch it, as far as that is known beforehand."""
+    """[n] whether the device can launch it, as far as the rules know."""
     table = pool.table
     out = np.zeros(len(pool), np.bool_)
     for problem, environment, rows in pool.cases():
@@ -162,8 +161,8 @@ def fitting(pool: CandidatePool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def kernel_keys(candidates: Sequence[Candidate]) -> list[tuple[object, ...]]:
-    """What tells kernels apart: the template and its parameters, the missing ones by their
-    defaults, so that GROUP_M = 8 and no GROUP_M are the same."""
+    """What distinguishes kernels: the template and its parameters, with defaults for missing ones,
+    so that GROUP_M = 8 and no GROUP_M are the same."""
     c = encode(candidates)
     columns = (c.block_m, c.block_n, c.block_k, c.stages, c.warps, c.group_m, c.k_split)
     return [

@@ -1,5 +1,5 @@
-"""What the model would choose at compile time: among all that Inductor offers, not only among
-what was measured."""
+"""What the model would choose at compile time: among all that Inductor offers, not only among what
+was measured."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from diode_engine.validation.metrics import Values
 from diode_engine.validation.pool import CandidatePool
 
 
-class Asked(Protocol):
-    """What is judged, such as models.predictor.Predictor."""
+class JudgedModel(Protocol):
+    """A model that is judged, such as models.predictor.Predictor."""
 
     def predict_table(self, table: TimingTable) -> Values:
-        """[n] microseconds for each row; NaN where it cannot say."""
+        """[n] microseconds for each row; NaN where it has no prediction."""
 
     def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
         """The candidates, best first, and how sure that is."""
@@ -31,16 +31,17 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class CompileTime:
-    """The choice among all that Inductor's EXHAUSTIVE space offers: `measured` tells whether its
-    time is known, `confidence` how sure the model is of it. No choice where it cannot say."""
+    """The choice among all that Inductor's EXHAUSTIVE space offers. `measured` says whether its
+    time is known; `confidence` how sure the model is of it. There is no choice where the model has
+    no prediction."""
 
     choice: Candidate | None
     measured: bool
     confidence: float | None
 
 
-def at_compile_time(pool: CandidatePool, model: Asked) -> list[CompileTime]:
-    """One for each of the pool's cases."""
+def at_compile_time(pool: CandidatePool, model: JudgedModel) -> list[CompileTime]:
+    """One result for each of the pool's cases."""
     out = []
     keys = kernel_keys(pool.table.candidates)
     for problem, environment, rows in pool.cases():

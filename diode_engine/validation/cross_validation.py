@@ -23,15 +23,15 @@ _OF = {
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """A report on each part, by its name, of a model that was fitted without it."""
+    """For each part, by its name, the report on a model that was fitted without it."""
 
     kind: str
     family: str
     parts: Mapping[str, Report]
 
     def together(self, k: int = 1) -> Summary | None:
-        """The model's first k choices over all parts' problems, one that is in several parts
-        counting in each; None where nothing could be said."""
+        """The model's first k choices over the problems of all parts; a problem in several parts
+        counts in each. None where there was no answer to any."""
         return _summary([c.efficiency[k] for c in self._cases if c.efficiency is not None])
 
     def of_other(self, chooser: str) -> Summary | None:
@@ -43,7 +43,7 @@ class CrossValidation:
         return [case for report in self.parts.values() for case in report.cases]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: the parts are reports (Report.to_dict)."""
+        """As JSON: the parts are reports (Report.to_dict)."""
         together = {str(k): self.together(k) for k in KS}
         return {
             "format": FORMAT,
@@ -55,7 +55,7 @@ class CrossValidation:
         }
 
     def render(self) -> str:
-        """As plain text: a line a part."""
+        """As plain text: a line for each part."""
         rows = []
         for name, report in self.parts.items():
             row = report.rows[0]

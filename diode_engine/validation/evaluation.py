@@ -1,4 +1,4 @@
-"""The evaluation of a model: it and others choosing on the same problems."""
+"""The evaluation of a model: the model and others choose on the same problems."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from diode_engine.core.problem import Candidate
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.confidence import MOST
+from diode_engine.models.confidence import MAX_K
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import calibration
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.compile_time import Asked, CompileTime, at_compile_time
+from diode_engine.validation.compile_time import CompileTime, JudgedModel, at_compile_time
 from diode_engine.validation.metrics import (
     Summary,
     Values,
@@ -30,20 +30,19 @@ from diode_engine.validation.report import KS, Case, ChooserRow, Report
 
 def evaluate(
     table: TimingTable,
-    asked: Asked | Values,
+    asked: JudgedModel | Values,
     *,
     name: str = "model",
     unseen: bool | None = None,
     seen: TimingTable | None = None,
 ) -> Report:
-    """Judges a model (or its predictions, [n] microseconds for the table's rows, NaN where it
-    cannot say) against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and
-    the median candidate, on all problems of the table. `name` is the model's in the report,
-    `unseen` is Report.unseen; with `seen`, timings that the model may have learned from, a
-    look-up among these is compared with too.
+    """Judges a model (or its predictions, [n] microseconds for the table's rows, NaN where it has
+    none) against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and the median
+    candidate, on all problems of the table.
 
-    Raises TrainingError where no problem has two timed candidates, or the predictions are not
-    one for each row.
+    `name` is the model's in the report; `unseen` is Report.unseen. With `seen`, timings that the
+    model may have learned from, a look-up among these is compared too. Raises TrainingError where
+    no problem has two timed candidates, or the number of predictions is not the number of rows.
     """
     pool = CandidatePool.of(table)
     if isinstance(asked, np.ndarray):
@@ -64,7 +63,7 @@ def evaluate(
         choosers.median_candidate(pool),
     ]
     there = [chooser for chooser in everyone if chooser is not None]
-    ks = tuple(range(1, MOST + 1))
+    ks = tuple(range(1, MAX_K + 1))
     found = {c.name: efficiencies(pool, c.score, ks if c.ranks else (1,)) for c in there}
     instead, default = found[choosers.ATEN][0], found[choosers.DEFAULT][0]
     rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]
@@ -108,8 +107,9 @@ def evaluate(
 def _row(
     pool: CandidatePool, chooser: ScoredChooser, found: Values, instead: Values, default: Values
 ) -> ChooserRow | None:
-    """None where neither the chooser nor ATen has an answer to any problem. `found` is
-    [k, cases], `instead` and `default` [cases] are ATen's and DEFAULT's efficiencies."""
+    """The row of a chooser; None where neither the chooser nor ATen has an answer to any problem.
+    `found` is [k, cases]; `instead` and `default` [cases] are the efficiencies of ATen and of
+    DEFAULT."""
     answered = ~np.isnan(found[0])
     found = np.where(answered, found, instead)
     judged = ~np.isnan(found[0])
@@ -126,8 +126,11 @@ def _row(
     )
 
 
-def _reaches(pool: CandidatePool, asked: Asked, score: Values) -> list[tuple[float, ...] | None]:
-    """How sure the model is of each case's choice among what was measured and may be chosen."""
+def _reaches(
+    pool: CandidatePool, asked: JudgedModel, score: Values
+) -> list[tuple[float, ...] | None]:
+    """How sure the model is of each case's choice among the measured candidates that may be
+    chosen."""
     out = []
     for problem, _, rows in pool.cases():
         offered = pool.table.candidate[rows][~np.isnan(score[rows])]
@@ -182,5 +185,5 @@ def _cases(
 
 
 def _known(value: float) -> float | None:
-    """None for NaN."""
+    """The number; None for NaN."""
     return None if math.isnan(value) else float(value)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png", ".pdf")
 _INCHES = (13, 9)
-_LEAST = 0.5  # efficiencies below are at the left edge
+_MIN_EFFICIENCY = 0.5  # efficiencies below are at the left edge
 _SHOWN = ("op", "dtype", "M", "layout", "dimension")  # not each named transformer
 
 
@@ -72,7 +72,7 @@ def _distribution(report: Report, axes: Any) -> None:
         share = np.arange(1, len(values) + 1) / len(values)
         width = 2.5 if name == report.model else 1.2
         axes.step(np.sort(values), share, where="post", label=name, linewidth=width)
-    axes.set_xlim(_LEAST, 1)
+    axes.set_xlim(_MIN_EFFICIENCY, 1)
     axes.set_ylim(0, 1)
     axes.set_xlabel("efficiency of the first choice: best measured time / its time")
     axes.set_ylabel("share of problems at or below")
@@ -118,7 +118,7 @@ def _groups(report: Report, axes: Any) -> None:
         x = [there.get(name, np.nan) for name, _ in found]
         axes.scatter(x, places, marker=marker, zorder=3, label=row.chooser, color="black")
     axes.set_yticks(places, [f"{name} ({summary.problems})" for name, summary in found])
-    axes.set_xlim(_LEAST, 1)
+    axes.set_xlim(_MIN_EFFICIENCY, 1)
     axes.set_xlabel("geometric mean of the efficiency, by group (problems)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncol=3)
     axes.grid(alpha=0.3, axis="x")

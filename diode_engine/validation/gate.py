@@ -1,9 +1,9 @@
-"""The gate: what a model must be to become the one that is taken for its hardware.
+"""The gate: what a model must fulfil to become the one that is taken for its hardware.
 
-It must load, have been made with the installed torch and Triton, choose no worse than the model
-that is taken now (or ATen, where there is none) on problems that neither has seen, and mean what
-it says of how sure it is. Where none is the hardware's default, what is taken now may be another
-GPU's. A person may overrule all of these but the first, and say why.
+It must load; have been made with the installed torch and Triton; choose no worse than the model
+that is taken now (or ATen, where there is none) on problems that neither has seen; and its
+confidence must agree with the results. Where the hardware has no default, the model that is taken
+now may be another GPU's. A person may overrule all of these but the first, with a reason.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from diode_engine.validation.choosers import ATEN
 from diode_engine.validation.evaluation import evaluate
 from diode_engine.validation.report import Report
 
-LEAST_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
-# How far below the present default counts as no worse: two models that differ in their seed alone
-# differ by more (docs/models.md, Results).
+MIN_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
+# A model that is this much below the present default still counts as no worse: models that differ
+# only in their seed differ by more (docs/models.md, Results).
 TOLERANCE = 0.003
 TOLERANCE_P10 = 0.01
-MOST_CALIBRATION_ERROR = 0.05  # beyond what chance makes of exact probabilities
-# The checks that tell something about the model itself, not about the day.
+MAX_CALIBRATION_ERROR = 0.05  # beyond what chance makes of exact probabilities
+# The checks on the model itself, not on what is installed or timed today.
 _JUDGED = ("efficiency", "calibration")
 
 
 @dataclass(frozen=True)
 class GateCheck:
-    """One thing that the gate looked at, and a sentence on what it found."""
+    """One check of the gate, with a sentence on its result."""
 
     name: str
     passed: bool
@@ -48,8 +48,8 @@ class GateCheck:
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """What the gate says of a model. `against` is what it was compared with: a model's
-    reference, or ATen; `at` is UTC."""
+    """What the gate decides on a model. `against` is what it was compared with: a model's
+    reference, or ATen; `at` is in UTC."""
 
     model: str
     against: str
@@ -62,7 +62,7 @@ class GateVerdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it was refused."""
+        """Why it was refused, in sentences."""
         return tuple(check.found for check in self.checks if not check.passed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,12 +89,12 @@ class _Figures:
 
 
 def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None) -> GateVerdict:
-    """The gate's verdict on a model. Of the table, the held-out problems of the model's hardware
-    count; `against` is the present default, None for ATen.
+    """The gate's verdict on a model.
 
-    A model that has seen the held-out problems is taken at its manifest's word, which is that
-    of a model made the same way without them. Raises ModelError where the model cannot be
-    loaded.
+    Of the table, the held-out problems of the model's hardware count. `against` is the present
+    default, None for ATen. For a model that has seen the held-out problems, the figures in its
+    manifest count: they are of a model made the same way without them. Raises ModelError where the
+    model cannot be loaded.
     """
     predictor = Predictor.load(model.folder)
     manifest = model.manifest
@@ -114,17 +114,17 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
     checks.append(
         GateCheck(
             "problems",
-            problems >= LEAST_PROBLEMS,
+            problems >= MIN_PROBLEMS,
             f"There are timings of {problems} held-out problems of {manifest.hardware.name}"
             + (
                 "."
-                if problems >= LEAST_PROBLEMS
-                else f"; to judge a model takes {LEAST_PROBLEMS} or more: collect or import some."
+                if problems >= MIN_PROBLEMS
+                else f"; to judge a model takes {MIN_PROBLEMS} or more: collect or import some."
             ),
         )
     )
     other = ATEN if against is None else against.reference
-    if problems >= LEAST_PROBLEMS:
+    if problems >= MIN_PROBLEMS:
         report = evaluate(rows, predictor, name=model.reference)
         other, check = _no_worse(manifest, report, rows, against)
         checks += [check, *_calibrated(manifest, report)]
@@ -135,9 +135,9 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
 def gate_problems(
     table: TimingTable, manifest: Manifest, against: Manifest | None = None
 ) -> TimingTable:
-    """The rows that a model of this manifest is judged on: of problems that were held out from it
-    and from the one that it is compared with, on its hardware, with its Triton where there are any
-    such."""
+    """The rows on which a model of this manifest is judged: of problems that were held out both
+    from it and from the model that it is compared with, on its hardware, with its Triton where
+    there are such rows."""
     device = [e.hardware.slug == manifest.hardware.slug for e in table.environments]
     compiled = [e.triton in manifest.triton for e in table.environments]
     rows = np.array(device, np.bool_)[table.environment]
@@ -151,7 +151,7 @@ def gate_problems(
 def _no_worse(
     manifest: Manifest, report: Report, rows: TimingTable, against: ModelVersion | None
 ) -> tuple[str, GateCheck]:
-    """What the model was compared with, and the result."""
+    """What the model was compared with, and the check's result."""
     ours = _told(manifest) if manifest.everything else _measured(report)
     name, theirs = ATEN, None
     if against is not None:
@@ -193,17 +193,17 @@ def _measured(report: Report) -> _Figures:
 
 
 def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
-    """Whether it means what it says of how sure it is; nothing of a model that does not say it,
-    or has seen the problems."""
+    """Whether its confidence agrees with the results; None for a model without confidence, or one
+    that has seen the problems."""
     if report.calibration is None or manifest.everything:
         return []
     error, chance = report.calibration.error, report.calibration.chance
     return [
         GateCheck(
             "calibration",
-            error <= MOST_CALIBRATION_ERROR + chance,
+            error <= MAX_CALIBRATION_ERROR + chance,
             f"Its confidence is off by {error:.3f} on average, {chance:.3f} of which chance alone "
-            f"would make; {MOST_CALIBRATION_ERROR} more is allowed.",
+            f"would make; {MAX_CALIBRATION_ERROR} more is allowed.",
         )
     ]
 
@@ -217,11 +217,11 @@ def promote(
     check: Callable[[], None] = lambda: None,
 ) -> GateVerdict:
     """Makes the model the default of its hardware where the gate passes it, or with `force`, and
-    returns the verdict, which the registry keeps, as it does the reason. `check` may raise, after
-    the model was judged and before anything is changed.
+    returns the verdict. The registry keeps the verdict and the reason.
 
-    Raises ModelError where the model cannot be loaded, RegistryError where it is not registered
-    or is the default already, or the registry cannot be written.
+    `check` may raise, after the model was judged and before anything is changed. Raises ModelError
+    where the model cannot be loaded; RegistryError where it is not registered or is the default
+    already, or the registry cannot be written.
     """
     now = present_default(model)
     if now == model:
@@ -242,12 +242,10 @@ def promote(
 
 
 def overrule(model: ModelVersion, verdict: GateVerdict, *, reason: str) -> GateVerdict:
-    """Makes the model the default of its hardware against the verdict that `promote` has given;
-    nothing is judged again. Returns the verdict.
-
-    Raises RegistryError where it is the verdict on another model, the model is the default
-    already, or another one has become that since it was judged.
-    """
+    """Makes the model the default of its hardware against the verdict that `promote` returned;
+    nothing is judged again. Returns the verdict. Raises RegistryError where the verdict is on
+    another model, the model is the default already, or another model has become the default
+    since."""
     now = present_default(model)
     if verdict.model != model.reference:
         raise RegistryError(f"That verdict is on {verdict.model}, not on {model.reference}.")
@@ -280,8 +278,8 @@ def _must_still_be(model: ModelVersion, default: ModelVersion | None) -> None:
 
 
 def _of_another_gpu(model: ModelVersion) -> ModelVersion | None:
-    """The model of another GPU that serves this one's hardware where there is none of its own;
-    None where there is one, or none serves it."""
+    """The model of another GPU that is taken for this hardware where it has no model of its own;
+    None where it has one, or no other can be taken."""
     manifest = model.manifest
     others = [m.model for m in registry.matches(manifest.hardware, manifest.purpose)
               if m.model != model]  # fmt: skip
@@ -289,7 +287,7 @@ def _of_another_gpu(model: ModelVersion) -> ModelVersion | None:
 
 
 def present_default(model: ModelVersion) -> ModelVersion | None:
-    """The model that an alias makes the default of this one's hardware; None where none does.
+    """The model that an alias makes the default of this model's hardware; None where there is none.
     Raises ModelError where the given model's manifest cannot be read."""
     manifest = model.manifest
     for match in registry.matches(manifest.hardware, manifest.purpose):

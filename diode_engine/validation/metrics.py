@@ -1,8 +1,8 @@
 """How good choices and predictions are.
 
-The efficiency of a choice on a problem is the time of the best measured candidate over that of
-the chosen one, so 1 is perfect. Of a choice of k candidates, which would be timed before one
-is taken, the best counts.
+The efficiency of a choice on a problem is the time of the best measured candidate over that of the
+chosen one, so 1 is perfect. Of k chosen candidates, which would be timed before one is taken, the
+best counts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from diode_engine.validation.pool import CandidatePool
 
 Values = npt.NDArray[np.float64]
 
-# What an efficiency of 0 (the chosen kernel failed) counts as in a geometric mean, which it
-# would otherwise make 0 alone: a kernel a hundred times slower than the best.
+# An efficiency of 0 (the chosen kernel failed) would make a geometric mean 0. It counts as this
+# instead: a kernel a hundred times slower than the best.
 FLOOR = 0.01
 M_BANDS = ((16, "M ≤ 16"), (64, "M 17–64"), (512, "M 65–512"))
 M_ABOVE = "M > 512"
@@ -39,7 +39,7 @@ class Summary:
 
     @classmethod
     def of(cls, efficiency: Values) -> Summary:
-        """Of one value or more."""
+        """The summary of at least one value."""
         return cls(
             len(efficiency),
             geomean(efficiency),
@@ -49,16 +49,17 @@ class Summary:
 
 
 def geomean(efficiency: Values) -> float:
-    """Of one value or more, each FLOOR at least."""
+    """The geometric mean of at least one value; each counts as at least FLOOR."""
     return float(np.exp(np.mean(np.log(np.maximum(efficiency, FLOOR)))))
 
 
 def efficiencies(pool: CandidatePool, score: Values, ks: Sequence[int]) -> Values:
-    """[len(ks), cases] the efficiency of the k candidates with the least score (fewer where
-    fewer have one), for each k; equal ones in the pool's order.
+    """[len(ks), cases] for each k the efficiency of the k candidates with the least score (of
+    fewer, where fewer have a score); equal ones in the pool's order. `score` is [n], NaN for what
+    is never chosen.
 
-    `score` is [n], NaN for what is never chosen. A chosen candidate that failed is as good as
-    none: 0 where all chosen ones failed. NaN where no candidate of the case has a score.
+    A chosen candidate that failed is ignored; the efficiency is 0 where all chosen ones failed. NaN
+    where no candidate of the case has a score.
     """
     out = np.full((len(ks), len(pool.starts) - 1), np.nan)
     for case, (_, _, rows) in enumerate(pool.cases()):
@@ -92,7 +93,7 @@ class Errors:
 
 
 def prediction_errors(pool: CandidatePool, predicted_us: Values) -> Errors | None:
-    """None where nothing measured was predicted."""
+    """The errors; None where nothing that was measured was predicted."""
     both = ~np.isnan(predicted_us) & ~np.isnan(pool.time_us)
     if not both.any():
         return None
@@ -130,8 +131,8 @@ def _ranks(values: Values) -> Values:
 
 
 def groups(problem: Problem) -> Mapping[str, tuple[str, ...]]:
-    """The groups that a problem is reported in, by what they are made by; a problem may be a
-    layer of several named transformers or of none."""
+    """The groups to which a problem belongs, by kind. A problem may be a layer of several named
+    transformers or of none."""
     bands = (name for limit, name in M_BANDS if limit >= problem.M)
     vector = min(problem.M, problem.N, problem.K) == 1
     return {
@@ -149,7 +150,7 @@ def groups(problem: Problem) -> Mapping[str, tuple[str, ...]]:
 def by_group(
     problems: Iterable[Problem], efficiency: Values
 ) -> Mapping[str, Mapping[str, Summary]]:
-    """For each kind of group a summary by group, in the groups' natural order; `efficiency` is
+    """For each kind of group a summary of each group, in the groups' natural order; `efficiency` is
     [problems], NaN where there is none."""
     members: dict[str, dict[str, list[float]]] = {}
     for problem, value in zip(problems, efficiency.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""How far two timings of the same candidate on the same problem differ."""
+"""How much two timings of the same candidate on the same problem differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Noise:
 
 
 def noise(table: TimingTable) -> Noise:
-    """Of the table's successful timings."""
+    """The noise of the table's successful timings."""
     timed = table.take(table.failure == 0)
     order = np.lexsort((timed.candidate, timed.environment, timed.problem))
     same = np.ones(max(len(order) - 1, 0), np.bool_)

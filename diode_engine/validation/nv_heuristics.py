@@ -40,7 +40,7 @@ def _interface(gpu: str) -> Any:
 
 
 def unavailable(hardware: Hardware) -> str | None:
-    """Why it cannot be asked about this hardware, as a sentence; None where it can."""
+    """A sentence on why it cannot be asked about this hardware; None where it can."""
     if hardware.name not in _GPUS:
         return f"nvMatmulHeuristics is not asked about {hardware.name}."
     try:
@@ -86,9 +86,9 @@ def ranking(
     usable: npt.NDArray[np.bool_],
     hardware: Hardware,
 ) -> npt.NDArray[np.float64]:
-    """[n] 0 for the candidate that is nearest to its first suggestion, 1 to the next one that
-    comes to another candidate, and so on; NaN for all others. Only the Triton template's
-    candidates that are `usable` ([n]) stand for a suggestion."""
+    """[n] 0 for the candidate that is nearest to its first suggestion, 1 for the next suggestion's
+    that is another candidate, and so on; NaN for all others. Only candidates of the Triton template
+    that are `usable` ([n]) can stand for a suggestion."""
     columns = encode(candidates)
     rank = np.full(len(candidates), np.nan)
     places = np.flatnonzero(columns.tiled & ~columns.tma & usable)

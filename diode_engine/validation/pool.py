@@ -1,6 +1,6 @@
-"""What choosers choose from: the candidates that were measured, each once.
+"""The candidates that choosers choose from: those that were measured, each once.
 
-A *case* is one problem in one environment, since times of two environments do not compare.
+A *case* is one problem in one environment, since times of two environments cannot be compared.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 class CandidatePool:
     """n candidates of c cases, those of a case together.
 
-    `table` has one row for each, its time (the median, where a pair was timed several times)
-    as min_us and NaN where it failed; `rows` is [n] a row of the table that it was made from;
-    case i has the rows from `starts[i]` to `starts[i + 1]`.
+    `table` has one row for each candidate: its time (the median, where a pair was timed several
+    times) as min_us, NaN where it failed. `rows` is [n] the row of the original table that it was
+    made from. Case i has the rows from `starts[i]` to `starts[i + 1]`.
     """
 
     table: TimingTable
@@ -35,8 +35,8 @@ class CandidatePool:
 
     @classmethod
     def of(cls, table: TimingTable) -> CandidatePool:
-        """The table's timings of equal pairs as one; a pair failed where it always did. Rows
-        that were never timed are left out. Raises TrainingError where no case is left."""
+        """The pool of a table: timings of equal pairs become one; a pair failed where it always
+        did. Rows that were never timed are left out. Raises TrainingError where no case is left."""
         asked = np.flatnonzero(table.failure != _NOT_TIMED)
         order = asked[
             np.lexsort(

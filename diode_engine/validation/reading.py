@@ -21,8 +21,8 @@ from diode_engine.validation.report import KS, VERSION, Case, ChooserRow, Report
 
 
 def read_report(document: Mapping[str, Any], what: str = "The report") -> Report | CrossValidation:
-    """The report of this document, which is called `what` in messages. Raises ReportError where
-    it is no report of a validation, of a newer version, or not as Diode writes it."""
+    """The report in this document; `what` names it in errors. Raises ReportError where it is not a
+    report of a validation, is of a newer version, or is not as Diode writes it."""
     try:
         kind, version = document["format"], document["version"]
         if kind not in (report.FORMAT, cross_validation.FORMAT) or type(version) is not int:
@@ -117,7 +117,7 @@ def _noise(given: Mapping[str, Any] | None) -> Noise:
 
 
 def _case(given: Mapping[str, Any], environments: list[Environment], told: bool) -> Case:
-    """`told` says whether the report tells what the model would choose at compile time."""
+    """`told` says whether the report has what the model would choose at compile time."""
     efficiency, best = given["efficiency"], _taken(given["best"])
     candidate, best_us, best_predicted_us = best
     chosen, chosen_us, chosen_predicted_us = _taken(given["chosen"])

@@ -10,12 +10,12 @@ from diode_engine.validation.text import aligned
 _HEADLINE = {
     True: "which it has not seen in training",
     False: "which it has seen in training: the figures are not those of new problems",
-    None: "of which nobody knows whether it has seen them in training",
+    None: "of which it is not known whether it has seen them in training",
 }
 
 
 def render(report: Report, worst: int = 5) -> str:
-    """The whole report, with so many of the worst choices."""
+    """The whole report, with this many of the worst choices."""
     parts = [
         f"{report.model}: {report.problems} problems, {_HEADLINE[report.unseen]}; "
         f"{report.candidates} candidates, {', '.join(report.hardware)}",

@@ -23,13 +23,15 @@ KS = (1, 3, 5, 10)
 
 @dataclass(frozen=True)
 class ChooserRow:
-    """One chooser. `top` has a summary for each k of KS, or only for 1 where the chooser does
-    not rank; `answered` is the number of problems on which it could say something: on the
-    others ATen is taken, and what has no ATen either is not among `top[1].problems`.
-    `timed` is the mean number of kernels timed at compile for the choice of one; `speed` the
-    geometric mean of max-autotune DEFAULT's time over that of the choice, None where DEFAULT was
-    not measured; `groups` has a summary of the first choice for each op, dtype, M, layout,
-    dimension and named transformer."""
+    """One chooser.
+
+    `top` has a summary for each k of KS, or only for 1 where the chooser does not rank. `answered`
+    is the number of problems for which it had an answer; on the others ATen's kernel counts, and a
+    problem without ATen too is not among `top[1].problems`. `timed` is the mean number of kernels
+    timed at compile to choose one. `speed` is the geometric mean of max-autotune DEFAULT's time
+    over the choice's, None where DEFAULT was not measured. `groups` has a summary of the first
+    choice for each op, dtype, M, layout, dimension and named transformer.
+    """
 
     chooser: str
     timed: float
@@ -41,12 +43,13 @@ class ChooserRow:
 
 @dataclass(frozen=True)
 class Case:
-    """One problem in one environment, and what the model chose: times in microseconds, None
-    where it failed, was not measured or nothing was predicted.
+    """One problem in one environment, and what the model chose. Times are in microseconds; None
+    where the candidate failed, was not measured or was not predicted.
 
-    `efficiency` has the model's for each k of KS, ATen's where the model cannot say; None where
-    there is neither. `chosen` is None where the model cannot say. `compiled` is its choice among
-    all that Inductor offers; `confidence` is in the choice among what was measured.
+    `efficiency` has the model's for each k of KS, ATen's where the model has no prediction; None
+    where there is neither. `chosen` is None where the model has no prediction. `compiled` is its
+    choice among all that Inductor offers; `confidence` is that in the choice among what was
+    measured.
     """
 
     problem: Problem
@@ -68,16 +71,16 @@ class Case:
         return None if self.efficiency is None else self.efficiency[1]
 
     def other(self, chooser: str) -> float | None:
-        """Another chooser's efficiency: ATen's where that chooser could not say."""
+        """Another chooser's efficiency: ATen's where that chooser had no answer."""
         return self.others.get(chooser, self.others.get(ATEN))
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The same in two reports where they judge the same."""
+        """Equal for cases of two reports that judge the same."""
         return self.problem.key, self.environment.key
 
     def to_dict(self, environment: int) -> dict[str, Any]:
-        """As JSON has it; `environment` is its place among the report's."""
+        """As JSON; `environment` is its index in the report's."""
         compiled = self.compiled
         return {
             "key": self.problem.key,
@@ -102,12 +105,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Report:
-    """What `evaluate` found; the model's row is the first. A problem here is one in one
-    environment; `left_out` are those with fewer than two timed candidates.
+    """The result of `evaluate`; the model's row is the first. A problem here is one in one
+    environment.
 
-    `unseen` tells whether the model had seen none of the problems in training; None: nobody
-    knows. `errors` is None where nothing was predicted, `calibration` where the model does not
-    say how sure it is.
+    `left_out` counts those with fewer than two timed candidates. `unseen` says whether the model
+    had seen none of the problems in training; None: not known. `errors` is None where nothing was
+    predicted, `calibration` where the model has no confidence.
     """
 
     model: str
@@ -129,28 +132,28 @@ class Report:
 
     @property
     def efficiency(self) -> float:
-        """The model's: geometric mean of its first choices."""
+        """The geometric mean of the model's first choices."""
         return self.rows[0].top[1].geomean
 
     @property
     def unmeasured(self) -> int | None:
-        """On how many problems the model would take a kernel at compile time that was not
-        measured; None of predictions alone."""
+        """On how many problems the model would take a kernel at compile time that was not measured;
+        None where only predictions were judged."""
         compiled = [case.compiled for case in self.cases if case.compiled is not None]
         if not compiled:
             return None
         return sum(c.choice is not None and not c.measured for c in compiled)
 
     def worst(self, n: int) -> list[Case]:
-        """The cases that the model chose worst on, the worst first; only those where another
-        candidate was faster."""
+        """The cases with the worst choices, the worst first; only those where another candidate was
+        faster."""
         chosen = [case for case in self.cases if case.chosen is not None and case.efficiency]
         chosen.sort(key=lambda case: (case.efficiency or {})[1])
         return [case for case in chosen[:n] if (case.efficiency or {})[1] < 1]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it (docs/validation.md): NaN is None, a k is a text, a case's environment
-        is its place in `environments`. `reading.read_report` is the inverse."""
+        """As JSON (docs/validation.md): NaN becomes None, a k becomes a text, and a case's
+        environment its index in `environments`. `reading.read_report` is the inverse."""
         environments = list(dict.fromkeys(case.environment for case in self.cases))
         places = {environment: i for i, environment in enumerate(environments)}
         return {

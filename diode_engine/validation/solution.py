@@ -1,4 +1,4 @@
-"""A model against a solution of max-autotune: kernels that somebody had it find, in a file.
+"""A model compared with a solution of max-autotune: a file of kernels that it has found.
 
     {"name": "h200-mm", "configs": [
         {"op": "mm", "M": 64, "N": 4096, "K": 4096, "block_m": 64, "block_n": 128, "block_k": 64,
@@ -28,12 +28,12 @@ from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import DatasetError, TrainingError
 from diode_engine.validation import choosers
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.compile_time import Asked
+from diode_engine.validation.compile_time import JudgedModel
 from diode_engine.validation.metrics import Values, efficiencies, geomean
 from diode_engine.validation.pool import CandidatePool
 
-# Each config is held against each candidate and each problem: one for each of the shipped
-# dataset's 8,651 problems is within this.
+# Each config is compared with each candidate and each problem. One config for each of the shipped
+# dataset's 8,651 problems is allowed.
 _LIMITS = Limits(bytes=16 << 20, containers=1 << 14)
 _SIZES = ("M", "N", "K")
 _TILE = {"block_m": "block_m", "block_n": "block_n", "block_k": "block_k"}
@@ -118,7 +118,7 @@ def _config(given: Any, place: str) -> Config:
 
 
 def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
-    """The best measured of the kernels that the solution has for a problem, Triton's alone."""
+    """The best measured one of the Triton kernels that the solution has for a problem."""
     table = pool.table
     columns = encode(table.candidates)
     means = [
@@ -136,16 +136,17 @@ def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
 
 
 def against_solution(
-    table: TimingTable, asked: Asked, solution: Solution, *, name: str, ns: Sequence[int]
+    table: TimingTable, asked: JudgedModel, solution: Solution, *, name: str, ns: Sequence[int]
 ) -> dict[str, Any]:
-    """The best of the model's first n, for each of `ns`, against the solution and against the
-    best measured, for each op and for `all`.
+    """The best of the model's first n, for each of `ns`, compared with the solution and with the
+    best measured kernel, for each op and for `all`.
 
-    Of a group: problems; compared, those of which the solution's kernels were measured and on
-    which the model could say something; of these the solution's `efficiency` (geometric mean of
-    the best measured time over its own) and by n under `top` that of the model, its `speed` (the
-    geometric mean of the solution's time over the model's) and `no_slower`, the share on which it
-    takes no longer. None where nothing was compared. Raises TrainingError where that is all.
+    A group has: `problems`; `compared`, those on which the solution's kernels were measured and the
+    model has a prediction; of these the solution's `efficiency` (geometric mean of the best
+    measured time over its own), and by n under `top` that of the model, its `speed` (the geometric
+    mean of the solution's time over the model's) and `no_slower`, the share on which it takes no
+    longer. Figures are None where nothing was compared. Raises TrainingError where nothing was
+    compared in any group.
     """
     pool = CandidatePool.of(table)
     theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]

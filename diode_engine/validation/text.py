@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Columns two blanks apart under a rule; the first `left` ones to the left, the others, as
-    numbers are, to the right."""
+    """Columns with two spaces between them and a rule below the header. The first `left` columns
+    are aligned to the left, the others, as numbers are, to the right."""
     lines = [list(header), *(list(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
 

@@ -11,7 +11,7 @@ from diode_engine import features, registry
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.registry import ModelVersion
@@ -46,9 +46,9 @@ def register_model(
     )
     confidence = None
     if sure:
-        reached = np.array([0.5, 0.8, *[0.91] * (MOST - 2)])
+        reached = np.array([0.5, 0.8, *[0.91] * (MAX_K - 2)])
         confidence = Confidence(
-            np.zeros((MOST, len(INPUTS)), np.float32),
+            np.zeros((MAX_K, len(INPUTS)), np.float32),
             np.log(reached / (1 - reached)).astype(np.float32),
             places([Problem.make("mm", 64, 64, 64, "bfloat16")]),
         )

@@ -13,12 +13,12 @@ import pytest
 from textual.widgets import DataTable, Input, Static
 
 from diode_app.app import APP_ACTIONS, DiodeApp
-from diode_app.data.source import Condition
+from diode_app.data.store_access import Condition
 from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import ErrorDialog, Notice, Prompt, Twins
+from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Notice, Prompt
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts
@@ -39,7 +39,7 @@ async def test_a_missing_store_is_told_and_can_be_made(make_app, path):
         await app.run_action("app.create_store")
         await settled(pilot)
         assert path.exists()
-        assert app.session.source.last.ready
+        assert app.session.store.last.ready
         assert "What to do next" in text_of(app)
 
 
@@ -49,7 +49,7 @@ async def test_it_recovers_when_the_store_comes_and_goes(make_app, path):
         await started(pilot)
         Store.open(path).close()
         await looked(pilot)
-        assert app.session.source.last.ready
+        assert app.session.store.last.ready
         away = path.rename(path.with_name("away"))
         await looked(pilot)
         assert "There is no store yet" in text_of(app)
@@ -76,7 +76,7 @@ async def test_a_file_that_is_no_store(make_app, path):
     app = make_app()
     async with app.run_test() as pilot:
         await started(pilot)
-        assert app.session.source.last.condition is Condition.BROKEN
+        assert app.session.store.last.condition is Condition.BROKEN
         assert "not a Diode store" in text_of(app)
     assert path.read_bytes() == b"This is not a database. " * 100
 
@@ -88,12 +88,12 @@ async def test_a_newer_and_an_older_store(make_app, path):
     app = make_app()
     async with app.run_test() as pilot:
         await started(pilot)
-        assert app.session.source.last.condition is Condition.NEW
+        assert app.session.store.last.condition is Condition.NEW
         assert "update Diode" in text_of(app)
         with closing(sqlite3.connect(path)) as raw, raw:
             raw.execute("UPDATE alembic_version SET version_num = '0002'")
         await looked(pilot)
-        assert app.session.source.last.condition is Condition.OLD
+        assert app.session.store.last.condition is Condition.OLD
         assert "Update the store" in text_of(app)
 
 
@@ -105,16 +105,16 @@ async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
         store.close()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             # Nobody gets an exclusive lock while we are connected, but after that.
-            app.session.source._forget()
-            app.session.source._watch.close()
+            app.session.store._forget()
+            app.session.store._watch.close()
             other.execute("PRAGMA locking_mode = EXCLUSIVE")
             other.execute("BEGIN EXCLUSIVE")
             await looked(pilot)
-            assert app.session.source.last.condition is Condition.LOCKED
+            assert app.session.store.last.condition is Condition.LOCKED
             assert "locked" in text_of(app)
             assert "train" in text_of(app)
         await looked(pilot)
-        assert app.session.source.last.ready
+        assert app.session.store.last.ready
 
 
 # Going about
@@ -230,7 +230,7 @@ async def test_a_command_is_shown_and_copied(make_app, store, path):
         await started(pilot)
         await pilot.press("y")
         await settled(pilot)
-        assert isinstance(app.screen, Twins)
+        assert isinstance(app.screen, HeadlessCommands)
         await pilot.press("y")
         await settled(pilot)
         assert app.clipboard == f"diode-tui --store={path} --open=home"

@@ -114,7 +114,7 @@ async def test_the_plan_follows_the_fields(make_app, store):
         await settled(pilot)
         assert "There is no GPU 7 here" in text_of(app)
         assert "No plan yet" in text_of(app)
-        assert "--problems=25 --gpu=7" in app.screen.twin_of("collect.start")
+        assert "--problems=25 --gpu=7" in app.screen.headless_command("collect.start")
         await pilot.press("d")
         await settled(pilot)
         assert "300 problems" in text_of(app)
@@ -155,7 +155,7 @@ async def test_a_limit_on_compiles_is_asked_for_where_it_can_be(make_app, store)
         app.screen.form.field("budget").value = ""
         await settled(pilot)
         assert "compiles" not in app.screen.form.values
-        assert "--compiles" not in app.screen.twin_of("collect.start")
+        assert "--compiles" not in app.screen.headless_command("collect.start")
 
 
 @pytest.mark.asyncio

@@ -124,7 +124,7 @@ def test_what_has_not_changed_is_not_predicted_again(filled):
 
 def test_without_a_model_and_without_the_problem(filled):
     view = problem_view(filled, TIMINGS.problems[0].key)
-    assert view.notes == ("No model that is registered serves NVIDIA H200.",)
+    assert view.notes == ("There is no registered model for NVIDIA H200.",)
     assert {choice.chooser for choice in view.choices} == {BEST, ATEN, DEFAULT, ROOFLINE}
     with pytest.raises(NoSuchProblemError):
         problem_view(filled, "0" * 32)

@@ -14,7 +14,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
-from diode_app.widgets.modals import ErrorDialog, Twins
+from diode_app.widgets.modals import ErrorDialog, HeadlessCommands
 from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
@@ -102,7 +102,7 @@ async def test_the_dashboard_begins_with_what_a_link_names(make_app, filled, wan
         assert (here.place, here.filter) == (wanted.place, wanted.filter)
         await pilot.press("y")  # the link is the first of what can be copied
         await settled(pilot)
-        assert isinstance(app.screen, Twins)
+        assert isinstance(app.screen, HeadlessCommands)
         await pilot.press("y")
         await settled(pilot)
         assert app.clipboard == here.command(app.session.location)

@@ -52,7 +52,7 @@ def _dated(monkeypatch: pytest.MonkeyPatch, fixed: None) -> None:
     async def run_command(_: object) -> str:
         return json.dumps(REFUSED)
 
-    monkeypatch.setattr("diode_app.data.source.run_command", run_command)
+    monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
 
 
 def fill(path: Path) -> None:

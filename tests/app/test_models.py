@@ -165,14 +165,14 @@ async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monke
         await done.wait()
         raise DiodeError("The gate fell.")
 
-    monkeypatch.setattr("diode_app.data.source.run_command", run_command)
+    monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await open_models(pilot)
         await pilot.press("p")
         await until(pilot, Working)
         assert "plain@1 is judged on the held-out problems" in text_of(app)
-        assert "at work for" in text_of(app)
+        assert "working for" in text_of(app)
         await pilot.press("escape")
         await pilot.pause()
         assert not app.screen.is_modal
@@ -190,7 +190,7 @@ async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch)
         asked.append(words)
         return json.dumps(said)
 
-    monkeypatch.setattr("diode_app.data.source.run_command", run_command)
+    monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await open_models(pilot)
@@ -409,7 +409,7 @@ async def test_card_gate_and_history(make_app, store, plain):
         await pilot.press("h")
         await settled(pilot)
         assert "alias default to plain@1 (it is the only one)" in text_of(app)
-        commands = dict(app.screen.twins())
+        commands = dict(app.screen.headless_commands())
         assert commands["Card"].endswith("show plain@1 --hardware=nvidia-h200 --card")
 
 
@@ -426,7 +426,7 @@ async def test_two_models_side_by_side(make_app, store, plain, tmp_path):
         assert isinstance(app.screen, CompareScreen)
         assert "plain@1 and stages@1" in text_of(app)
         assert "trained problems" in text_of(app)
-        assert app.screen.twins() == [
+        assert app.screen.headless_commands() == [
             ("Back", "diode-engine models compare plain@1 stages@1")
         ]  # fmt: skip
         await pilot.press("escape")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diode_app.data.pages import Page, PageQuery, Row, held_page
+from diode_app.data.pages import Page, PageQuery, Row, page_in_memory
 
 ROWS = tuple(
     Row(name, {"name": name, "us": str(us or "")}, {"name": name, "us": us})
@@ -17,7 +17,7 @@ def keys(page: Page) -> list[str]:
 
 
 def test_a_page_of_all_in_the_given_order():
-    page = held_page(ROWS, PageQuery(page=1, rows=3))
+    page = page_in_memory(ROWS, PageQuery(page=1, rows=3))
     assert keys(page) == ["addmm"]
     assert page.total == 4
 
@@ -32,7 +32,7 @@ def test_a_page_of_all_in_the_given_order():
     ],
 )
 def test_words_filter(words, found):
-    page = held_page(ROWS, PageQuery(filter=words))
+    page = page_in_memory(ROWS, PageQuery(filter=words))
     assert keys(page) == found
     assert page.total == len(found)
 
@@ -40,5 +40,5 @@ def test_words_filter(words, found):
 @pytest.mark.parametrize("descending", [False, True])
 def test_sorted_by_values_and_what_has_none_comes_last(descending):
     known = ["bmm tall", "addmm", "mm Tall"]
-    page = held_page(ROWS, PageQuery(sort="us", descending=descending))
+    page = page_in_memory(ROWS, PageQuery(sort="us", descending=descending))
     assert keys(page) == [*(reversed(known) if descending else known), "mm flat"]

@@ -41,7 +41,7 @@ EARLIER = Path(__file__).parents[1] / "store" / "earlier" / "schema-0002.db.zst"
 REFUSED = "was started with --read-only"
 
 # What changes something, and says that it does not. An action that writes has to be here, and
-# what it does has to go through Source.write, change or command, or ask must_be_writable.
+# what it does has to go through StoreAccess.write, change or command, or ask must_be_writable.
 WRITING = {
     "home.import", "data.import-file", "data.export-file", "data.import-shipped", "table.export",
     "plot.export", "app.undo",

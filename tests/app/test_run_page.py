@@ -88,9 +88,9 @@ async def test_a_run_is_watched_cancelled_and_done_again(
 
 async def looked_while_acting(pilot) -> None:
     """`settled` would wait for the cancelling."""
-    before = pilot.app.session.source.last
+    before = pilot.app.session.store.last
     pilot.app.action_look()
-    while pilot.app.session.source.last is before:
+    while pilot.app.session.store.last is before:
         await pilot.pause()
     await pilot.pause()
     for _ in range(50):

@@ -14,7 +14,7 @@ from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
 from diode_app.themes import SERIES
-from diode_app.widgets.held_table import HeldTable
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable, TableColumn, fitting
 from diode_engine.runs.process import current
@@ -97,7 +97,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert colours == [0, 1, len(SERIES) - 1]
         await go(pilot, "v")
         assert isinstance(app.screen, CompareRunsScreen)
-        rows = {row.key: row.cells for row in app.screen.query_one(HeldTable).page.rows}
+        rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
         assert rows["setting: trees.depth"][str(runs[1])] == "8 (+2)"
         assert rows["efficiency"][str(runs[1])] == "0.97 (+0.06)"
         assert rows["efficiency"][str(runs[0])] == "0.91"
@@ -105,7 +105,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert "metric: efficiency_p10" not in rows
         assert len(drawn(app)) == 3
         await go(pilot, "d")
-        rows = {row.key for row in app.screen.query_one(HeldTable).page.rows}
+        rows = {row.key for row in app.screen.query_one(MemoryTable).page.rows}
         assert {"setting: seed", "metric: efficiency_p10"} <= rows
         await go(pilot, "v", "l")
         chart = app.screen.query_one(Plot).charts[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from diode_app.app import create_app
-from diode_app.data.source import Condition
+from diode_app.data.store_access import Condition
 from diode_app.settings import Settings
 from diode_engine.location import location_of
 from diode_engine.runs.process import current
@@ -49,7 +49,7 @@ async def test_every_screen_shows_what_is_there(shared, tmp_path, read_only):
     app = over(shared, tmp_path, read_only=read_only)
     async with app.run_test(size=(160, 50)) as pilot:
         await started(pilot)
-        assert app.session.source.last.condition is Condition.READY
+        assert app.session.store.last.condition is Condition.READY
         shows = {
             "H": "problems 40", "R": "gpu-a.example", "D": "40 problems", "T": "40 problems",
             "V": "plain@1 takes kernels", "M": "plain@1", "W": "plain@1",

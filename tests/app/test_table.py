@@ -7,11 +7,11 @@ from textual.app import App
 from textual.widgets import OptionList
 
 from diode_app.data.pages import Row
-from diode_app.data.source import Source
+from diode_app.data.store_access import StoreAccess
 from diode_app.session import Session
 from diode_app.settings import Settings
-from diode_app.widgets.held_table import HeldTable
 from diode_app.widgets.key_bar import KeyBar
+from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.table import PagedTable, TableColumn
 from tests.app.judged import judge
@@ -25,8 +25,8 @@ COLUMNS = [TableColumn(key, key.upper(), right=True) for key in ("n", "eff", "wi
 class TableApp(App[None]):
     def __init__(self, folder, rows=3, columns=COLUMNS, cell="0.459", settings=None):
         super().__init__()
-        session = Session(Source(folder / "none.db"), settings or Settings(), None)
-        self.table = HeldTable(session, columns, what="things")
+        session = Session(StoreAccess(folder / "none.db"), settings or Settings(), None)
+        self.table = MemoryTable(session, columns, what="things")
         self._rows = [
             Row(str(i), {c.key: cell for c in columns}, {c.key: i for c in columns})
             for i in range(rows)
@@ -37,7 +37,7 @@ class TableApp(App[None]):
         yield KeyBar()
 
     def on_mount(self):
-        self.table.hold(self._rows)
+        self.table.show_rows(self._rows)
         self.table.focus_rows()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diode_app.data.source import Condition, Look
+from diode_app.data.store_access import Condition, Look
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import Telling
 from diode_engine.runs import Status

@@ -227,7 +227,7 @@ async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
     async with app.run_test(size=(80, 40)) as pilot:
         await open_form(pilot)
         assert app.screen.form.field("hardware").display
-        command = app.screen.twin_of("train.start")
+        command = app.screen.headless_command("train.start")
         assert "--hardware='NVIDIA" in command or "'--hardware=NVIDIA" in command
         app.screen.form.field("hardware").value = "NVIDIA A100"
         await settled(pilot)
@@ -253,7 +253,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
         await looked(pilot)
         assert "small@1 reaches 0." in text_of(app)
         assert "ATen" in text_of(app)
-        assert "--model=small@1" in app.screen.twin_of("run.validate")
+        assert "--model=small@1" in app.screen.headless_command("run.validate")
         await pilot.press("v")
         await settled(pilot)
         assert app.screen.query_one(TabbedContent).active == "tab-curves"

@@ -43,7 +43,7 @@ async def test_tags_of_a_run(make_app, store):
         await go(pilot, "U")
         assert store.run(run).tags == ("both", "old")
         await go(pilot, "U")
-        assert toasts(app)[-1] == "There is nothing to take back."
+        assert toasts(app)[-1] == "There is nothing to undo."
 
 
 async def test_tags_of_a_model_and_its_deletion(make_app, store, tmp_path):

@@ -178,13 +178,13 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         only.value = "op:mm"
         await pilot.press("escape")
         await settled(pilot)
-        command = dict(app.screen.twins())["Start"]
+        command = dict(app.screen.headless_commands())["Start"]
         assert command.startswith("diode-engine validate --query=op:mm --store=")
         await pilot.press("g")
         await say_yes(pilot)
         await settled(pilot)
         (toast,) = toasts(app)
-        assert "is at work" in toast
+        assert "has started" in toast
         run = timed.runs()[-1]
         wait_for_end(run.process)
         assert timed.run(run.id).state is RunState.DONE, timed.run(run.id).message

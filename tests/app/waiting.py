@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from diode_app.app import DiodeApp
-from diode_app.data.source import Condition
+from diode_app.data.store_access import Condition
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, Working
 from diode_engine.store import Run, Store
@@ -56,7 +56,7 @@ async def started(pilot: Pilot[None]) -> None:
     await settled(pilot)
     app = pilot.app
     assert isinstance(app, DiodeApp)
-    assert app.session.source.last.condition is not Condition.OPENING
+    assert app.session.store.last.condition is not Condition.OPENING
 
 
 async def looked(pilot: Pilot[None]) -> None:

@@ -41,7 +41,7 @@ def test_what_is_recorded_is_compared_and_nothing_is_compiled(
     path = tmp_path / "a.msgpack"
     write_dataset(table, path)
     monkeypatch.setattr(sys, "argv", ["registers.py", "--dataset", str(path)])
-    monkeypatch.setattr(registers, "Farm", None)
+    monkeypatch.setattr(registers, "CompilerPool", None)
     registers.main()
     shown = capsys.readouterr().out
     assert "3 kernels, 1 at the limit of 255" in shown

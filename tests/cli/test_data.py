@@ -130,7 +130,7 @@ def test_an_export_that_is_imported_again_adds_nothing(
     assert json.loads(again.out) == {
         "file": str(out), "run": 2, "new": False, "timings": 0, "there": 56, "left_out": 0,
     }  # fmt: skip
-    assert "its timings were there before, by run 2." in again.err
+    assert "all its timings were in the store already, from run 2." in again.err
 
 
 def test_the_groups_are_the_stores_own() -> None:

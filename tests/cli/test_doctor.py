@@ -87,4 +87,4 @@ def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert ran.code == 1
     found = checks(ran)
     assert found["torch"][0] == "broken"
-    assert found["GPU"] == ("off", "without torch nobody can tell")
+    assert found["GPU"] == ("off", "not known without torch")

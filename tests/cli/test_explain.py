@@ -19,8 +19,10 @@ from diode_engine.cli.models import looking
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
+from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.store import write_dataset
 
 Run = Callable[..., Any]
 
@@ -106,6 +108,38 @@ def test_a_wrong_question(run: Run) -> None:
     biased = run("explain", "mm", "64", "64", "64", "--bias", "vector", "--hardware", "NVIDIA H200")
     assert (biased.code, biased.out) == (1, "")
     assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3
+
+
+def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run: Run) -> None:
+    asked = ("explain", "mm", "64", "64", "64")
+    ran = run(*asked)
+    assert (ran.code, ran.out) == (3, "")
+    assert '--hardware "NVIDIA H200"' in ran.err
+    assert "NVIDIA H100 80GB HBM3" in ran.err
+    # Models of one name for several GPUs: the one for the GPU that is named.
+    for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
+        found = run(*asked, "--model", "default", "--hardware", name, "--json")
+        assert found.code == 0, found.err
+        own = registry.resolve("default", name)
+        line = json.loads(found.out)
+        assert (line["model"], line["hardware"]) == (own.reference, name)
+        assert found.err == ""  # none about another GPU's model
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(
+    run: Run, make_timings: Callable[..., TimingTable], tmp_path: Path, name: str
+) -> None:
+    """With the models that Diode ships: each GPU has a default."""
+    own = registry.resolve("default", name).reference
+    file = tmp_path / "timings.json"
+    write_dataset(make_timings(4, name=name), file)
+    judged = run("validate", "--dataset", file, "--model", "default", "--all")
+    assert judged.code == 0, judged.err
+    assert f"{own}: 4 problems" in judged.out
+    predicted = run("predict", file, "--model", "default")
+    assert predicted.code == 0, predicted.err
+    assert {json.loads(line)["model"] for line in predicted.out.splitlines()} == {own}
 
 
 @pytest.mark.usefixtures("nothing_shipped")

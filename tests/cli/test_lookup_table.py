@@ -11,8 +11,11 @@ import pytest
 
 from diode_engine.cli import lookup_table
 from diode_engine.cli.models import looking
-from diode_engine.core.problem import Problem
+from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.table import TimingTable
 from diode_engine.problems.sources import write_shapeset
+from diode_engine.store import Store, export_dataset
 
 Run = Callable[..., Any]
 
@@ -55,6 +58,27 @@ def test_problems_that_share_a_key_and_differ_are_left_out() -> None:
     one, other = {"template_id": "aten::mm"}, {"template_id": "triton::mm", "BLOCK_M": 64}
     answers = [{"a": [one]}, {"b": [one]}, {"a": [other]}, {}, {"b": [one]}]
     assert lookup_table._table(answers) == ({"b": [one]}, 1, 1)
+
+
+@pytest.mark.parametrize("where", ["file", "store"])
+def test_the_gpu_is_that_of_the_timings_where_none_is_named(
+    run: Run, shapes: Path, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_table, "_answers", lambda question, total: [{}] * total)
+    store, dataset = tmp_path / "diode.db", tmp_path / "timings.json"
+    with Store.open(store) as opened:
+        one = Candidate.make("aten::mm")
+        rows = [(PROBLEMS[0], one, Environment(H200, "570", "2.13.0", "3.7.1"), Timing(9.0))]
+        opened.import_table(TimingTable.from_records(rows), key="a", spec={"file": "a.json"})
+        export_dataset(opened, dataset)
+    named = ["--file", dataset] if where == "file" else ["--store", store, "--query", "op:mm"]
+    ran = run("export-lookup-table", tmp_path / "table.json", *named, "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["hardware"] == "NVIDIA H200"
+    # A shapeset names no GPU, and models ship for two.
+    unsaid = run("export-lookup-table", tmp_path / "table.json", "--file", shapes)
+    assert unsaid.code == 3
+    assert "--hardware" in unsaid.err
 
 
 def test_what_is_missing(run: Run, shapes: Path, tmp_path: Path) -> None:

@@ -166,8 +166,8 @@ def test_a_file_is_asked_by_op_and_gpu(
         (["--file-extensions", "json"], ExitCode.USAGE, "goes with --data-dir"),
         (["--data-dir", ".", "--file-extensions", "csv"], ExitCode.USAGE, "ends in .csv"),
         (["--data-dir", "."], ExitCode.NOTHING, "No file in . ends in"),
-        (["--resume", "--seed=3"], ExitCode.USAGE, "--resume takes the options"),
-        (["--resume"], ExitCode.NOTHING, "has no training to go on with"),
+        (["--resume", "--seed=3"], ExitCode.USAGE, "--resume uses the options"),
+        (["--resume"], ExitCode.NOTHING, "has no training to continue"),
     ],
 )
 def test_a_folder_and_resume_are_refused_with_a_sentence(

@@ -111,7 +111,7 @@ def test_timings_of_the_models_gpu_and_triton(
 @pytest.mark.parametrize(
     ("everything", "warned", "headline"),
     [
-        (None, "Nobody knows whether", "of which nobody knows"),
+        (None, "It is not known whether", "of which it is not known"),
         (True, "was trained on the held-out problems too", "which it has seen in training"),
         (False, "", "which it has not seen in training"),
     ],
@@ -198,6 +198,7 @@ def test_options_that_do_not_go_together(run: Run, dataset: Path, model: Path) -
         ("--family", "trees"),
         ("--cross-validate", "folds", "--model", model),
         ("--cross-validate", "folds", "--figure", "a.svg"),
+        ("--ray", "auto"),
         ("--query", "op:mm"),
     ):
         ran = run("validate", "--dataset", dataset, *arguments)

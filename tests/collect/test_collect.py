@@ -338,7 +338,7 @@ def test_a_gpu_that_is_lost_on_the_way_ends_the_run_and_keeps_what_is_there(tmp_
             run(store, workers_per_gpu=1)
         assert store.runs()[-1].state == "failed"
         assert len(store.read()) >= BATCH
-    assert len(log.read_text().splitlines()) == 1 + supervisor.MOST_FAILED_STARTS
+    assert len(log.read_text().splitlines()) == 1 + supervisor.MAX_FAILED_STARTS
 
 
 def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):

@@ -8,7 +8,7 @@ import torch
 
 from diode_engine.collect import direct_timer
 from diode_engine.collect.direct_timer import Contender, DirectTimer
-from diode_engine.collect.launch_queue import GROUP, MOST_AHEAD, LaunchQueue
+from diode_engine.collect.launch_queue import GROUP, MAX_AHEAD, LaunchQueue
 from tests.collect.fake_device import CLOCK_MHZ, EVENT_US, FakeDevice
 
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def test_a_stall_of_the_host_is_not_expected_again(device, queue):
 
 
 def test_no_more_is_enqueued_than_the_driver_takes(device, queue):
-    """Before a launch the host has waited for all but MOST_AHEAD groups."""
+    """Before a launch the host has waited for all but MAX_AHEAD groups."""
     seen = []
     kernel = device.launching(300.0)
 
@@ -84,7 +84,7 @@ def test_no_more_is_enqueued_than_the_driver_takes(device, queue):
         seen.append(device.device - device.host)
 
     times(queue, launch)
-    assert max(seen) <= MOST_AHEAD * GROUP * (300.0 + 2 * EVENT_US) + 2000.0
+    assert max(seen) <= MAX_AHEAD * GROUP * (300.0 + 2 * EVENT_US) + 2000.0
 
 
 def test_a_flush_goes_before_each_launch_and_is_not_timed(device, queue):

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
-from diode_engine.collect.progress import MOST_SAMPLES, GpuProgress, Progress
+from diode_engine.collect.progress import MAX_SAMPLES, GpuProgress, Progress
 from diode_engine.core.problem import Failure
 
 
@@ -54,7 +54,7 @@ def test_samples_stay_few_and_cover_the_whole_run() -> None:
     gpu = GpuProgress()
     for second in range(10_000):
         gpu.add(second, GpuState(second, 50, None))
-    assert MOST_SAMPLES // 2 <= len(gpu.samples) <= MOST_SAMPLES
+    assert MAX_SAMPLES // 2 <= len(gpu.samples) <= MAX_SAMPLES
     times = [s[0] for s in gpu.samples]
     steps = {b - a for a, b in itertools.pairwise(times)}
     assert len(steps) == 1  # evenly

@@ -151,7 +151,7 @@ def test_a_request_that_ends_every_process_is_given_up(tmp_path, made):
         progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
         assert progress.problems_done == 1
         assert len(keys(store)) == BATCH
-    assert len(killed.read_text().splitlines()) == ray_executor.MOST_LOSSES
+    assert len(killed.read_text().splitlines()) == ray_executor.MAX_LOSSES
 
 
 def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkeypatch):

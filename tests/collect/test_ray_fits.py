@@ -50,7 +50,7 @@ def test_a_cross_validation_is_that_of_this_machine(timings, ray_fits):
 
 
 def test_a_search_tries_what_it_tries_here(tmp_path, timings, ray_fits, monkeypatch):
-    monkeypatch.setattr(searching, "MOST_TOGETHER", 2)
+    monkeypatch.setattr(searching, "MAX_TOGETHER", 2)
     monkeypatch.setattr(LocalFits, "slots", ray_fits.slots)
     assert ray_fits.slots > 1
     told, best = {}, {}

@@ -93,12 +93,12 @@ def test_deterministic_benchmarks_nothing(diode):
 
 
 def test_what_is_benchmarked_is_fed_back(tmp_path, monkeypatch, diode):
-    from diode_engine.feedback import Writer
+    from diode_engine.feedback import FeedbackWriter
     from diode_engine.inductor.listening import feedback
     from diode_engine.store import Store
 
     monkeypatch.setattr(feedback, "_listeners", [])
-    writer = Writer(str(tmp_path / "feedback.db"))
+    writer = FeedbackWriter(str(tmp_path / "feedback.db"))
     feedback.listen(writer.take)
     diode.uninstall_diode_choices()
     compiled(torch.mm, draw(512, 768), draw(768, 1024), max_autotune=True)

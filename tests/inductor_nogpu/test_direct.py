@@ -274,7 +274,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
-    monkeypatch.setattr(operands, "MOST_POOL_BYTES", 1 << 21)
+    monkeypatch.setattr(operands, "MAX_POOL_BYTES", 1 << 21)
 
 
 CANDIDATES = [
@@ -377,7 +377,7 @@ def test_outputs_that_have_no_room_side_by_side_are_checked_in_slices(bench, mon
     """A slice finds no right result of the one before where it has written none itself."""
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
-    monkeypatch.setattr(operands, "MOST_OUTPUTS_BYTES", int(slots * 96 * 80 * 4))
+    monkeypatch.setattr(operands, "MAX_OUTPUTS_BYTES", int(slots * 96 * 80 * 4))
     cuda.spoiled = {CANDIDATES[3]}
     with work._stack:
         results = answers(the_bench, work, CANDIDATES[1:4])
@@ -386,7 +386,7 @@ def test_outputs_that_have_no_room_side_by_side_are_checked_in_slices(bench, mon
 
 
 def test_no_more_outputs_lie_side_by_side_than_there_is_memory_for(bench, monkeypatch):
-    monkeypatch.setattr(operands, "MOST_POOL_BYTES", 1)  # of a problem's own size then
+    monkeypatch.setattr(operands, "MAX_POOL_BYTES", 1)  # of a problem's own size then
     monkeypatch.setattr(direct_worker, "FLUSH_BYTES", 1024)
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
@@ -549,7 +549,7 @@ def test_operands_of_one_type_are_in_memory_at_a_time(on_the_cpu, monkeypatch):
 
 
 def test_what_was_used_again_is_not_the_first_to_be_unloaded(bench, monkeypatch):
-    monkeypatch.setattr(direct_worker, "MOST_LOADED", 2)
+    monkeypatch.setattr(direct_worker, "MAX_LOADED", 2)
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
     with work._stack:
@@ -559,7 +559,7 @@ def test_what_was_used_again_is_not_the_first_to_be_unloaded(bench, monkeypatch)
 
 
 def test_the_least_used_kernels_are_unloaded(bench, monkeypatch):
-    monkeypatch.setattr(direct_worker, "MOST_LOADED", 1)
+    monkeypatch.setattr(direct_worker, "MAX_LOADED", 1)
     problem = Problem.make("mm", 96, 80, 512, "float32")
     the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
     with work._stack:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.feedback import Writer
+from diode_engine.feedback import FeedbackWriter
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import RunState, Store
@@ -44,7 +44,7 @@ def test_benchmarks_are_written(diode: bool, tmp_path: Path, make_predictor: Any
         diode_engine.install_diode_choices(
             predictor=make_predictor(), top_k_configs=3, performance_threshold=1e9
         )
-    writer = Writer(str(tmp_path / "feedback.db"))
+    writer = FeedbackWriter(str(tmp_path / "feedback.db"))
     feedback.listen(writer.take)
     lower(gemm, benchmark=milliseconds)
     writer.close()
@@ -66,7 +66,7 @@ def test_a_store_that_cannot_be_written_costs_no_compile(
 ) -> None:
     path = tmp_path / "not a store"
     path.write_text("hello " * 1000)
-    writer = Writer(str(path))
+    writer = FeedbackWriter(str(path))
     feedback.listen(writer.take)
     with caplog.at_level(logging.WARNING, "diode_engine"):
         for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_store_that_is_locked_does_not_hold_the_compile_up(tmp_path: Path) -> 
     path = tmp_path / "feedback.db"
     with Store.open(path) as store, store.writes() as connection:
         connection.exec_driver_sql("UPDATE runs SET kind = kind")  # takes the lock
-        writer = Writer(str(path))
+        writer = FeedbackWriter(str(path))
         feedback.listen(writer.take)
         assert lower(gemm, benchmark=milliseconds).sources  # returns while it is held
     writer.close()

@@ -25,8 +25,8 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import LEAST_MANY, Artifact, Coverage, load_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.artifact import MIN_MANY, Artifact, Coverage, load_artifact
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import prediction_of
@@ -391,7 +391,7 @@ def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log
     row = np.zeros(WIDTH, np.float32)
     layer = (weight, np.zeros(1, np.float32))
     sure = Confidence(
-        np.ones((MOST, len(INPUTS)), np.float32), np.zeros(MOST, np.float32),
+        np.ones((MAX_K, len(INPUTS)), np.float32), np.zeros(MAX_K, np.float32),
         places(table.problems) * np.float32(1e37),
     )  # fmt: skip
     made = save(None, (Network(row - 50, row + 50, row, row + 1, (layer,), True),), sure)
@@ -533,7 +533,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     def timings(*rows: tuple[Problem, Candidate, Timing]) -> TimingTable:
         return TimingTable.from_records([(p, c, here, timing) for p, c, timing in rows])
 
-    sizes = range(1, 1 + (LEAST_MANY if enough else LEAST_MANY - 1))
+    sizes = range(1, 1 + (MIN_MANY if enough else MIN_MANY - 1))
     problems = [replace(problem, M=size) for size in sizes]
     others = [tile(16, 128, 128, 5, 2), tile(16, 256, 128, 4, 2)]  # of many loads, too
     learned = timings(

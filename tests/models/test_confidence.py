@@ -11,8 +11,8 @@ import pytest
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.artifact import Artifact, load_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence, distance, inputs
-from diode_engine.models.fit_confidence import LEAST_CASES, Unseen, fit_confidence
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence, distance, inputs
+from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
@@ -63,7 +63,7 @@ def test_probabilities_are_how_often_it_happens(fitted: Confidence) -> None:
 def test_more_tries_are_never_less_sure(fitted: Confidence, unseen: list[Unseen]) -> None:
     for case in unseen[:50]:
         found = fitted.probabilities(PROBLEM, case.members, case.library)
-        assert len(found) == MOST
+        assert len(found) == MAX_K
         assert list(found) == sorted(found)
         assert 0 < found[0] <= found[-1] < 1
 
@@ -102,10 +102,10 @@ def test_one_member_can_be_fitted_too(unseen: list[Unseen]) -> None:
 
 def test_all_right_is_not_certain() -> None:
     rng = np.random.default_rng(0)
-    fitted = fit_confidence([said(rng, 0.0) for _ in range(LEAST_CASES)], places([PROBLEM]))
+    fitted = fit_confidence([said(rng, 0.0) for _ in range(MIN_CASES)], places([PROBLEM]))
     assert 0.9 < asked(fitted, said(rng, 0.0))[0] < 0.995
     with pytest.raises(TrainingError, match="too few"):
-        fit_confidence([said(rng, 0.0)] * (LEAST_CASES - 1), places([PROBLEM]))
+        fit_confidence([said(rng, 0.0)] * (MIN_CASES - 1), places([PROBLEM]))
 
 
 def test_rare_and_wild_problems_do_not_upset_the_fit() -> None:

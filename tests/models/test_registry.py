@@ -88,7 +88,7 @@ def test_resolving(ship: Ship, shipped: Path, model: Path) -> None:
 def test_the_same_name_for_two_devices_is_ambiguous(ship: Ship, shipped: Path) -> None:
     ship("mine", 1)
     ship("mine", 1, hardware=A100)
-    with pytest.raises(RegistryError, match="more than one"):
+    with pytest.raises(RegistryError, match="--hardware"):
         registry.resolve("mine@1")
 
 
@@ -124,14 +124,14 @@ def test_the_nearest_device_serves_and_says_so(
 ) -> None:
     ship("far", 1, hardware=A100)
     slow = replace(H100, name="NVIDIA H100 PCIe", clock_mhz=1755, memory_gb_s=2039)
-    assert 0 < H200.likeness(slow) < registry.LEAST_LIKENESS
+    assert 0 < H200.likeness(slow) < registry.MIN_LIKENESS
     ship("slow", 1, hardware=slow)
     assert registry.load_predictor(H200) is None
     ship("near", 1, hardware=H100)
     match = registry.best_for(H200)
     assert match is not None
     assert match.model.name == "near"
-    assert registry.LEAST_LIKENESS <= match.likeness < 1
+    assert registry.MIN_LIKENESS <= match.likeness < 1
     with caplog.at_level(logging.INFO, logger="diode_engine.registry"):
         registry.load_predictor(H200)
     assert "There is no model for NVIDIA H200; near@1, trained on NVIDIA H100" in caplog.text

@@ -35,7 +35,7 @@ from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
 from diode_engine.models.artifact import Coverage, Data, Manifest, load_artifact, save_artifact
-from diode_engine.models.confidence import INPUTS, MOST, Confidence
+from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fitting import Examples, pack
 from diode_engine.models.neighbours import places
@@ -275,8 +275,8 @@ def _models() -> dict[str, dict[str, bytes]]:
     examples = Examples.of(table, H200)
     rng = np.random.default_rng(2)
     sure = Confidence(
-        rng.standard_normal((MOST, len(INPUTS))).astype(np.float32),
-        rng.standard_normal(MOST).astype(np.float32), places(table.problems),
+        rng.standard_normal((MAX_K, len(INPUTS))).astype(np.float32),
+        rng.standard_normal(MAX_K).astype(np.float32), places(table.problems),
     )  # fmt: skip
     families = {
         "network": (_network(),),
@@ -369,7 +369,7 @@ def _manifest(rng: random.Random) -> bytes:
 def _described(path: Path) -> None:
     """What is said of a model by its manifest alone."""
     from diode_engine.models.artifact import load_manifest
-    from diode_engine.registry import Facts
+    from diode_engine.registry import ModelFacts
     from diode_engine.registry.card import card, lineage
     from diode_engine.registry.sources import ModelVersion
 
@@ -377,8 +377,8 @@ def _described(path: Path) -> None:
     assert manifest.identity
     json.dumps(manifest.to_dict(), allow_nan=False)
     model = ModelVersion(manifest.name, 1, path.parent, None, manifest.hardware.slug)
-    card(model, Facts()).encode()
-    json.dumps(lineage(model, Facts()), allow_nan=False).encode()
+    card(model, ModelFacts()).encode()
+    json.dumps(lineage(model, ModelFacts()), allow_nan=False).encode()
 
 
 def _archive(rng: random.Random) -> bytes:
@@ -492,7 +492,7 @@ def _dashboard(path: Path) -> None:
 def _memory(path: Path) -> None:
     from diode_engine.cli import workflow
 
-    memory = workflow._Memory(path, path.with_name("none.db"))
+    memory = workflow._DoneSteps(path, path.with_name("none.db"))
     memory.holds(workflow.WorkflowStep("collect", (), (), None), "0" * 32)
 
 

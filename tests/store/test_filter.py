@@ -15,7 +15,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import QueryError
 from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS
-from diode_engine.store.query import MOST_ROWS, problems, runs
+from diode_engine.store.query import MAX_ROWS, problems, runs
 
 _SIZES = (1, 7, 64, 96, 512, 4096, 11008)
 
@@ -118,7 +118,7 @@ def test_a_query_finds_what_it_says(store, query, holds):
     ("query", "sentence", "marked"),
     [
         ("op:mm dtyp:bf16", "no field dtyp (character 7); the fields are op, dtype, out", "dtyp"),
-        ("op:mm mm", "mm is no term; a term is a field", "mm"),
+        ("op:mm mm", "mm is not a term; a term is a field", "mm"),
         ("op", "op lacks a comparison and a value", "op"),
         ("m<=64 op:", "op: lacks a value (character 10); op can be mm, addmm", "op:"),
         ("op:mm,,bmm", "lacks a value (character 7)", "op:mm,"),
@@ -275,4 +275,4 @@ def test_runs_come_by_pages(place):
             store.start_run("train", {})
         assert [run.id for run in runs(store, limit=2)] == [5, 4]
         assert [run.id for run in runs(store, before=4, limit=2)] == [3, 2]
-        assert MOST_ROWS == 500
+        assert MAX_ROWS == 500

@@ -107,7 +107,7 @@ def test_pages_hold_each_row_once(store, sort, descending):
 def test_a_page_has_its_limit(place, make_table):
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(510, 1))
-        assert len(query.problems(store, limit=10_000)) == query.MOST_ROWS
+        assert len(query.problems(store, limit=10_000)) == query.MAX_ROWS
         assert len(query.problems(store, offset=500)) == 10
 
 
@@ -172,9 +172,9 @@ def test_statistics_are_by_hardware_op_and_type(store):
         (lambda s: query.problems(s, sort="speed"), "'speed' is nothing to sort by; there are pr"),
         (lambda s: query.statistics(s, by=["m"]), "'m' is nothing to group by; there are gpu"),
         (lambda s: query.space_map(s, x="op"), "'op' is nothing to draw a map by; there are b"),
-        (lambda s: query.problems(s, "nonsense"), "no term"),
-        (lambda s: query.count_problems(s, "nonsense"), "no term"),
-        (lambda s: query.runs(s, "nonsense"), "no term"),
+        (lambda s: query.problems(s, "nonsense"), "not a term"),
+        (lambda s: query.count_problems(s, "nonsense"), "not a term"),
+        (lambda s: query.runs(s, "nonsense"), "not a term"),
     ],
 )
 def test_what_cannot_be_asked_is_a_sentence(store, ask, sentence):

@@ -172,6 +172,22 @@ def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
     assert geomean(tuned, rest) > geomean(base, rest) - 0.05
 
 
+def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(
+    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_small(monkeypatch)
+    base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
+    assert base.manifest.coverage.types == ("bfloat16",)
+    mine = replace(
+        timings,
+        problems=tuple(Problem.make("mm", p.M, p.N, p.K, "float16") for p in timings.problems),
+    )
+    tuned = train(mine, base=base, settings=SMALL).model.manifest
+    assert tuned.coverage.types == ("bfloat16", "float16")
+    assert tuned.metrics["efficiency"] > 0
+    assert "efficiency_of_base" not in tuned.metrics
+
+
 def test_a_model_of_another_generation_is_not_tuned(timings: TimingTable) -> None:
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     a100 = replace(H200, name="A100", arch="8.0")

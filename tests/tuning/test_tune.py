@@ -71,7 +71,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )
     monkeypatch.setattr(tuning, "DRAWN", 120)
-    monkeypatch.setattr("diode_engine.training.confidence.LEAST_CASES", 10_000)  # none is learned
+    monkeypatch.setattr("diode_engine.training.confidence.MIN_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
     monkeypatch.setattr(quick, "settings", lambda minutes: SMALL)
     monkeypatch.setattr(registry.choice, "_installed", lambda *names: None)

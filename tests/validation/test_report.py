@@ -165,7 +165,7 @@ def test_speed_is_against_default(timings: TimingTable) -> None:
 
 @pytest.mark.parametrize(
     ("unseen", "said"),
-    [(True, "has not seen"), (False, "has seen in training"), (None, "nobody knows")],
+    [(True, "has not seen"), (False, "has seen in training"), (None, "it is not known")],
 )
 def test_it_says_whether_the_problems_were_seen(
     timings: TimingTable, unseen: bool | None, said: str

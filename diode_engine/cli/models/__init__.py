@@ -14,7 +14,7 @@ __all__ = ["model_for", "models"]
 
 @click.group()
 def models() -> None:
-    """List, compare, promote and pass on trained models.
+    """List, compare, promote, export and import trained models.
 
     MODEL is NAME@VERSION, NAME (its newest version), an alias such as default, or the path of a
     model's folder. Exit code 3: there is no such model, or nothing to do.

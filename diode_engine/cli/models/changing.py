@@ -20,7 +20,7 @@ from diode_engine.cli.models.options import (
 from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
-    from diode_engine.registry import Facts, ModelVersion
+    from diode_engine.registry import ModelFacts, ModelVersion
 
 
 @click.command()
@@ -58,14 +58,14 @@ def register(path: Path, name: str | None, default: bool, as_json: bool) -> None
 def alias(
     alias: str, model: str | None, remove: bool, hardware: str | None, reason: str, as_json: bool
 ) -> int:
-    """Have ALIAS stand for MODEL on its hardware, or show what it stands for.
+    """Make ALIAS point to MODEL on its hardware, or show what it points to.
 
-    The alias default is moved by `models promote` and `models rollback`.
+    The alias default is changed by `models promote` and `models rollback`.
     """
     from diode_engine import registry
 
     if remove and model is not None:
-        raise click.UsageError("--remove takes an alias away; give no model with it.")
+        raise click.UsageError("--remove removes an alias: give no model with it.")
     if model is None and not remove:
         found = registry.resolve(alias, hardware)
         _say_alias(alias, found, as_json)
@@ -97,13 +97,13 @@ def _say_alias(alias: str, model: ModelVersion, as_json: bool) -> None:
 @click.command()
 @model_argument
 @click.argument("tags", metavar="[TAG]...", nargs=-1)
-@click.option("--remove", metavar="TAG", multiple=True, help="Take this tag away; may be repeated.")
+@click.option("--remove", metavar="TAG", multiple=True, help="Remove this tag; may be repeated.")
 @hardware_option
 @as_json_option
 def tag(
     model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: str | None, as_json: bool
 ) -> None:
-    """Tag MODEL with words of yours; without any, show its tags."""
+    """Add tags to MODEL, or remove some; without any, show its tags."""
     from diode_engine import registry
 
     found = registry.resolve(model, hardware)
@@ -117,14 +117,14 @@ def tag(
 @hardware_option
 @as_json_option
 def note(model: str, text: str, hardware: str | None, as_json: bool) -> None:
-    """Note TEXT about MODEL, in place of what was noted before."""
+    """Write a note on MODEL, in place of the earlier one."""
     from diode_engine import registry
 
     found = registry.resolve(model, hardware)
     _say(found, registry.set_note(found, text), as_json)
 
 
-def _say(model: ModelVersion, facts: Facts, as_json: bool) -> None:
+def _say(model: ModelVersion, facts: ModelFacts, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"model": model.reference, **asdict(facts)}))
     else:
@@ -134,20 +134,20 @@ def _say(model: ModelVersion, facts: Facts, as_json: bool) -> None:
 @click.command()
 @model_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--with-aliases", is_flag=True, help="Take its aliases away too.")
+@click.option("--with-aliases", is_flag=True, help="Remove its aliases too.")
 @hardware_option
 @reason_option
 @as_json_option
 def remove(
     model: str, yes: bool, with_aliases: bool, hardware: str | None, reason: str, as_json: bool
 ) -> int:
-    """Delete MODEL from your registry. Its number is not given again."""
+    """Delete MODEL from your registry. Its number is not used again."""
     from diode_engine import registry
 
     found = registry.resolve(model, hardware)
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("Nobody can be asked here; give --yes to remove it.")
+            raise click.UsageError("There is no terminal to ask on; give --yes to remove it.")
         if not click.confirm(f"Delete {found.reference} in {found.folder}?", err=True):
             diagnostics.note("It stays.")
             return ExitCode.NOTHING

@@ -1,4 +1,4 @@
-"""diode-engine models list, show, compare and verify: nothing is changed."""
+"""diode-engine models list, show, compare and verify: commands that change nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
-    from diode_engine.registry import Entry, Event, ModelVersion
+    from diode_engine.registry import Event, ModelEntry, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
 
@@ -85,7 +85,7 @@ def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
         diagnostics.note(f"{index} offers nothing.")
 
 
-def _row(e: Entry) -> list[str]:
+def _row(e: ModelEntry) -> list[str]:
     d = e.to_dict()
     taken = "" if e.taken is None else "default" if e.taken.default_of else "newest"
     return [
@@ -103,8 +103,8 @@ def _row(e: Entry) -> list[str]:
 
 
 def taken_here() -> ModelVersion | None:
-    """What is taken on this machine's GPU; torch, which takes seconds to import, is only asked
-    where there is one."""
+    """The model that is taken on this machine's GPU, or None. torch, which takes seconds to import,
+    is imported only where there is an NVIDIA GPU."""
     if not _NVIDIA.exists():
         return None
     from diode_engine import registry
@@ -197,8 +197,8 @@ def _said(e: Event) -> str:
 def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> None:
     """Show models side by side: what each was made of, and its own metrics.
 
-    Metrics of models that were judged on other problems do not compare; `diode-engine validate`
-    judges a model on yours.
+    Metrics of models that were judged on different problems cannot be compared; `diode-engine
+    validate` judges a model on problems of yours.
     """
     from diode_engine import registry
     from diode_engine.validation.text import aligned
@@ -226,8 +226,8 @@ def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> Non
 @hardware_option
 @as_json_option
 def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
-    """Load each MODEL (all that are registered, if none is named), check the hashes of its files,
-    and that aliases stand for something."""
+    """Load each MODEL (by default all registered ones), check the hashes of its files, and check
+    that aliases point to a model."""
     from diode_engine import registry
     from diode_engine.errors import ModelError
 
@@ -253,7 +253,7 @@ def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
 
 
 def model_for(hardware: Hardware) -> ModelVersion | None:
-    """The registry's model for this hardware, or None; says so where it is another one's."""
+    """The registry's model for this hardware, or None. Warns where it is another GPU's model."""
     from diode_engine import registry
 
     match = registry.best_for(hardware)

@@ -1,4 +1,4 @@
-"""diode-engine models export and import: one file a model."""
+"""diode-engine models export and import: one file for each model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def import_(
 ) -> int:
     """Register the model in an archive that `models export` wrote; its name goes to stdout.
 
-    All of it is checked before anything is registered, and none of it is ever run.
+    All of it is checked before anything is registered, and nothing in it is ever executed.
     """
     from diode_engine import registry
 

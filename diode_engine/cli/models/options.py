@@ -1,4 +1,4 @@
-"""What the commands on models share."""
+"""The options that the commands on models share."""
 
 from __future__ import annotations
 

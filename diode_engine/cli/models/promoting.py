@@ -59,9 +59,9 @@ def promote(
     """Make MODEL the one that is taken for its hardware, if it passes the gate.
 
     It must load, fit the installed torch and Triton, and choose no worse on the held-out problems
-    than the present default, or than ATen where there is none. What was found goes to stdout; where
-    the timings are the store's, a run of kind promote in it keeps it too. `models rollback` undoes
-    it.
+    than the present default, or than ATen where there is none. The verdict goes to stdout; where
+    the timings are the store's, a run of kind promote in the store keeps it too. `models rollback`
+    undoes it.
     """
     from diode_engine import registry
     from diode_engine.store import read_dataset
@@ -117,7 +117,7 @@ def promote(
 
 
 def _verdict(store: Store, run: int) -> GateVerdict:
-    """What a run of kind promote has found. Raises RunError where it has found nothing."""
+    """The verdict of a run of kind promote. Raises RunError where it has none."""
     from diode_engine.errors import RunError
     from diode_engine.validation.gate import GateVerdict
 
@@ -127,11 +127,12 @@ def _verdict(store: Store, run: int) -> GateVerdict:
     try:
         return GateVerdict.from_dict(found)
     except (KeyError, TypeError) as error:
-        raise RunError(f"What run {run} has found cannot be read ({error}).") from error
+        raise RunError(f"The result of run {run} cannot be read ({error}).") from error
 
 
 def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], str]:
-    """`forced` is the reason to take it all the same."""
+    """The result in one line. `forced` is the reason to take the model against the gate's
+    verdict."""
     if verdict.passed:
         said = "passed the gate and is taken"
     elif forced is not None:
@@ -154,7 +155,7 @@ def _text(verdict: GateVerdict) -> str:
 @reason_option
 @as_json_option
 def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
-    """Take again what was taken before the last promotion; the history keeps both."""
+    """Take again the model that was taken before the last promotion. The history keeps both."""
     from diode_engine import registry
     from diode_engine.core.hardware import slug_of
 
@@ -165,14 +166,15 @@ def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
         now = registry.default_for(slug)  # what Diode, or a package, ships
     name = None if now is None else now.reference
     diagnostics.note(
-        f"{slug}: {name or 'no model by an alias, so the newest,'} is taken in place of {before}."
+        f"{slug}: {name or 'the newest model (there is no default)'} is taken in place of {before}."
     )
     line = {"hardware": slug, "default": name, "before": before}
     click.echo(json.dumps(line) if as_json else name or "")
 
 
 def _changed() -> str:
-    """The hardware whose default was changed. Raises where there are several, or none."""
+    """The hardware whose default was changed. Raises NoSuchModelError where there is none,
+    UsageError where there are several."""
     from diode_engine import registry
     from diode_engine.errors import NoSuchModelError
 

@@ -1,7 +1,7 @@
 """The table of kernel templates: all that Diode knows of a template, by its name.
 
-A family of templates is a module here, with its `TEMPLATES`, and a line in `_FAMILIES`. Whoever
-needs to know what a template is asks `template_of`, and compares no names.
+A family of templates is a module here, with its records in `TEMPLATES`, and a line in `_FAMILIES`.
+Other code asks `template_of` for a template's record and does not compare names.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ TEMPLATES: dict[str, Template] = {
 
 
 def template_of(name: str) -> Template:
-    """The template of this name. One that is not in the table is told by Inductor's rules of
-    naming as far as they go; no model predicts its candidates."""
+    """The template of this name. For a name that is not in the table, the record is made from
+    Inductor's naming rules (aten::, triton::, tma); no model predicts its candidates."""
     return TEMPLATES.get(name) or _not_in_table(name)
 
 
 def templates_for(op: str) -> tuple[Template, ...]:
-    """Those that Inductor offers for the operator, in its order: templates name operators, and a
-    new operator those that compute it too."""
+    """The templates that Inductor offers for the operator, in Inductor's order: those that name the
+    operator, and those that the operator names."""
     named = OPERATORS[op].templates if op in OPERATORS else ()
     return tuple(
         template for template in TEMPLATES.values() if op in template.ops or template.name in named

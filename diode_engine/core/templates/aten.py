@@ -6,7 +6,7 @@ from diode_engine.core.templates.template import Configs, LaunchMethod, Template
 
 
 def one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
-    """The library tunes itself: one candidate without parameters."""
+    """One candidate without parameters: the library tunes itself."""
     return ((),)
 
 

@@ -19,13 +19,14 @@ from diode_engine.core.templates.template import (
 _SPLIT_FROM = 32  # times the larger of M and N: from there on K may be split
 _SPLIT_ONLY_FROM = 64  # and from there on nothing but splits and ATen is offered
 _SPLITS = 10  # of the DEFAULT space
-_LEAST_PART = 128
+_MIN_PART = 128
 
 
 def k_splits(m: int, n: int, k: int) -> list[int]:
-    """Divisors of K whose parts are powers of two, then multiples of 32, then the others: all of
-    them, of which the DEFAULT space has the first ten."""
-    most = min(k // m, k // n, k // _LEAST_PART)
+    """Into how many parts K may be split. Numbers for which a part's length is a power of two
+    come first, then those with a multiple of 32, then the others; the DEFAULT space has the
+    first ten."""
+    most = min(k // m, k // n, k // _MIN_PART)
     small = [d for d in range(1, math.isqrt(k) + 1) if k % d == 0]
     powers: list[int] = []
     multiples: list[int] = []

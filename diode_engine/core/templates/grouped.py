@@ -31,7 +31,8 @@ _SHARED_BYTES = 232_448
 
 
 def _reach(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """The rows of a group, as far as they count."""
+    """The number of rows of a group, rounded up to the sizes that Inductor's configs
+    distinguish."""
     return next((most for most in (16, 32, 64) if m <= most), 128), 0, 0
 
 

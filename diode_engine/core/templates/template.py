@@ -1,7 +1,7 @@
-"""What Diode knows of one of Inductor's kernel templates: the record that the table is made of.
+"""What Diode knows of one kernel template of Inductor: the record that the table is made of.
 
-A template knows sizes, not products: what depends on the operator, on types and on layouts is
-looked at by those who ask (resources, kernel classes, spaces), by the fields below.
+A template knows sizes, not products. What depends on the operator, on types or on layouts is
+decided by the code that asks (resources, kernel classes, spaces), from the fields below.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _the_sizes(m: int, n: int, k: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
-    """What Inductor offers of a template. The functions of sizes take them as `reach` returns
-    them; sizes of the same reach have the same configs."""
+    """What Inductor offers of a template. Functions of sizes are given the sizes as `reach` returns
+    them; sizes with the same reach have the same configs."""
 
     reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
     default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
@@ -98,32 +98,33 @@ class Template:
     label: str = ""  # a shorter name, for narrow tables
 
     # The parameters that may be tuned. What follows from the problem, the device or torch's
-    # version (EVEN_K, ALLOW_TF32, NUM_SMS, …) is none: a kernel has one name everywhere.
+    # version (EVEN_K, ALLOW_TF32, NUM_SMS, …) is not among them, so that a kernel has the same
+    # name everywhere.
     parameters: Mapping[str, str] = field(default_factory=dict)  # and the column of each
     other_parameters: frozenset[str] = frozenset()  # those that no column holds
     required: tuple[str, ...] = ()  # without these a candidate's columns mean nothing
 
-    tiled: bool = False  # the tile is the kernel's own, and says what it needs
+    tiled: bool = False  # computes one tile at a time, whose size decides what it needs
     tma: bool = False  # loads through TMA descriptors, made for the layouts it is offered with
     persistent: bool = False  # launches one thread block a multiprocessor at most
     fuses_epilogue: bool = False  # Inductor fuses pointwise ops behind the product into it
     fuses_prologue: bool = False  # and those before it into its loads
-    # The option of Inductor's without which it is not offered; empty: offered by default. What is
-    # chosen of such a template is not remembered, since options are not in the key of a choice.
+    # Inductor's option without which it is not offered; empty: offered by default. A choice of such
+    # a template is not remembered, since options are not part of a choice's key.
     option: str = ""
 
-    # A library's call for a bias that is a vector: it is given that as it is.
+    # Whether it is a library's call that takes a bias vector as a vector, without a copy.
     bias_vector: bool = False
-    # What a library's call is recorded as that was given such a bias as it is.
+    # The name under which a library's call is recorded when it was given the bias as a vector.
     recorded_with_bias_vector: str = ""
 
-    # Sizes ("B", "M", "N", "K") that are constants in every binary; other problems that agree on
-    # these, and on what kernel_class.py says, may share it. None: a binary is one problem's.
+    # Sizes ("B", "M", "N", "K") that are constants in every binary. Problems with equal constants
+    # (and what kernel_class.py adds) share a binary. None: binaries are not shared.
     constants: frozenset[str] | None = None
-    # Whether the template's source asks if the rows (columns) of a block are contiguous: for a
-    # shared binary the question is answered when it is rendered.
+    # Whether the template's source depends on whether rows (columns) of a block are contiguous; for
+    # a shared binary this is decided when it is rendered.
     asks_contiguous: bool = False
-    # The kernel's own names of its arguments, and what is passed (inductor's symbolic.Rendered).
+    # The names of the kernel's arguments, and what is passed (see symbolic.Rendered in inductor).
     arguments: Mapping[str, str] = field(default_factory=dict)
     # (B, M, N, kwargs, multiprocessors): the thread blocks of a launch.
     grid: Callable[[int, int, int, Mapping[str, Any], int], Grid] | None = None
@@ -136,12 +137,12 @@ class Template:
     reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
     default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
     exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
-    # Whether Inductor's heuristic has a list of configs which it cuts to the sizes as
-    # inductor's space.py does; else Inductor is asked to list what it offers.
+    # Whether Inductor has a list of configs and cuts it to the sizes, as inductor's space.py does;
+    # else Inductor is asked for its list for each problem.
     cut_from_list: bool = False
     # By operator, where Inductor offers something else for it than the fields above say.
     spaces: Mapping[str, Space] = field(default_factory=dict)
-    # Whether for sizes M, N, K only this and libraries' kernels are offered.
+    # (M, N, K): whether Inductor offers only this template and libraries' kernels for these sizes.
     excludes_tiled: Callable[[int, int, int], bool] = lambda m, n, k: False
 
     @property
@@ -173,7 +174,7 @@ class Template:
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """The place among COLUMNS of each parameter that has one."""
+        """The index in COLUMNS of each parameter that has a column."""
         columns = tuple(COLUMNS)
         return {name: columns.index(column) for name, column in self.parameters.items()}
 

@@ -39,7 +39,7 @@ _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
 _WARPS = (2, 4, 8)
 _GROUP_M = 8
-LEAST_8_BIT_K = 32  # the least BLOCK_K of 8-bit products
+MIN_8_BIT_K = 32  # the least BLOCK_K of 8-bit products
 _MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
 
 REQUIRED = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
@@ -49,7 +49,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 
 
 def reach(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """The largest blocks that are used for these sizes."""
+    """The largest blocks that Inductor uses for these sizes."""
     return _reach(m), _reach(n), _reach(k)
 
 
@@ -58,7 +58,7 @@ def _reach(size: int) -> int:
 
 
 def tiles(m: int, n: int, config: Mapping[str, Any]) -> int:
-    """Tiles that cover an M×N matrix."""
+    """How many tiles cover an M×N matrix."""
     block_m, block_n = int(config["BLOCK_M"]), int(config["BLOCK_N"])
     return -(-m // block_m) * -(-n // block_n)
 
@@ -68,7 +68,7 @@ def _default(m: int, n: int, k: int, torch: Version) -> Configs:
 
 
 def cut(configs: Configs, m: int, n: int, k: int, torch: Version | None = None) -> Configs:
-    """The distinct ones of a list of configs, cut to sizes of this reach."""
+    """The configs of a list, cut to sizes of this reach, each once."""
     found: dict[tuple[int, ...], None] = {}
     for block_m, block_n, block_k, stages, warps in configs:
         bm, bn, bk = min(block_m, m), min(block_n, n), min(block_k, k)
@@ -81,8 +81,8 @@ def cut(configs: Configs, m: int, n: int, k: int, torch: Version | None = None) 
 def combinations(
     m: int, n: int, k: int, warps_tried: tuple[int, ...], least_k: int = _BLOCKS[0]
 ) -> Configs:
-    """The distinct configs of the EXHAUSTIVE space for sizes of this reach, after blocks are cut
-    to the problem, and warps to the tile. `least_k` is the least BLOCK_K before that."""
+    """The configs of the EXHAUSTIVE space for sizes of this reach, each once: blocks are cut to the
+    problem, then warps to the tile. `least_k` is the smallest BLOCK_K before that."""
     found: dict[tuple[int, ...], None] = {}
     blocks_k = [block for block in _BLOCKS if block >= least_k]
     for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, blocks_k, warps_tried):
@@ -100,23 +100,24 @@ def _exhaustive(m: int, n: int, k: int) -> Configs:
 def one_tile_a_block(
     b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int
 ) -> Grid:
-    """One thread block a tile and batch."""
+    """A launch with one thread block for each tile and batch."""
     return tiles(m, n, config), b, 1
 
 
 def scaled_outside(problem: Any) -> bool:
-    """Whether the scales of scaled_mm multiply the whole sums, and not the blocks of operands."""
+    """Whether scaled_mm multiplies the sums by the scales after the loop, not blocks of operands in
+    it."""
     return problem.op_fields["scaling"] in ("tensor", "row")
 
 
 SCALED_MM = Space(
     reach=reach,
     default_configs=partial(cut, config_lists.SCALED_MM),
-    exhaustive_configs=lambda m, n, k: combinations(m, n, k, _WARPS, LEAST_8_BIT_K),
+    exhaustive_configs=lambda m, n, k: combinations(m, n, k, _WARPS, MIN_8_BIT_K),
     offered=lambda problem: _BLOCKS[0] < problem.K and scaled_outside(problem),
 )
 INT_MM = Space(
-    reach=lambda m, n, k: (_reach(m), _reach(n), max(LEAST_8_BIT_K, _reach(k))),
+    reach=lambda m, n, k: (_reach(m), _reach(n), max(MIN_8_BIT_K, _reach(k))),
     default_configs=partial(cut, config_lists.INT_MM),
     exhaustive_configs=partial(cut, config_lists.INT_MM),
 )

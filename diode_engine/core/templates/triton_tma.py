@@ -30,7 +30,8 @@ def _exhaustive(m: int, n: int, k: int) -> Configs:
 def resident_blocks(
     b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int
 ) -> Grid:
-    """One thread block a tile, one a multiprocessor at most."""
+    """A launch with one thread block for each tile, but not more than one for each
+    multiprocessor."""
     return min(tiles(m, n, config), multiprocessors), b, 1
 
 

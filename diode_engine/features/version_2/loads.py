@@ -1,4 +1,4 @@
-"""Load instructions of a thread for its share of a tile."""
+"""How many load instructions a thread needs for its share of a tile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.core.resources import LEAST_COPY, WIDEST_LOAD, Array, tile_loads
+from diode_engine.core.resources import MIN_COPY, WIDEST_LOAD, Array, tile_loads
 from diode_engine.features.version_2.candidate import Knobs
 from diode_engine.features.version_2.problem import ProblemFacts
 from diode_engine.features.version_2.rows import Rows
@@ -39,7 +39,7 @@ def loads(p: ProblemFacts, c: Knobs, t: Tiles, rows: Rows) -> Loads:
         width_b = np.where(p.along_k_b > 0, np.minimum(p.copy_b, apart), p.copy_b)
     loads_a = tile_loads(p.itemsize, t.block_m, c.block_k, c.warps, width_a)
     loads_b = tile_loads(p.itemsize, t.block_n, c.block_k, c.warps, width_b)
-    copied_a, copied_b = width_a >= np.float32(LEAST_COPY), width_b >= np.float32(LEAST_COPY)
+    copied_a, copied_b = width_a >= np.float32(MIN_COPY), width_b >= np.float32(MIN_COPY)
 
     rows["log2_loads_a"] = loads_a
     rows["log2_loads_b"] = loads_b

@@ -95,7 +95,7 @@ def occupancy(
 
 
 def _waiting(loads: Array, moves: Array, copied: Array) -> Array:
-    """Registers a thread in which loads of an operand wait for their turn."""
+    """Registers of a thread that hold the loads of an operand while they wait for their turn."""
     return np.where(
         copied, np.float32(_REGISTERS_COPY) * loads, np.float32(_REGISTERS_LOAD) * (loads + moves)
     )

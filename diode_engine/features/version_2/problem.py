@@ -60,20 +60,21 @@ _NO_BLOCKS = (0.0,) * len(BLOCKS)
 
 
 def _parts(problem: Problem) -> Array:
-    """[divisions, groups] of the size that is divided, as a router divides it."""
+    """[divisions, groups] the parts of the divided size, in some divisions as a router makes
+    them."""
     total = getattr(problem, problem.op.divided)
     return np.array([group_sizes(total, problem.B, division) for division in ROUTED])
 
 
 def _blocks(problem: Problem) -> tuple[float, ...]:
-    """Of each of BLOCKS, how many a group needs along the size that is divided, in the mean over
-    the groups and over what a router does."""
+    """For each of BLOCKS, how many blocks a group needs along the divided size: the mean over the
+    groups and over the divisions."""
     parts = _parts(problem)
     return tuple(float(np.mean(-(-parts // block))) for block in BLOCKS)
 
 
 def _groups_bytes(problem: Problem) -> int:
-    """Of the matrices that there is one of for each group: where it is empty nothing is read."""
+    """Bytes of the matrices of which each group has its own; of an empty group nothing is read."""
     own = sum(
         math.prod(of(problem))
         for matrix, of in zip(problem.op.matrices, problem.op.matrices_of, strict=True)
@@ -85,11 +86,11 @@ def _groups_bytes(problem: Problem) -> int:
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
     """The values of NAMES and of `ProblemFacts`.
 
-    The columns are those of mm, addmm, bmm and baddbmm in 16 and 32 bits. Of other ops they tell
-    apart what these have not: of 8-bit operands `bfloat16` and `float16` are the output's type,
-    `mm` that there are no scales, `tf32` that sums are rounded to be fast, and `bias_other` that a
-    row and a column have a scale each; mm_plus_mm is none of the four ops, and products of groups
-    are two of them at once.
+    The columns were made for mm, addmm, bmm and baddbmm in 16 and 32 bits. They tell other ops
+    apart by values that these four do not have. For 8-bit operands, `bfloat16` and `float16` are
+    the output's type, `mm` says that there are no scales, `tf32` that sums are rounded to be fast,
+    and `bias_other` that each row and column has a scale. mm_plus_mm is none of the four ops, and
+    products of groups are two of them at once.
     """
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     divided, busy, blocks = 0, float(B), _NO_BLOCKS
@@ -119,7 +120,7 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         typed = problem.out_dtype
 
     def fill(block_m: int, block_n: int) -> float:
-        """How much of the multiprocessors' time such tiles are work."""
+        """The share of the multiprocessors' time in which such tiles keep them busy."""
         tiles = B * math.ceil(M / block_m) * math.ceil(N / block_n)
         work = M * N * B / (tiles * block_m * block_n)
         return work * tiles / (math.ceil(tiles / sms) * sms)

@@ -1,4 +1,5 @@
-"""The times of a roofline in microseconds: the largest, and what comes on top, is the base time."""
+"""The times of a roofline in microseconds. The largest, plus what cannot overlap with it, is the
+base time."""
 
 from __future__ import annotations
 
@@ -67,15 +68,15 @@ def roofline(
 def _compute(
     p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device, steps: Array
 ) -> Array:
-    """[n] the busiest multiprocessor's arithmetic."""
+    """[n] the time of the arithmetic on the multiprocessor that has the most to do."""
     rate = np.where(o.wgmma | (p.typed == 0), _ONE, np.float32(_MMA_SHARE)) * p.peak / device.sms
     time: Array = steps * (2 * t.block_m * t.block_n * c.block_k) / rate
     return time
 
 
 def _dram(p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device) -> Array:
-    """[n] operands from DRAM once each, or again for each wave that L2 cannot serve. A wave covers
-    group_m rows of tiles and as many columns as that leaves."""
+    """[n] the time to read the operands from DRAM: once each, or again for each wave that L2 cannot
+    serve. A wave covers group_m rows of tiles and as many columns as are left for it."""
     together = np.minimum(device.sms * o.blocks, t.tiles_mn)
     rows_together = np.minimum(c.group_m, t.tiles_m)
     columns_together = np.minimum(np.ceil(together / rows_together), t.tiles_n)

@@ -1,4 +1,4 @@
-"""Tiles of a product: how many, and how much of them is work."""
+"""How many tiles a product has, and how much of them is useful work."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def tiles(p: ProblemFacts, c: Knobs, device: Device, rows: Rows) -> Tiles:
 
 
 def _of_groups(p: ProblemFacts, block: Array) -> Array:
-    """[n] how many blocks of this size a group needs, in the mean. A group may be empty, and there
-    is a little of everything at least, since logarithms are taken."""
+    """[n] how many blocks of this size a group needs, in the mean. A group may be empty, so the
+    mean can be 0; a small number takes its place, since logarithms are taken."""
     known = (p.blocks_16, p.blocks_32, p.blocks_64, p.blocks_128, p.blocks_256)
     needed: Array = np.select([block <= size for size in BLOCKS], known, known[-1])
     return np.maximum(needed, np.float32(1e-3))

@@ -1,6 +1,7 @@
-"""Version 3 of the features: the columns of version 2, and two groups more: a problem, and an
-iteration of a tile's K loop, in units of the device's own limits, which mean the same on another
-GPU; and what becomes of that loop where it is short."""
+"""Version 3 of the features: the columns of version 2 and two groups more. The first group
+describes a problem, and one iteration of a tile's K loop, in units of the device's own limits, so
+that a value means the same on another GPU. The second says what the compiler makes of a short K
+loop."""
 
 from __future__ import annotations
 

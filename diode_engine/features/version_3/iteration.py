@@ -1,4 +1,5 @@
-"""One iteration of a tile's K loop in the device's own units, and loops that are none."""
+"""One iteration of a tile's K loop in the device's own units, and K loops so short that the
+compiler unrolls them."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import numpy as np
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.resources import (
-    MOST_IN_A_ROW,
-    MOST_IN_TWO_PASSES,
+    MAX_IN_A_ROW,
+    MAX_IN_TWO_PASSES,
     Array,
     accumulator_registers,
 )
@@ -30,7 +31,7 @@ _LATENCY_US = np.float32(0.6)  # of a load from DRAM
 
 
 def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
-    """As that of version 2, with the values of NAMES after its columns."""
+    """As `fill` of version 2's cross.py; the values of NAMES come after its columns."""
     *of_version_2, full_precision = facts
     cross.fill(facts[:-1], knobs, hardware, out[:_OLD])
     p, c, device = ProblemFacts(*of_version_2), Knobs(*knobs), Device.of(hardware)
@@ -44,8 +45,8 @@ def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     passes = np.exp2(out[_ITERATIONS])
     # As resources.spills_erratically has it.
     multiplications = accumulator_registers(c.block_m, c.block_n, c.warps) * c.block_k
-    unrolled = ((c.block_k >= p.K) & (multiplications >= np.float32(MOST_IN_A_ROW))) | (
-        (2 * c.block_k >= p.K) & (multiplications >= np.float32(MOST_IN_TWO_PASSES))
+    unrolled = ((c.block_k >= p.K) & (multiplications >= np.float32(MAX_IN_A_ROW))) | (
+        (2 * c.block_k >= p.K) & (multiplications >= np.float32(MAX_IN_TWO_PASSES))
     )
     # Of K, in the last iteration; beyond 2²⁴ float32 does not tell.
     last = np.clip(p.K - np.floor((p.K - _ONE) / c.block_k) * c.block_k, _ONE, c.block_k)

@@ -1,4 +1,4 @@
-"""What a problem is to the device, in units of its limits."""
+"""What a problem asks of the device, in units of the device's limits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TILE = 128  # of a side of the tiles that a multiprocessor's share is counted i
 
 
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
-    """As that of version 2, with the values of NAMES after its columns, and whether the arithmetic
-    is float32 without TF32 after its facts."""
+    """As `describe` of version 2; the values of NAMES come after its columns, and after its facts
+    whether the arithmetic is float32 without TF32."""
     columns, facts = version_2.describe(problem, hardware)
     sms = max(hardware.multiprocessors, 1)
     unique = problem.moved_bytes[1]

@@ -1,1 +1,1 @@
-"""What is decided of a product that Inductor asks for, remembered, counted and told."""
+"""The decision on a product that Inductor asks for: made, remembered, counted and reported."""

@@ -1,4 +1,4 @@
-"""How kernels are chosen, as a program asks for it when it installs Diode's choices."""
+"""The options of a choice, as a program gives them when it installs Diode's choices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChoiceOptions:
     predictor: TimePredictor | None = field(default=None, kw_only=True)
 
     def check(self) -> None:
-        """Raises ValueError where an option has an impossible value."""
+        """Raises ValueError where an option has an invalid value."""
         if not isinstance(self.top_k_configs, int) or self.top_k_configs < 1:
             raise ValueError(f"top_k_configs is {self.top_k_configs!r}; it must be 1 or more.")
         if not self.performance_threshold >= 1:
@@ -41,7 +41,8 @@ class ChoiceOptions:
 def taking(
     record: Callable[P, ChoiceOptions],
 ) -> Callable[[Callable[[ChoiceOptions], R]], Callable[P, R]]:
-    """Gives a function of the record the arguments that the record is made of."""
+    """Decorates a function that takes the record: the result takes the record's fields as its
+    arguments."""
 
     def decorate(function: Callable[[ChoiceOptions], R]) -> Callable[P, R]:
         @functools.wraps(function)

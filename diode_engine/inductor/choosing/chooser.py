@@ -1,4 +1,4 @@
-"""Chooses the kernels of a product that Inductor asks for, and remembers what was chosen."""
+"""Chooses the kernels of a product that Inductor asks for, and remembers the choices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OfGraph = tuple["Chooser", CompileOptions, dict[Any, _Remembered]]
 
 
 class Chooser:
-    """Chooses among what Inductor offers for the products of one GPU, as `options` say."""
+    """Chooses among what Inductor offers for the products of one GPU, by the `options`."""
 
     def __init__(
         self, predictor: TimePredictor, hardware: Hardware, options: ChoiceOptions
@@ -75,13 +75,13 @@ class Chooser:
         self.spaces = Spaces()
 
     def knows(self, op_name: str) -> bool:
-        """Whether the model was trained on timings of this op; one that does not say counts as
-        such for all of Diode's."""
+        """Whether the model was trained on timings of this op. A model that does not say counts as
+        trained on all of Diode's ops."""
         ops = getattr(self.predictor, "ops", OPERATORS)
         return op_name in OPERATORS and op_name in ops
 
     def asked(self, request: Request) -> bool:
-        """Whether this is a GEMM of Diode's for which there is more than ATen to choose."""
+        """Whether this is a GEMM of Diode's with more than ATen to choose from."""
         if request.kernel_inputs.device_type != "cuda" or not request.templates:
             return False
         if not (config.max_autotune or config.max_autotune_gemm):
@@ -94,10 +94,10 @@ class Chooser:
     def choose(
         self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
     ) -> list[Any] | None:
-        """The KernelTemplateChoices to render, or None to leave it to stock Inductor.
+        """The KernelTemplateChoices to render, or None to leave the product to stock Inductor.
 
-        `offered` consumes Inductor's generator for a template, or with None all of them. Where
-        `rebuild` allows it, choices are made anew from what is remembered instead.
+        `offered` consumes Inductor's generator for a template, or with None all generators. With
+        `rebuild`, choices may be made from what is remembered instead.
         """
         try:
             return self._choose(request, offered, rebuild)
@@ -108,10 +108,10 @@ class Chooser:
         return None
 
     def again(self, request: Request) -> list[Any] | None:
-        """What `choose` gives where it may rebuild, for a product that was met before and is not
-        the first of its graph; None for any other. Most products of a model are such, and what
-        holds for a whole graph (the options, and but for fast_autotune that Diode is asked) is
-        not looked up again."""
+        """What `choose` returns with `rebuild`, for a product that was met before and is not the
+        first of its graph; None for any other. Most products of a model are such. What holds for a
+        whole graph (the options, and, except for fast_autotune, that Diode is asked) is not looked
+        up again."""
         of_graph: _OfGraph | None = getattr(V.graph, _OF_GRAPH, None)
         if of_graph is None or of_graph[0] is not self:
             return None
@@ -161,7 +161,7 @@ class Chooser:
         return made(self._predictions(decision, remembered=False), request)
 
     def kept_of(self, op_name: str, kernel_inputs: Any, offered: Sequence[Any]) -> list[Prediction]:
-        """What is kept of what Inductor offers for an op that does not come through the hook: of
+        """The choices to keep, for an op whose choices do not come through the hook. `offered` are
         choices with a template and params, as KernelTemplateChoices have them. Raises LeftToStock
         where none is chosen."""
         self._check_device(kernel_inputs)
@@ -187,7 +187,7 @@ class Chooser:
         *,
         dynamic: bool,
     ) -> tuple[Problem, Callable[[OfferedSpace], Decision]]:
-        """The problem by its hints, and what decides among what is offered for it; `dynamic` is
+        """The problem by its hints, and the decision on what is offered for it; `dynamic` says
         whether a size may be a symbol."""
         sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
         if dynamic and free_unbacked_symbols([x for each in sizes for x in each]):
@@ -223,8 +223,8 @@ class Chooser:
 
     def _of_graph(self) -> tuple[CompileOptions, dict[Any, _Remembered]]:
         """The options of the graph that is being lowered, read once (a read takes a microsecond),
-        and what is remembered of choices under them. Raises LeftToStock where Inductor's search
-        is not as it was."""
+        and the choices that are remembered under them. Raises LeftToStock where Inductor's search
+        was changed."""
         graph: Any = V.graph
         known: _OfGraph | None = getattr(graph, _OF_GRAPH, None)
         if known is None or known[0] is not self:
@@ -238,7 +238,8 @@ class Chooser:
 
 
 def _key(request: Request, options: CompileOptions) -> Any:
-    """What the choice follows from; None where that is not known for good."""
+    """Everything that the choice depends on, as a key; None where the choice must not be
+    remembered."""
     epilogue = fusion.current_epilogue() if options.fusion else None
     op_name, kernel_inputs, _, overrides, offers = request
     return key_of(op_name, kernel_inputs, tuple(offers), overrides, epilogue)

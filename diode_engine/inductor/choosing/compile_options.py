@@ -1,4 +1,4 @@
-"""What is set for the compile under way."""
+"""The options of the present compile."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch._inductor import config
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Diode's and Inductor's options, as they are set in torch._inductor.config. What Diode's do
-    is told in docs/integration.md; a number beyond an option's bounds counts as the nearest one
-    that it can have."""
+    """Diode's and Inductor's options, as they are set in torch._inductor.config.
+    docs/integration.md describes Diode's. A number beyond an option's bounds counts as the nearest
+    allowed one."""
 
     fast: bool  # fast_autotune
     top_k: int  # diode_top_k; 0: as many as the choices were installed with

@@ -1,4 +1,4 @@
-"""Which Chooser is behind Inductor's choices."""
+"""The Chooser behind Inductor's present choices."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def chooser_of(choices: Any) -> Chooser | None:
-    """The chooser of DiodeInductorChoices; None of other choices."""
+    """The chooser of DiodeInductorChoices; None for other choices."""
     return getattr(choices, "diode_chooser", None)
 
 
 def current_chooser() -> Chooser | None:
-    """That of this thread's choices; None where they are not Diode's."""
+    """The chooser of this thread's choices; None where they are not Diode's."""
     from torch._inductor.virtualized import V  # torch is not needed to ask for `chooser_of`
 
     # `V.choices` itself only passes on what is asked of it

@@ -22,13 +22,14 @@ from diode_engine.models.preference import Policy, Why, best_of_library, chosen,
 
 
 class Decider:
-    """The best `top_k` are kept, of those predicted to take up to `threshold` times the least
-    time; one of them alone has to be worth its risk (`models/preference.py`), several are
-    benchmarked by Inductor, and of a product with a dynamic size one is kept. A choice
-    that is less sure than the option diode_confidence_threshold keeps as many as it takes.
+    """The best `top_k` are kept, of those predicted to take up to `threshold` times the shortest
+    time.
 
-    `likeness` is how much the GPU is like the one that the model was trained on: it scales the
-    model's confidence, which was measured there.
+    If one kernel alone is kept, it has to be worth its risk (`models/preference.py`); if several
+    are kept, Inductor benchmarks them. For a product with a dynamic size one is kept. A choice that
+    is less sure than the option diode_confidence_threshold keeps as many as are needed to reach it.
+    `likeness` says how much the GPU is like the one that the model was trained on; the model's
+    confidence is multiplied by it.
     """
 
     def __init__(self, times: Times, *, likeness: float, top_k: int, threshold: float) -> None:
@@ -45,9 +46,9 @@ class Decider:
         options: CompileOptions,
         space: OfferedSpace,
     ) -> Decision:
-        """The kernels to keep for the first of the problems, which is the one by its hints, with
-        the others in mind; `saved_us` is what fusing the epilogue saves for each of them,
-        `broadcast` whether one matrix stands for all of a batch, of which no model knows. Raises
+        """The kernels to keep for the first of the problems, the one by its hints; the other
+        problems are considered too. `saved_us` is what fusing the epilogue saves for each of them.
+        `broadcast` says whether one matrix stands for a whole batch, which no model knows. Raises
         LeftToStock where none can be chosen."""
         candidates, problem = space.candidates, problems[0]
         if not len(candidates):
@@ -106,7 +107,8 @@ class Decider:
         )  # fmt: skip
 
     def taken_us(self, problem: Problem, candidates: CandidateTable) -> float:
-        """The predicted time of the one that would be taken; NaN where the model knows none."""
+        """The predicted time of the kernel that would be taken; NaN where the model predicts
+        none."""
         ranking = self._times.ranking(problem, candidates)
         if not len(ranking.order):
             return np.nan

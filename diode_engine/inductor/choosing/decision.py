@@ -1,4 +1,4 @@
-"""What is decided of a product, and what each of its choices carries of that to the end."""
+"""The decision on a product, and the part of it that each of its choices carries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ANNOTATION = "diode"
 
 @dataclass(frozen=True)
 class Pick:
-    """A chosen kernel, apart from the graph it was chosen in. `costs_us` are its predicted time
-    and what it costs not to fuse, for each of the decision's problems."""
+    """A chosen kernel, without the graph for which it was chosen. `costs_us` are its predicted time
+    plus what it costs not to fuse, for each of the decision's problems."""
 
     uid: str
     params: Any
@@ -25,18 +25,21 @@ class Pick:
 
     @property
     def cost_us(self) -> float:
-        """Of the problem by its hints."""
+        """The cost for the problem by its hints."""
         return self.costs_us[0]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is kept of what was offered: `picks`, best first, are at most `keep` whose cost is
-    within `threshold` times the least one, and a library's kernel; `library` is the best of these,
-    kept or not. `problems` are the problem by its hints and, where a size is dynamic, others that
-    it may turn out to be. `sure` is whether the model knows enough for a kernel that is not the
-    library's. `saved_us` is what fusing the epilogue saves of each problem, `fusing_decided`
-    whether another would be first without that, `considered` how many were offered."""
+    """What is kept of what was offered.
+
+    `picks`, best first, are at most `keep` kernels whose cost is within `threshold` times the
+    least, and a library's kernel; `library` is the best of the library's, kept or not. `problems`
+    are the problem by its hints and, where a size is dynamic, others that it may be at run time.
+    `sure` says whether the model is sure enough for a kernel that is not the library's. `saved_us`
+    is what fusing the epilogue saves for each problem; `fusing_decided` whether another kernel
+    would be first without that; `considered` how many were offered.
+    """
 
     problems: tuple[Problem, ...]
     picks: tuple[Pick, ...]
@@ -66,6 +69,7 @@ class Prediction:
 
 
 def prediction_of(choice: Any) -> Prediction | None:
-    """What Diode predicted for one of Inductor's rendered choices; None where it did not."""
+    """What Diode predicted for one of Inductor's rendered choices; None where it predicted
+    nothing."""
     prediction: Prediction | None = annotation_of(choice, ANNOTATION)
     return prediction

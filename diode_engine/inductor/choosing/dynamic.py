@@ -1,9 +1,9 @@
-"""The problems that a product with dynamic sizes may turn out to be.
+"""The problems that a product with dynamic sizes may be at run time.
 
-A program is compiled for a dynamic size once, with whatever value it met first as a hint, and then
-runs with others. So kernels are judged on several values: of each free symbol some that lie apart
-by equal factors, within the symbol's bounds where the program gives it some, and else up to sizes
-that programs commonly have.
+A program is compiled for a dynamic size once, with the value that it met first as a hint, and then
+runs with other values. So kernels are judged at several values. For each free symbol these lie
+apart by equal factors, within the symbol's bounds where the program gives it some, else up to sizes
+that are common in programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
 
 _VALUES = 12  # of a symbol
-_MOST = 1 << 20  # a symbol's largest value
+_MAX_SIZE = 1 << 20  # a symbol's largest value
 _USUAL = 8192  # how far a dimension reaches that has no bound
 _BEYOND_HINT = 4  # or so many times its hint
 _STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
@@ -40,8 +40,8 @@ def problems_over(
     hinted: Problem,
     told: tuple[tuple[str, Scalar], ...] = (),
 ) -> tuple[Problem, ...]:
-    """`hinted`, and the other problems that these KernelInputs of Inductor stand for; `told` as
-    `told_of` has it."""
+    """`hinted`, and the other problems that these KernelInputs of Inductor stand for; `told` is
+    what `told_of` returns."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
     symbols = symbols_of([size for each in (*shapes, *strides) for size in each])
     if not symbols:
@@ -103,14 +103,14 @@ def _bounds(symbol: sympy.Symbol) -> tuple[int, int | None]:
     if ranges is not None:
         if ranges.lower.is_Integer:
             least = max(1, int(ranges.lower))
-        if ranges.upper.is_Integer and int(ranges.upper) <= _MOST:
+        if ranges.upper.is_Integer and int(ranges.upper) <= _MAX_SIZE:
             most = int(ranges.upper)
     return least, most
 
 
 def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
-    """Values of all symbols, one list a problem: from the least to the largest of the first, and
-    for the others in another order, so that large and small ones meet."""
+    """Values of all symbols, one list for each problem: in ascending order for the first symbol, in
+    other orders for the others, so that large and small values are combined."""
     grids = [_apart(least, most) for least, most in bounds]
     return [
         [grid[i * _STEPS[place % len(_STEPS)] % len(grid)] for place, grid in enumerate(grids)]
@@ -121,7 +121,7 @@ def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
 def _apart(least: int, most: int | None) -> list[int]:
     """Whole numbers from the least to the largest that lie apart by equal factors."""
     # Without a limit half of them are beyond what a dimension usually is.
-    count, end = (2 * _VALUES, max(least, _MOST)) if most is None else (_VALUES, most)
+    count, end = (2 * _VALUES, max(least, _MAX_SIZE)) if most is None else (_VALUES, most)
     ratio = (end / least) ** (1 / (count - 1))
     return list(dict.fromkeys(min(end, round(least * ratio**i)) for i in range(count)))
 

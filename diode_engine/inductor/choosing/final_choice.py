@@ -1,7 +1,7 @@
-"""The last word on a product: what is taken of the complete list of its choices.
+"""The final decision on a product: what is taken of the complete list of its choices.
 
-An op can ask for choices several times; every choice carries what was decided of it to
-`final_choice`, which sees the complete list of one op.
+An op can ask for choices several times. Every choice carries its decision to `final_choice`, which
+sees the complete list of one op.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ log = logging.getLogger(__name__)
 
 
 def _keep_as_predicted(template: Any, uid: str) -> None:
-    """Has Inductor leave a template that is the only choice as it was predicted.
-
-    Pointwise ops before a product it would fuse into the template's loads without timing that, and
-    a kernel that converts or computes what it loads can take five times as long. (Of several
-    choices it times both.)"""
+    """Keeps Inductor from fusing pointwise ops before a product into a template that is the only
+    choice. It would fuse them into the template's loads without timing that, and a kernel that
+    converts or computes what it loads can take five times as long. (With several choices it times
+    both forms.)"""
     known = template_of(uid)
     if known.fuses_prologue and hasattr(template, "allowed_prologue_inps"):
         template.allowed_prologue_inps = OrderedSet()
@@ -41,8 +40,8 @@ def _keep_as_predicted(template: Any, uid: str) -> None:
 
 
 def final_choice(choices: list[Any]) -> list[Any]:
-    """A preprocessing function of Inductor's: `_best_of` the complete list of one op, or where
-    that fails the list as it is, whose choices Inductor benchmarks."""
+    """A preprocessing function for Inductor: `_best_of` the complete list of one op. Where that
+    fails, it returns the list as it is, and Inductor benchmarks the choices."""
     outcomes: Outcomes | None = None
     try:
         seen = [p for p in map(prediction_of, choices) if p is not None]
@@ -57,12 +56,9 @@ def final_choice(choices: list[Any]) -> list[Any]:
 
 
 def _best_of(choices: list[Any]) -> list[Any]:
-    """The best of the complete list of one op.
-
-    Where another backend (CUTLASS, an external matmul, …) has added a kernel, the list stays
-    as it is and Inductor benchmarks it: whoever turned that backend on wants it considered,
-    and no prediction says how it compares.
-    """
+    """The best of the complete list of one op. Where another backend (CUTLASS, an external matmul,
+    …) has added a kernel, the list stays as it is and Inductor benchmarks it: the user who turned
+    that backend on wants it considered, and no prediction compares it with the others."""
     seen = [p for p in map(prediction_of, choices) if p is not None]
     if not seen:
         return choices

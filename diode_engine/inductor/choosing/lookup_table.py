@@ -1,10 +1,10 @@
 """A model's choices as a table for Inductor's own LookupTableChoices
 (torch._inductor.lookup_table), for programs that cannot depend on Diode.
 
-The keys and the entries are made by the torch at hand: a key is of its form, an entry carries the
-hash of the template's source (another torch's template is not taken, with
-`torch._inductor.config.lookup_table.check_src_hash`), and all of a kernel's parameters, which
-torch 2.11 does not fill in.
+The installed torch makes the keys and the entries. A key has this torch's form. An entry has the
+hash of the template's source (with `torch._inductor.config.lookup_table.check_src_hash` another
+torch's template is not taken) and all parameters of a kernel, since torch 2.11 does not add missing
+ones.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import candidate_of
 
-Entry = Mapping[str, Any]
+LookupEntry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """One of the times that Inductor asks for a problem's kernels: under which key, and what it
-    offers."""
+class _Question:
+    """One question of Inductor for a problem's kernels: its key, and what is offered."""
 
     key: str
     offered: tuple[Any, ...]
@@ -40,31 +39,32 @@ class _Asked:
 class _Recorder(kernels.Noting):
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[_Asked] = []
+        self.asked: list[_Question] = []
         self._keys = LookupTableChoices()
 
     def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
         key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
         offered = tuple(chain.from_iterable(offers.values()))
         if key is not None and offered:
-            self.asked.append(_Asked(key, offered))
+            self.asked.append(_Question(key, offered))
 
 
 def lookup_entries(
     problem: Problem, predictor: TimePredictor, *, top: int = 1
-) -> dict[str, list[Entry]]:
-    """By the key that Inductor asks the problem under on the GPU at hand, the `top` kernels with
-    the least predicted time, of those that can be launched; empty where the model knows none.
+) -> dict[str, list[LookupEntry]]:
+    """By the key under which Inductor asks for the problem on the present GPU: the `top` kernels
+    with the shortest predicted time, of those that can be launched; empty where the model has no
+    prediction.
 
-    From torch 2.13 on addmm asks for the library's kernel and for Triton's apart, which a table
-    cannot choose between: it has the best of each, and Inductor times them. Persistent TMA kernels
-    are among the choices where that option of Inductor's is on, as it must be for the table to be
-    used with them.
+    From torch 2.13 on addmm asks for the library's kernel and for Triton's separately. A table
+    cannot choose between these, so it has the best of each, and Inductor times them. Persistent TMA
+    kernels are among the choices where Inductor's option for them is on; it must be on too where
+    the table is used.
     """
     recorder = _Recorder()
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         kernels.ask(recorder, problem.op, operands, fields=problem.op_fields)
-    table: dict[str, list[Entry]] = {}
+    table: dict[str, list[LookupEntry]] = {}
     for asked in recorder.asked:
         best = _best(problem, asked.offered, predictor, top)
         table.setdefault(asked.key, []).extend(map(_entry, best))
@@ -82,7 +82,7 @@ def _best(
     return [choices[candidates[i]] for i in order]
 
 
-def _entry(choice: Any) -> Entry:
+def _entry(choice: Any) -> LookupEntry:
     entry = {"template_id": choice.template.uid, **choice.params.to_kwargs()}
     source = getattr(choice.template, "src_hash", None)
     return entry if source is None else {**entry, "template_hash": source}

@@ -1,4 +1,5 @@
-"""What a choice follows from, told in a few microseconds: most GEMMs of a model were met before."""
+"""The key of a remembered choice, made in a few microseconds: most GEMMs of a model were met
+before."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def key_of(
     overrides: Mapping[str, Mapping[str, Any]] | None,
     epilogue: Epilogue | None,
 ) -> Hashable | None:
-    """What all that Inductor gives a kernel follows from, besides the options; None where a size
-    or a stride is dynamic, of which a kernel may be told more than its hint."""
+    """Everything in Inductor's inputs that a choice depends on, besides the options; None where a
+    size or a stride is dynamic, since a kernel may then depend on more than the hint."""
     given = repr(overrides) if overrides and any(overrides.values()) else ""
     nodes = kernel_inputs.nodes()
     key = [op_name, uids, given, epilogue, kernel_inputs.out_dtype(), nodes[0].get_device()]

@@ -1,4 +1,4 @@
-"""What came of Diode's choices: counted, and said once where a product is left to Inductor."""
+"""The results of Diode's choices: counted, and logged once where a product is left to Inductor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class LeftToStock(Exception):
-    """A product that Diode does not choose for, which stock Inductor does."""
+    """Raised for a product that Diode does not choose for; stock Inductor does."""
 
     def __init__(self, reason: Fallback, why: str) -> None:
         super().__init__(why)
@@ -18,19 +18,17 @@ class LeftToStock(Exception):
 
 
 class Outcomes:
-    """Where all parts of one installation of Diode's choices tell what came of them.
-
-    With `enable_fallback` stock Inductor goes on where a part of Diode has raised, else that is
-    raised to the program.
-    """
+    """Where all parts of one installation of Diode's choices report their results. With
+    `enable_fallback` stock Inductor takes over where a part of Diode has raised; else the program
+    gets the exception."""
 
     def __init__(self, *, enable_fallback: bool) -> None:
         self.enable_fallback = enable_fallback
         self.stats = Stats()
 
     def failed(self, what: str, error: Exception) -> None:
-        """Notes that a part of Diode has raised and stock Inductor goes on; raises it again where
-        there is no fallback."""
+        """Notes that a part of Diode has raised and stock Inductor takes over; raises it again
+        without fallback."""
         if not self.enable_fallback:
             raise error
         log.debug("%s", what, exc_info=error)

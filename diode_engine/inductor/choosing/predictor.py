@@ -1,4 +1,4 @@
-"""What kernels are chosen by."""
+"""The interface of a model that predicts kernels' times for a choice."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class TimePredictor(Protocol):
-    """Predicts kernels' times. One that has `rank`, as diode_engine.models.predictor.Predictor,
-    tells how sure it is, too."""
+    """Predicts kernels' times. A predictor with `rank`, such as
+    diode_engine.models.predictor.Predictor, also says how sure it is."""
 
     @property
     def identity(self) -> str:
-        """A hash of all that its predictions depend on."""
+        """A hash of everything that its predictions depend on."""
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Microseconds:
-        """[n] microseconds; NaN where it cannot say."""
+        """[n] microseconds; NaN where it has no prediction."""

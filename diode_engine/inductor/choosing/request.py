@@ -1,4 +1,4 @@
-"""What Inductor asks its choices for a product."""
+"""A question of Inductor to its choices about a product."""
 
 from __future__ import annotations
 

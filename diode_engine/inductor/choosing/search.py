@@ -1,8 +1,8 @@
-"""Whether somebody has narrowed, replaced or is watching Inductor's search among choices.
+"""Whether the program has narrowed, replaced or is watching Inductor's search among choices.
 
-Diode's choice comes before that search: a filter would be left with nothing, a listener would hear
-nothing, and what was put in a function's place would not be called. A preprocessing function of
-somebody's (add_preprocessing_fn) is called all the same, with Diode's choice.
+Diode chooses before that search. A filter would then have nothing left, a listener would hear
+nothing, and a function that replaces one of Inductor's would not be called. Preprocessing functions
+of the program (add_preprocessing_fn) are called all the same, with Diode's choice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 
 
 def altered() -> str | None:
-    """What is other than Inductor has it by itself, in words; None where nothing is."""
+    """What differs from Inductor's own search, in words; None where nothing does."""
     if (ways := _other_ways()) is not None:
         return ways
     for name in _NARROWING:
@@ -60,7 +60,8 @@ def altered() -> str | None:
 
 
 def _other_ways() -> str | None:
-    """Ways of searching that count on all of what Inductor offers; None where it takes none."""
+    """A way of searching that needs all that Inductor offers, in words; None where there is
+    none."""
     if part(config, "multi_kernel_hints"):
         return "torch._inductor.config.multi_kernel_hints asks for kernels for several sizes"
     if part(config, "distributed_max_autotune_gemm"):

@@ -1,4 +1,4 @@
-"""What the choices did, counted, and each of them for whoever listens."""
+"""Statistics of the choices, and each choice for those who listen."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ OTHER_OPS = ("mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm", "scaled_grouped_
 
 @dataclass(frozen=True)
 class Selection:
-    """The choice of a GEMM. `candidates` are what was kept of it, best first: one, or those
-    that Inductor benchmarks; `predicted_us` their times, with what a fused epilogue saves taken
-    into account, and `library_us` that of the best library's kernel, None where it is not known;
-    `confidence` the probability that the first is within 5 % of the best, None of a model that
-    cannot tell; `remembered` whether the problem was met before."""
+    """The choice for a GEMM.
+
+    `candidates` are the kept kernels, best first: one, or those that Inductor benchmarks.
+    `predicted_us` are their times, including what a fused epilogue saves, and `library_us` that of
+    the best library's kernel, None where it is not known. `confidence` is the probability that the
+    first is within 5 % of the best, None for a model without confidence. `remembered` says whether
+    the problem was met before.
+    """
 
     problem: Problem
     candidates: tuple[Candidate, ...]
@@ -51,7 +54,7 @@ class Selection:
 
 @dataclass
 class Profile:
-    """The choices made while it was open, in their order, and the seconds that they took."""
+    """The choices that were made while it was open, in order, and the seconds that they took."""
 
     selections: list[Selection] = field(default_factory=list)
     seconds: float = 0.0
@@ -73,7 +76,7 @@ class Stats:
             self._counts[name] += amount
 
     def called(self, seconds: float) -> None:
-        """Counts a call of the hook for one of Diode's ops, that took so long."""
+        """Counts a call of the hook for one of Diode's ops, and its time."""
         with self._lock:
             self._counts["total_calls"] += 1
             self._seconds += seconds
@@ -81,13 +84,13 @@ class Stats:
                 profile.seconds += seconds
 
     def fallback(self, reason: Fallback) -> bool:
-        """Counts it; True where it is the first for this reason."""
+        """Counts a fallback; True for the first with this reason."""
         with self._lock:
             self._fallbacks[reason] += 1
             return self._fallbacks[reason] == 1
 
     def passed(self, op_name: str) -> None:
-        """Counts a GEMM of an op that Diode has no model for."""
+        """Counts a GEMM of an op that the model was not trained on."""
         with self._lock:
             self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
 
@@ -102,7 +105,7 @@ class Stats:
                 profile.selections.append(selection)
 
     def snapshot(self) -> dict[str, int | float]:
-        """As diode_engine.get_stats has them."""
+        """The dictionary that diode_engine.get_stats returns."""
         with self._lock:
             return {
                 **{
@@ -119,7 +122,7 @@ class Stats:
             }  # fmt: skip
 
     def predictions(self) -> dict[str, int | float | None]:
-        """As diode_engine.get_prediction_stats has them."""
+        """The dictionary that diode_engine.get_prediction_stats returns."""
         with self._lock:
             calls, known = self._counts["total_calls"], self._counts["with_confidence"]
             return {

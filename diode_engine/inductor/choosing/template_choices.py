@@ -1,4 +1,4 @@
-"""Inductor's KernelTemplateChoices of the kernels that were picked."""
+"""Inductor's KernelTemplateChoices for the picked kernels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from diode_engine.inductor.torch_versions import template_heuristic
 
 
 def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
-    """The KernelTemplateChoices of what was picked, and of the library's kernel beside a template
-    whose operands will lie otherwise: `final_choice` takes that one then."""
+    """The KernelTemplateChoices of the picks. Where a template's operands will get another layout,
+    the library's kernel is added; `final_choice` then takes that."""
     found = dict(zip(request.offers, request.templates, strict=True))
     if len(predictions) == 1 and not predictions[0].pick.candidate.is_extern:
         only = predictions[0]
@@ -30,15 +30,15 @@ def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
 
 
 def annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any]:
-    """The same, each with what was predicted of it."""
+    """The same choices, each with its prediction."""
     for choice, prediction in zip(choices, predictions, strict=True):
         choice.annotations[ANNOTATION] = prediction
     return choices
 
 
 def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
-    """What the template's generator, of InductorChoices.get_ktc, would yield for the pick, without
-    all the others. What it was made with took Inductor most of the time, and is taken over."""
+    """What the template's generator (of InductorChoices.get_ktc) would yield for the pick, without
+    all the others. The parts that take Inductor most of the time are reused."""
     op_name, kernel_inputs, offer = request.op_name, request.kernel_inputs, request.offers[pick.uid]
     given = offer.gi_frame.f_locals if isgenerator(offer) and offer.gi_frame else {}
     try:

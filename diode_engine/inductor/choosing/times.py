@@ -1,4 +1,4 @@
-"""A model's times of what Inductor offers, of that which the GPU can launch."""
+"""A model's times for the kernels that Inductor offers and the GPU can launch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Times:
         self._over: dict[tuple[tuple[Problem, ...], CandidateTable], Microseconds] = {}
 
     def ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-        """Of those that can be launched; what is unknown or impossible is NaN, and not in the
-        order."""
+        """The ranking of those that can be launched; unknown and impossible ones are NaN and not in
+        the order."""
         table = CandidateTable.of(candidates)
         fit = fits(problem, table, self._hardware)
         places = np.flatnonzero(fit)
@@ -58,9 +58,9 @@ class Times:
         ranking: Ranking,
         library: Mask,
     ) -> Microseconds:
-        """[problems, n] predicted times of the candidates, of one problem as it was ranked. Of
-        several problems only those are asked about that are among the fastest for the first,
-        the middle or the last one, and the library's; the others are NaN."""
+        """[problems, n] predicted times of the candidates; with one problem, those of its ranking.
+        With several problems only these candidates are asked about: those among the fastest for the
+        first, the middle or the last problem, and the library's; the others are NaN."""
         if len(problems) == 1:
             return ranking.predicted_us[None]
         key = tuple(problems), candidates

@@ -1,6 +1,6 @@
-"""What was chosen, where people who use Inductor look for it.
+"""Reports choices where users of Inductor look for them.
 
-`TORCH_LOGS=autotuning` has a line for each product, and `TORCH_TRACE=FOLDER`, which tlparse shows,
+`TORCH_LOGS=autotuning` has a line for each product; `TORCH_TRACE=FOLDER`, which tlparse shows, has
 an artifact `diode_choice`.
 """
 
@@ -19,7 +19,7 @@ log = getArtifactLogger("torch._inductor.diode", "autotuning")
 
 
 def tell(selection: Selection) -> None:
-    """Writes it for whoever listens."""
+    """Writes the choice to these logs, if they are on."""
     if log.isEnabledFor(logging.DEBUG):
         log.debug("%s", _line(selection))
     trace_structured(

@@ -78,10 +78,10 @@ _READERS = frozenset(
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The pointwise ops that Inductor will fuse into a product that is a Triton template.
-    `reads` and `writes` are the times that the product's output is moved less for it;
-    `instructions` are those of its functions, an element, and `operands` how many other tensors of
-    the output's size it reads."""
+    """The pointwise ops that Inductor will fuse into a product that is a Triton template. `reads`
+    and `writes` say how many times fewer the product's output is read and written then.
+    `instructions` are those of its functions for each element; `operands` is how many other tensors
+    of the output's size it reads."""
 
     writes: int
     reads: int
@@ -89,7 +89,7 @@ class Epilogue:
     operands: int = 0
 
     def saved_us(self, problem: Problem, hardware: Hardware) -> float:
-        """Microseconds that fusing it saves, less than 0 where it costs some; 0 where the device's
+        """Microseconds that fusing it saves, negative where it costs time; 0 where the device's
         rates are not known."""
         rate = hardware.multiprocessors * _LANES * hardware.clock_mhz  # a microsecond
         if not hardware.memory_gb_s or not rate:
@@ -101,15 +101,15 @@ class Epilogue:
 
 
 def charged_us(saved_us: Sequence[float], fused: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """[problems, n] what fusing costs the kernels that it is done with, where `saved_us` of the
-    problem is less than 0, and else what it costs the others not to be fused with. `fused` [n]
-    tells which are."""
+    """[problems, n] what is added to the kernels' times. Where `saved_us` of the problem is
+    negative, its cost is added to the kernels that fuse; else what is saved is added to those that
+    do not. `fused` [n] says which fuse."""
     saved = np.reshape(np.asarray(saved_us, np.float64), (-1, 1))
     return np.where(fused, np.maximum(-saved, 0.0), np.maximum(saved, 0.0))
 
 
 def current_epilogue() -> Epilogue | None:
-    """The epilogue of the product that Inductor is lowering now, None where it has none."""
+    """The epilogue of the product that Inductor is lowering now; None where it has none."""
     node = getattr(V.graph, "current_node", None)
     if node is None or node.target not in _PRODUCTS:
         return None
@@ -117,7 +117,7 @@ def current_epilogue() -> Epilogue | None:
 
 
 def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
-    """The epilogue of a node of Inductor's post-grad graph, None where it has none."""
+    """The epilogue of a node of Inductor's post-grad graph; None where it has none."""
     if not any(_is_pointwise(user) or user.target in _RESHAPES for user in product.users):
         return None
     size = _size(product)
@@ -179,7 +179,8 @@ def _has_tag(target: Any) -> bool:
 
 
 def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator[torch.fx.Node]:
-    """Products that a pointwise node's operands are, or come from by pointwise ops."""
+    """The products that are operands of a pointwise node, directly or through other pointwise
+    ops."""
     waiting, seen = [node], {node}
     while waiting:
         for operand in waiting.pop().all_input_nodes:
@@ -193,10 +194,10 @@ def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator
 
 
 def _size(node: torch.fx.Node) -> Any:
-    """What two nodes must have in common to be fused: the number of elements, and before
-    torch 2.13 the shape (with loop_ordering_after_fusion, its default, a view that splits a
-    dimension then keeps what follows from fusing). Symbols are expressions, which compare without
-    adding a guard; a node without a tensor has nothing in common with any other."""
+    """What two nodes must have in common to be fused: the number of elements, and before torch 2.13
+    the shape. (There, with loop_ordering_after_fusion, its default, a view that splits a dimension
+    keeps what follows from being fused.) Symbols are compared as expressions, which adds no guard;
+    a node without a tensor has nothing in common with any other."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return node

@@ -1,1 +1,1 @@
-"""Where Diode sits in torch.compile: put in place, taken out, and asked by Inductor."""
+"""Diode's places in torch.compile: installed, removed, and asked by Inductor."""

@@ -1,8 +1,6 @@
-"""The word DIODE in the option max_autotune_gemm_backends.
-
-It stands for the backends that Diode chooses among, ATEN and TRITON; where Diode is not active
-it means that Inductor benchmarks those.
-"""
+"""The name DIODE in the option max_autotune_gemm_backends. It stands for the backends that Diode
+chooses among, ATEN and TRITON; where Diode is not active it means that Inductor benchmarks
+those."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ _FUNCTION = "_use_autotune_backend"
 
 
 def in_use(backend: str) -> bool:
-    """Whether Inductor takes kernels of this backend in the compile under way."""
+    """Whether Inductor uses kernels of this backend in the present compile."""
     utils: Any = sys.modules["torch._inductor.utils"]
     return bool(getattr(utils, _FUNCTION)(backend))
 
 
 def attach() -> None:
-    """Has Inductor understand the word, once; after torch._inductor.utils was imported."""
+    """Makes Inductor understand the name, once; after torch._inductor.utils was imported."""
     utils: Any = sys.modules["torch._inductor.utils"]
     original = part(utils, _FUNCTION)
     if original is None or hasattr(original, "_diode"):

@@ -1,9 +1,9 @@
-"""InductorChoices that take the kernels a model predicts to be fastest.
+"""InductorChoices that take the kernels which a model predicts to be fastest.
 
-Inductor asks `_finalize_template_configs` which of the kernels it could render it shall
-render. That is where the space is widened, ranked and cut to the best: what is not rendered
-costs nothing. An op can ask several times (addmm does from torch 2.13 on), so the last word is
-`final_choice`'s, which sees the complete list of one op.
+Inductor asks `_finalize_template_configs` which of the kernels that it could render it is to
+render. There Diode widens the space, ranks it and cuts it to the best: what is not rendered costs
+nothing. An op can ask several times (addmm does from torch 2.13 on), so the final decision is made
+by `final_choice`, which sees the complete list of one op.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class DiodeInductorChoices(InductorChoices):
         self.diode_chooser = _chooser(options)
 
     def over(self, other: InductorChoices) -> InductorChoices:
-        """These choices on top of another library's: GEMM kernels are chosen among what
-        `other` offers, and everything else is asked of `other`."""
+        """These choices on top of another library's: GEMM kernels are chosen among what `other`
+        offers, and all other questions are passed on to `other`."""
         if type(other) is InductorChoices:
             return self
         bases = (DiodeInductorChoices, type(other))
@@ -92,7 +92,7 @@ class DiodeInductorChoices(InductorChoices):
         return self.diode_chooser.outcomes.stats.snapshot()
 
     def uuid(self) -> str:
-        """All that these choices depend on, for Inductor's cache keys."""
+        """Everything that these choices depend on, for Inductor's cache keys."""
         own, below = self.diode_chooser.identity, uuid_of(super())
         return own if below is None else f"{own}, over {below}"
 
@@ -103,8 +103,8 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        """The rendered choices. Where anything of Diode's fails, or what it chose cannot be
-        rendered, they are those of the choices below."""
+        """The rendered choices. Where a part of Diode fails, or what it chose cannot be rendered,
+        those of the choices below."""
         ask = functools.partial(
             super().get_template_configs, kernel_inputs, templates, op_name, kwarg_overrides
         )
@@ -219,5 +219,6 @@ def _chooser(options: ChoiceOptions) -> Chooser:
 
 
 def _is_stock() -> bool:
-    """Whether nobody has replaced the hook below, who would want to see what is offered."""
+    """Whether nobody has replaced the hook below; who has would want to see everything that is
+    offered."""
     return getattr(hook_of(InductorChoices), "__globals__", None) is vars(inductor_choices)

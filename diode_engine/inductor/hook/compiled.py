@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 
 
 def forget_compiled() -> None:
-    """Has everything compiled anew: graphs that were compiled under other choices must not
-    survive. While another thread is in one of them a warning says that they stay."""
+    """Makes torch compile everything again, since graphs that were compiled with other choices must
+    not stay. Where another thread is in one of them, they stay, and a warning says so."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
         return
@@ -28,8 +28,8 @@ def forget_compiled() -> None:
 
 
 def _in_use_elsewhere(dynamo: Any) -> bool:
-    """Whether another thread is in a function of torch.compile: torch's reset frees what that
-    thread goes on with, and the process ends with a segmentation fault."""
+    """Whether another thread is in a function of torch.compile. torch's reset would free what that
+    thread uses, and the process would end with a segmentation fault."""
     folder = str(Path(dynamo.__file__).parent)
     return any(
         frame.f_code.co_filename.startswith(folder)

@@ -1,9 +1,9 @@
 """Diode's keys in torch._inductor.config.
 
-Whatever is in that module takes part in the keys of Inductor's FX-graph cache and of the
-AOTAutograd cache. So a kernel that was chosen under one model or option is never served under
-another, nor where Diode is off. The options are what a user sets, there, with `config.patch` or
-with `torch.compile(options={…})`; `diode_state` is what Diode says of itself.
+Everything in that module is part of the keys of Inductor's FX-graph cache and of the AOTAutograd
+cache. So a kernel that was chosen with one model or option is never used with another, nor where
+Diode is off. Users set the options there, with `config.patch` or with `torch.compile(options={…})`;
+Diode sets `diode_state`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Value = bool | int | float
 
 @dataclass(frozen=True)
 class Option:
-    """A key in torch._inductor.config, the environment variable that sets its default, and its
-    least and largest value, where it is a number."""
+    """A key in torch._inductor.config, the environment variable for its default, and, for a number,
+    its least and largest value."""
 
     name: str
     variable: str
@@ -36,7 +36,7 @@ class Option:
     most: float = 1
 
     def parse(self, text: str) -> Value:
-        """The value that the environment gives. Raises ValueError where it is none."""
+        """The value in the environment variable. Raises ValueError where it is not valid."""
         if isinstance(self.default, bool):
             words = {"1": True, "true": True, "0": False, "false": False, "": False}
             if text.lower() not in words:
@@ -67,8 +67,8 @@ OPTIONS = (
 
 
 def register(state: Callable[[], str]) -> None:
-    """Adds the keys, once. The value of `diode_state` is what `state` says whenever it is asked
-    for, in every thread. The options' defaults are those of the environment as it is now."""
+    """Adds the keys, once. The value of `diode_state` is what `state` returns whenever it is read,
+    in every thread. The options' defaults are those of the present environment."""
     config = _config()
     if torch_versions.has_config_key(config, KEY):
         return

@@ -1,4 +1,4 @@
-"""Diode's choices, made where torch may not be there or may have no Inductor."""
+"""Makes Diode's choices where torch may be missing or may have no Inductor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @taking(ChoiceOptions)
 def create_diode_choices(options: ChoiceOptions) -> DiodeInductorChoices:
-    """Choices that are not installed yet: see DiodeInductorChoices, whose arguments and errors
-    these are. Raises IntegrationError also where torch cannot be imported or has no Inductor."""
+    """Choices that are not installed yet; arguments and errors are those of DiodeInductorChoices.
+    Raises IntegrationError also where torch cannot be imported or has no Inductor."""
     return choices_by(options)
 
 
 def choices_by(options: ChoiceOptions) -> DiodeInductorChoices:
-    """`create_diode_choices` of the options as one record."""
+    """`create_diode_choices` with the options as one record."""
     try:
         from diode_engine.inductor.hook.choices import DiodeInductorChoices
     except ImportError as error:

@@ -1,9 +1,8 @@
 """The option fast_autotune: Diode's choices without max-autotune.
 
-The lowerings of the ops that the model knows are run as under max_autotune_gemm, and nothing else
-is: other ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode
-does not choose is lowered again as the default mode does, with a library's kernel and no
-benchmark.
+The lowerings of the ops that the model knows run as under max_autotune_gemm, and nothing else does:
+other ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode does
+not choose is lowered again as in the default mode, with a library's kernel and no benchmark.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by o
 
 
 class LeftToDefault(Exception):
-    """Raised through the lowering under way, which has changed nothing yet."""
+    """Raised through the present lowering, which has changed nothing yet."""
 
 
 def attach() -> None:
-    """Puts itself before the lowerings of Diode's ops, once."""
+    """Wraps the lowerings of Diode's ops, once."""
     named = {getattr(torch.ops.aten, op.aten, None): op for op in OPERATORS.values()}
     for op, lower in list(lowering.lowerings.items()):
         operator = named.get(getattr(op, "overloadpacket", op))
@@ -43,7 +42,7 @@ def attach() -> None:
 
 
 def detach() -> None:
-    """Puts back what was there, but for what somebody has replaced since."""
+    """Restores what was there, except what somebody has replaced since."""
     for op, (ours, lower) in _replaced.items():
         if lowering.lowerings.get(op) is ours:
             lowering.lowerings[op] = lower
@@ -51,8 +50,8 @@ def detach() -> None:
 
 
 def leave_to_default() -> None:
-    """Has the GEMM under way lowered as in the default mode, where only fast_autotune is what
-    brought it to Diode and no fallback to autotuning is asked for."""
+    """Has the present GEMM lowered as in the default mode, where it came to Diode only by
+    fast_autotune and no fallback to autotuning is asked for."""
     if _lowering.get() and not config.diode_fallback_to_autotune:  # type: ignore[attr-defined]
         raise LeftToDefault
 
@@ -81,7 +80,7 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _chooses(args: tuple[Any, ...]) -> Chooser | None:
-    """What is to choose here, and would not be asked anyway."""
+    """Whether there is a choice to make here for which Inductor would not ask by itself."""
     if not config.fast_autotune:  # type: ignore[attr-defined]
         return None
     if config.max_autotune or config.max_autotune_gemm:

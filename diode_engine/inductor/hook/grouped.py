@@ -1,11 +1,9 @@
 """Diode's choices for products of groups (torch._grouped_mm).
 
-Inductor makes the list of their choices itself (kernel/mm_grouped.py) and asks nobody. So Diode is
-put before three functions of that module: the one that lowers such a product, which tells what is
-asked for; the one that cuts the list of configs, by which only those that were chosen are rendered;
-and the one that benchmarks the choices, which finds each marked with its prediction, for
-`final_choice`.
-
+Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has no hook for it. So
+Diode wraps three functions of that module: the one that lowers such a product, which says what is
+asked for; the one that cuts the list of configs, so that only the chosen ones are rendered; and the
+one that benchmarks the choices, which finds each marked with its prediction, for `final_choice`.
 What the model does not know is left as it is.
 """
 
@@ -48,7 +46,7 @@ class _Product:
         self._predictions: list[Prediction] = []
 
     def kept(self, configs: Sequence[Any]) -> list[Any]:
-        """Of Inductor's configs those that are to be rendered; all, where Diode cannot choose."""
+        """Inductor's configs that are to be rendered; all of them, where Diode cannot choose."""
         outcomes = self.chooser.outcomes
         try:
             return self._kept(configs)
@@ -61,17 +59,17 @@ class _Product:
 
     def _kept(self, configs: Sequence[Any]) -> list[Any]:
         params = [grouped.params_of(each) for each in configs]
-        offers = [grouped.Offer(grouped.TRITON, each) for each in params]
+        offers = [grouped.OfferedKernel(grouped.TRITON, each) for each in params]
         if use_aten_gemm_kernels():
-            offers.insert(0, grouped.Offer(grouped.LIBRARY, grouped.Params({})))
+            offers.insert(0, grouped.OfferedKernel(grouped.LIBRARY, grouped.Params({})))
         self._predictions = self.chooser.kept_of(self._op_name, self._inputs, offers)
         preprocessing.add(final_choice)
         wanted = {id(each.pick.params) for each in self._predictions}
         return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
 
     def marked(self, choices: list[Any]) -> list[Any]:
-        """The rendered choices, each with what was predicted of it; without the library's where it
-        is not wanted."""
+        """The rendered choices, each with its prediction; without the library's where it is not
+        wanted."""
         if not self._predictions:
             return choices
         by_config = {_config(p.pick.params.to_kwargs()): p for p in self._predictions}
@@ -96,7 +94,7 @@ _lowered: ContextVar[_Product | None] = ContextVar("diode_grouped_product", defa
 
 
 def attach() -> None:
-    """Puts itself before the functions, once."""
+    """Wraps the functions, once."""
     for name, ours in ((_COMMON, _before_lowering), (_CUT, _behind_cut), (_SELECT, _before_select)):
         if name not in _replaced:
             theirs = getattr(mm_grouped, name)
@@ -105,7 +103,7 @@ def attach() -> None:
 
 
 def detach() -> None:
-    """Puts back what was there, but for what somebody has replaced since."""
+    """Restores what was there, except what somebody has replaced since."""
     for name, (ours, theirs) in _replaced.items():
         if getattr(mm_grouped, name) is ours:
             setattr(mm_grouped, name, theirs)
@@ -136,7 +134,7 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product | None:
-    """What is asked for, where Diode has a say in it."""
+    """The product that is asked for, where Diode can choose for it."""
     chooser = current_chooser()
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
@@ -174,12 +172,12 @@ def _before_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _said(choice: Any) -> dict[str, str]:
-    """The parameters of a rendered choice, by its description."""
+    """The parameters of a rendered choice, from its description."""
     parts = str(getattr(choice, "description", "")).split(", ")
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
 def _config(kwargs: Any) -> tuple[Any, ...]:
-    """The values of what is tuned, as texts; none of the library's."""
+    """The values of the tuned parameters, as texts; none for the library's."""
     names = template_of(grouped.TRITON).parameters
     return tuple(str(kwargs.get(name)) for name in names) if kwargs else ()

@@ -1,4 +1,4 @@
-"""Diode's choices in torch.compile: put in place, taken out, and what they did."""
+"""Installs and removes Diode's choices in torch.compile, and says what they did."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 @taking(ChoiceOptions)
 def install_diode_choices(options: ChoiceOptions) -> bool:
-    """Has every thread's compiles choose by these options from now on (they are described at
-    DiodeInductorChoices); True where it does. `import diode_engine` has done it already, with
+    """Makes the compiles of every thread choose by these options from now on (DiodeInductorChoices
+    describes them); returns whether it does. `import diode_engine` has done it already, with
     top_k_configs=1.
 
-    What is compiled already is compiled anew, but while another thread is in it: a warning says so.
-    Where it cannot be (DIODE_DISABLE, torch older than 2.10, no GPU, no model for it) one
-    line in the log says why, nothing changes, and the answer is False. Raises ModelError or
-    RegistryError where `model_path` cannot be loaded.
+    What was compiled before is compiled again, except while another thread is in it, of which a
+    warning is logged. Where Diode cannot choose (DIODE_DISABLE, torch older than 2.10, no GPU, no
+    model for it), one line in the log says why, nothing changes, and the result is False. Raises
+    ModelError or RegistryError where `model_path` cannot be loaded.
     """
     return _install(options)
 
@@ -31,8 +31,8 @@ def install_diode_choices(options: ChoiceOptions) -> bool:
 @taking(ChoiceOptions)
 @contextmanager
 def diode_choices(options: ChoiceOptions) -> Iterator[bool]:
-    """`install_diode_choices` for a while: yields what it returns, and at the end puts back
-    what was chosen by before. Compiled graphs are forgotten at both ends."""
+    """`install_diode_choices` for the time of a block: yields its result, and restores at the end
+    what was there before. Compiled graphs are dropped at both ends."""
     was = slot.in_place()
     installed = _install(options)
     try:
@@ -57,8 +57,8 @@ def _install(options: ChoiceOptions) -> bool:
 
 
 def uninstall_diode_choices() -> None:
-    """Stock choices again, or those of whoever had the slot before; also calls off what
-    `import diode_engine` has arranged. Does nothing where nothing is installed."""
+    """Restores stock choices, or those of whoever had the slot before; also cancels what `import
+    diode_engine` has arranged. Does nothing where nothing is installed."""
     slot.take_out()
 
 
@@ -88,7 +88,7 @@ def get_stats() -> dict[str, int | float | str | bool]:
 
 def get_prediction_stats() -> dict[str, int | float | None]:
     """total_predictions (GEMMs decided by the model since it was installed), avg_confidence (the
-    mean probability that the choice is within 5 % of the best; None where the model cannot
-    tell), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the mean time in the
+    mean probability that the choice is within 5 % of the best; None for a model without
+    confidence), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the mean time in the
     hook; None before its first call)."""
     return slot.in_place().stats.predictions()

@@ -1,9 +1,9 @@
-"""Integrations: a model put to work at a place in torch that asks for choices.
+"""Integrations: a model that is used at a place in torch that asks for choices.
 
-An integration first has its place call a dummy function: only where that works is its model
-loaded and the choice turned on. Diode's own is `MatmulIntegration`; others come from packages
-with an entry point of the group `diode_engine.integrations` (an example is in
-docs/adding-integrations.md), or are registered by hand.
+An integration first makes its place call a dummy function. Only where that works, its model is
+loaded and the choice is turned on. Diode's own is `MatmulIntegration`; others come from packages
+with an entry point of the group `diode_engine.integrations` (docs/adding-integrations.md has an
+example), or are registered by hand.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ ENTRY_POINTS = "diode_engine.integrations"
 
 @dataclass(frozen=True)
 class ModelPointer:
-    """A model that an integration needs: by the folder or registry reference of
-    `install_diode_choices`' model_path, or with None the registry's best of this purpose for
-    the hardware at hand."""
+    """A model that an integration needs: by the folder or registry reference that
+    `install_diode_choices` takes as model_path, or with None the registry's best model of this
+    purpose for the present hardware."""
 
     purpose: str = "gemm"
     reference: str | None = None
 
     def load(self, hardware: Hardware) -> Predictor:
-        """Raises IntegrationError where no model serves the hardware, ModelError or
+        """Raises IntegrationError where there is no model for the hardware, ModelError or
         RegistryError where it cannot be loaded."""
         from diode_engine import registry
         from diode_engine.models import predictor
@@ -57,8 +57,8 @@ class ModelPointer:
 class BaseIntegration(ABC):
     """One place in torch, and the models that choose there.
 
-    With `enable_fallback` an error on the way leaves torch as it was and is told by
-    `get_integration_status`; without it is raised.
+    With `enable_fallback` an error leaves torch as it was, and `get_integration_status` reports it;
+    without, it is raised.
     """
 
     name: ClassVar[str]
@@ -69,13 +69,13 @@ class BaseIntegration(ABC):
 
     @property
     def models(self) -> Sequence[ModelPointer]:
-        """What it needs."""
+        """The models that it needs."""
         return ()
 
     @abstractmethod
     def dry_run(self) -> None:
-        """Has the place call a dummy function, and leaves everything as it was. Raises
-        IntegrationError, a sentence, where it does not."""
+        """Makes the place call a dummy function, and leaves everything as it was. Raises
+        IntegrationError, with a sentence, where the place does not call it."""
 
     @abstractmethod
     def load(self) -> None:
@@ -83,14 +83,14 @@ class BaseIntegration(ABC):
 
     @abstractmethod
     def enable(self) -> None:
-        """Puts the choice in place and turns its options on."""
+        """Installs the choice and turns its options on."""
 
     @abstractmethod
     def disable(self) -> None:
-        """Puts back what was there."""
+        """Restores what was there."""
 
     def state(self) -> tuple[State, str] | None:
-        """How far it is, and why not further, where it knows better than the registry."""
+        """Its state, and the reason for it, where the integration knows more than the registry."""
         return None
 
 
@@ -111,7 +111,7 @@ class IntegrationRegistry:
         self._broken: dict[str, str] = {}  # entry points that gave no integration: why
 
     def register(self, integration: BaseIntegration, execute_order: int | None = None) -> None:
-        """Raises IntegrationError where another one has its name."""
+        """Adds an integration. Raises IntegrationError where another one has its name."""
         order = integration.execute_order if execute_order is None else execute_order
         with self._lock:
             there = self._entries.get(integration.name)
@@ -123,8 +123,9 @@ class IntegrationRegistry:
             self._entries[integration.name] = _Entry(integration, order)
 
     def discover(self) -> list[str]:
-        """Registers those of installed packages that are not yet, and returns their names. One
-        that cannot be is passed over with a warning, and its status says why."""
+        """Registers integrations of installed packages that are not registered yet, and returns
+        their names. One that cannot be registered is passed over with a warning, and its status
+        says why."""
         found = []
         with self._lock:
             for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
@@ -148,7 +149,8 @@ class IntegrationRegistry:
         return found
 
     def integrate_all(self) -> dict[str, bool]:
-        """Turns on, in their order, all that are not; by name whether each is active."""
+        """Turns on all that are not active, in their order; returns for each name whether it is
+        active."""
         with self._lock:
             entries = sorted(self._entries.items(), key=lambda item: (item[1].order, item[0]))
             return {name: self._integrate(entry) for name, entry in entries}
@@ -176,7 +178,7 @@ class IntegrationRegistry:
         return entry.integration.state() or (entry.state, entry.reason)
 
     def status(self) -> dict[str, Mapping[str, Any]]:
-        """By name: state, reason (why it is not active), execute_order and models."""
+        """For each name: state, reason (why it is not active), execute_order and models."""
         with self._lock:
             out: dict[str, Mapping[str, Any]] = {}
             for name, entry in sorted(self._entries.items(), key=lambda item: item[1].order):

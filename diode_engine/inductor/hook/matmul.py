@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class MatmulIntegration(BaseIntegration):
-    """Inductor's kernels for Diode's operators, as `install_diode_choices` has them
-    chosen: of `top_k_configs` 1 that kernel is taken without a benchmark."""
+    """Inductor's kernels for Diode's operators, chosen as `install_diode_choices` describes: with
+    `top_k_configs` 1 the kernel is taken without a benchmark."""
 
     name = "matmul"
     execute_order = 0
@@ -48,7 +48,7 @@ class MatmulIntegration(BaseIntegration):
         return (self._model,)
 
     def dry_run(self) -> None:
-        """Inductor asks a dummy in the choices' slot, for this thread only."""
+        """Inductor asks a dummy in the choices' slot, in this thread only."""
         if slot.disabled():
             raise IntegrationError("DIODE_DISABLE is set")
         try:
@@ -99,7 +99,7 @@ class MatmulIntegration(BaseIntegration):
 
 
 def create_matmul_integration(*, enable_fallback: bool = True) -> MatmulIntegration:
-    """One that takes the registry's best model for the GPU at hand."""
+    """An integration that takes the registry's best model for the present GPU."""
     return MatmulIntegration(enable_fallback=enable_fallback)
 
 
@@ -108,28 +108,29 @@ _registry.register(create_matmul_integration())
 
 
 def register_integration(integration: BaseIntegration, execute_order: int | None = None) -> None:
-    """Adds one, to be turned on by `integrate_all` in the order of `execute_order` (its own
-    where None; Diode's is 0). Raises IntegrationError where another one has its name."""
+    """Adds an integration, which `integrate_all` turns on in the order of `execute_order` (None:
+    its own; Diode's is 0). Raises IntegrationError where another one has its name."""
     _registry.register(integration, execute_order)
 
 
 def discover_and_register_integrations() -> list[str]:
-    """Adds those of installed packages (entry points of the group `diode_engine.integrations`)
-    and returns the names of the new ones. A package that fails is passed over with a warning."""
+    """Adds the integrations of installed packages (entry points of the group
+    `diode_engine.integrations`) and returns the names of the new ones. A package that fails is
+    passed over with a warning."""
     return _registry.discover()
 
 
 def integrate_all() -> dict[str, bool]:
-    """Discovers, then turns on all integrations that are not active, in their order; by name
-    whether each is active now."""
+    """Discovers integrations, then turns on all that are not active, in their order; returns for
+    each name whether it is active now."""
     _registry.discover()
     return _registry.integrate_all()
 
 
 def get_integration_status() -> dict[str, Any]:
-    """The whole story: versions of diode, python, torch and triton (None where not installed),
-    hardware (None without torch), and by integration its state, the reason why it is not
-    active, its order and models. Imports torch where there is one."""
+    """The versions of diode, python, torch and triton (None where not installed), the hardware
+    (None without torch), and for each integration its state, the reason why it is not active, its
+    order and its models. Imports torch where it is installed."""
     return {
         "diode": __version__,
         "python": sys.version.split()[0],

@@ -1,11 +1,11 @@
-"""The parts of Diode that stand in other places of Inductor than the choices' slot."""
+"""The parts of Diode at other places of Inductor than the choices' slot."""
 
 from __future__ import annotations
 
 
 def attach() -> None:
-    """Puts them in place, once. Raises ImportError in the middle of Inductor's own imports, and
-    whatever else a torch raises that has no place for them."""
+    """Installs them, once. Raises ImportError in the middle of Inductor's own imports, and other
+    errors where this torch has no place for them."""
     from diode_engine.inductor.hook import fast, grouped
     from diode_engine.inductor.padding import shape_padding
 
@@ -15,7 +15,7 @@ def attach() -> None:
 
 
 def detach() -> None:
-    """Puts back what was there."""
+    """Restores what was there."""
     from diode_engine.inductor.choosing.final_choice import final_choice
     from diode_engine.inductor.hook import fast, grouped
     from diode_engine.inductor.lowering import preprocessing

@@ -1,13 +1,13 @@
 """Diode in Inductor's slot of choices, for all threads.
 
-Inductor keeps its choices in a slot of which every thread has its own copy, filled from a
-default; the backward is compiled in autograd's thread. So it is the default that is replaced,
-and the name under which threads keep their copies is changed, so that those which have one
-ask again. What was in the slot is composed with while Diode is there, and back afterwards.
+Inductor keeps its choices in a slot of which every thread has its own copy, filled from a default;
+the backward is compiled in autograd's thread. So the default is replaced, and the name under which
+threads keep their copies is changed, so that threads with a copy ask again. Diode works on top of
+what was in the slot, and puts it back at the end.
 
-`import diode_engine` only arranges for that. The slot is taken when torch._inductor is
-imported, and the model is loaded when something is compiled or a cache key is made: before,
-it would initialise CUDA in a process that may be about to fork.
+`import diode_engine` only arranges this. The slot is taken when torch._inductor is imported, and
+the model is loaded when something is compiled or a cache key is made. Earlier, it would initialise
+CUDA in a process that may be about to fork.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AUTOMATIC = ChoiceOptions(top_k_configs=1)  # what `import diode_engine` instal
 
 
 class _Here:
-    """What is in place in this process."""
+    """What is installed in this process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -63,7 +63,7 @@ def disabled() -> bool:
 
 
 def arrange() -> None:
-    """Has Diode's choices installed once torch._inductor is imported; costs nothing before."""
+    """Installs Diode's choices when torch._inductor is imported; costs nothing before."""
     # A program that sets the options runs with Diode switched off as well.
     when_imported("torch._inductor.config", _register_options)
     when_imported("torch._inductor.utils", _register_backend)
@@ -89,7 +89,7 @@ class InPlace:
 
 
 def in_place() -> InPlace:
-    """What is in place now."""
+    """What is installed now."""
     with _here.lock:
         return InPlace(
             _here.below is not None, _here.settled, _here.choices, _here.reason, _here.stats
@@ -97,7 +97,7 @@ def in_place() -> InPlace:
 
 
 def put_back(was: InPlace) -> None:
-    """Has every thread's compiles choose as then."""
+    """Makes every thread's compiles choose as they did then."""
     if not was.taken:
         take_out()
     with _here.lock:
@@ -109,7 +109,7 @@ def put_back(was: InPlace) -> None:
 
 
 def put_in_place(choices: DiodeInductorChoices) -> None:
-    """Has every thread's compiles choose by these from now on."""
+    """Makes every thread's compiles choose by these choices from now on."""
     with _here.lock:
         config_keys.register(_key)
         _settle_as(choices, "")
@@ -118,14 +118,14 @@ def put_in_place(choices: DiodeInductorChoices) -> None:
 
 
 def explain(reason: str) -> None:
-    """Why nothing is in place, where that is so."""
+    """Notes why nothing is installed."""
     with _here.lock:
         if _here.choices is None:
             _here.reason = reason
 
 
 def state() -> tuple[State, str]:
-    """How far the choices are, and why not further."""
+    """The state of the choices, and the reason for it."""
     with _here.lock:
         if _here.choices is not None:
             return State.ACTIVE, ""
@@ -134,7 +134,7 @@ def state() -> tuple[State, str]:
 
 
 def take_out() -> None:
-    """Leaves the slot to whoever had it before, and calls off what `arrange` has arranged."""
+    """Gives the slot back to whoever had it before, and cancels what `arrange` has arranged."""
     with _here.lock:
         _settle_as(None, "Diode's choices were uninstalled")
         if _here.below is None:
@@ -150,7 +150,7 @@ def take_out() -> None:
 
 
 def _register_options() -> None:
-    """In the import of torch._inductor.config: must not raise."""
+    """Runs in the import of torch._inductor.config, so it must not raise."""
     try:
         config_keys.register(_key)
     except Exception as error:  # noqa: BLE001  # what a torch to come does
@@ -158,7 +158,7 @@ def _register_options() -> None:
 
 
 def _register_backend() -> None:
-    """In the import of torch._inductor.utils: must not raise."""
+    """Runs in the import of torch._inductor.utils, so it must not raise."""
     try:
         backends.attach()
     except Exception as error:  # noqa: BLE001
@@ -166,7 +166,7 @@ def _register_backend() -> None:
 
 
 def _attach() -> None:
-    """Takes the slot, in the import of torch._inductor.virtualized: must not raise."""
+    """Takes the slot. Runs in the import of torch._inductor.virtualized, so it must not raise."""
     with _here.lock:
         if _here.settled:  # uninstalled, or installed with other options, in the meantime
             return
@@ -190,7 +190,7 @@ def _take_slot() -> None:
 
 
 def _attach_parts() -> None:
-    """Once. In an import: must not raise."""
+    """Installs the other parts, once. Runs in an import, so it must not raise."""
     if _here.below is None or _here.attached:  # uninstalled in the meantime
         return
     try:
@@ -223,7 +223,7 @@ def _default() -> Any:
 
 
 def _over(ours: DiodeInductorChoices, others: Any) -> Any:
-    """Ours on top of the others, or these alone where they cannot be composed with."""
+    """Diode's choices on top of the others, or the others alone where that is not possible."""
     try:
         return ours.over(others)
     except Exception as error:  # noqa: BLE001
@@ -234,8 +234,8 @@ def _over(ours: DiodeInductorChoices, others: Any) -> Any:
 
 
 def _key() -> str:
-    """What Diode adds to Inductor's cache keys: "" while it is inactive. Must not raise: it is
-    a read of Inductor's config. Where it cannot be told nothing is cached under it."""
+    """What Diode adds to Inductor's cache keys: "" while it is inactive. It is a read of Inductor's
+    config, so it must not raise. Where it cannot be computed, nothing is cached under it."""
     try:
         return _told_key()
     except Exception:
@@ -248,9 +248,8 @@ def _never_again() -> str:
 
 
 def _told_key() -> str:
-    """Before it is known whether Diode is active this is a value that never comes again, so that
-    nothing is cached under it. Making a cache key initialises CUDA by itself, before it looks
-    here."""
+    """Before it is known whether Diode is active, this is a value that never occurs again, so that
+    nothing is cached under it. Making a cache key initialises CUDA anyway, before it reads this."""
     if not _here.settled and _may_settle():
         _settle()
     if not _here.settled:
@@ -270,7 +269,7 @@ def _may_settle() -> bool:
 
 
 def _settle() -> None:
-    """Decides what `import diode_engine` has left open: loads the model, or says why not."""
+    """Decides what `import diode_engine` has left open: loads the model, or notes why it cannot."""
     with _here.lock:
         if _here.settled or _here.settling:
             return
@@ -298,7 +297,7 @@ def _settle_as(choices: DiodeInductorChoices | None, reason: str) -> None:
 
 
 def _move_foreign(ours: str, theirs: str) -> None:
-    """Keeps choices that this thread was given on top of Diode's."""
+    """Keeps choices that this thread was given, on top of Diode's."""
     choices = virtualized.of_thread(ours)
     if choices is not None and chooser_of(choices) is None:
         virtualized.set_of_thread(theirs, choices)

@@ -1,4 +1,4 @@
-"""How far an integration is."""
+"""The states of an integration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small functions of the package's public surface: what is here, and what there is to say."""
+"""Small functions of the package's public interface: hardware, models, log level."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from diode_engine.core.hardware import Hardware, detect
 
 
 def get_detected_hardware(device: int | None = None) -> Hardware:
-    """The GPU of that index, the current one if None; the processor where torch sees no GPU.
-    NVIDIA's, AMD's (ROCm) and Intel's (XPU) are described; models are for NVIDIA's so far.
-    Imports torch, and initialises it for the device. Raises ImportError without torch."""
+    """The GPU of that index (None: the current one); the processor where torch sees no GPU. GPUs of
+    NVIDIA, AMD (ROCm) and Intel (XPU) are described; there are models for NVIDIA's only. Imports
+    torch and initialises it for the device. Raises ImportError without torch."""
     return detect(device)
 
 
@@ -26,13 +26,13 @@ def list_available_models() -> list[dict[str, Any]]:
 
 
 def register_model(name: str | os.PathLike[str]) -> str:
-    """Makes a model the one that is taken for its hardware: the folder of a model, which is
-    copied into the user's registry, or one that is in the registry already ("name",
-    "name@version" or an alias). Returns its name@version. What this process compiles changes
-    with the next `install_diode_choices()`.
+    """Makes a model the one that is taken for its hardware. `name` is the folder of a model, which
+    is copied into the user's registry, or a model in the registry ("name", "name@version" or an
+    alias). Returns its name@version. This process's compiles use it after the next
+    `install_diode_choices()`.
 
-    Raises ModelError where it cannot be loaded, and RegistryError where there is no such model
-    or the registry cannot be written.
+    Raises ModelError where it cannot be loaded, and RegistryError where there is no such model or
+    the registry cannot be written.
     """
     model = registry.resolve(os.fspath(name))
     if model.source is None:
@@ -43,6 +43,6 @@ def register_model(name: str | os.PathLike[str]) -> str:
 
 
 def set_log_level(level: int | str) -> None:
-    """How much Diode logs: a level of the module logging, or its name in any case ("debug").
+    """Sets how much Diode logs: a level of the module logging, or its name in any case ("debug").
     Raises ValueError where there is no such level."""
     logging.getLogger("diode_engine").setLevel(level.upper() if isinstance(level, str) else level)

@@ -1,8 +1,6 @@
-"""The slot in Inductor that choices are in: its default, and the copy of each thread.
-
-It is a private part of torch._inductor.virtualized. A thread that has no copy under the slot's key
-asks the default for one.
-"""
+"""The slot in Inductor that has its choices: its default, and the copy of each thread. It is a
+private part of torch._inductor.virtualized. A thread without a copy under the slot's key asks the
+default for one."""
 
 from __future__ import annotations
 
@@ -17,20 +15,20 @@ MODULE = "torch._inductor.virtualized"
 
 @dataclass(frozen=True)
 class Occupant:
-    """What the slot holds."""
+    """What is in the slot."""
 
     default: Callable[[], Any]  # makes the choices of a thread that has none
     key: str  # the name of the attribute in which a thread keeps them
 
 
 def occupant() -> Occupant:
-    """What the slot holds now. Raises where this torch has no such slot."""
+    """What is in the slot now. Raises where this torch has no such slot."""
     slot = _slot()
     return Occupant(slot._default, slot._key)
 
 
 def occupy(by: Occupant) -> None:
-    """Replaces it."""
+    """Replaces what is in the slot."""
     slot = _slot()
     slot._default, slot._key = by.default, by.key
 
@@ -41,7 +39,7 @@ def of_thread(key: str) -> Any:
 
 
 def set_of_thread(key: str, choices: Any) -> None:
-    """Gives them to this thread."""
+    """Sets this thread's choices."""
     setattr(sys.modules[MODULE].threadlocal, key, choices)
 
 

@@ -1,1 +1,1 @@
-"""What programs ask Inductor for, and what Inductor benchmarks, told to others as records."""
+"""What programs ask Inductor for, and what Inductor benchmarks, as records for others."""

@@ -31,7 +31,7 @@ FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 
 
 def begin() -> None:
-    """Has this process watched from the moment it imports Inductor; costs nothing before."""
+    """Watches this process from the moment when it imports Inductor; costs nothing before."""
     folder = os.environ.get(FOLDER)
     if folder and Path(folder).is_dir():
         note = functools.partial(_note, Path(folder))
@@ -46,7 +46,7 @@ def _note(folder: Path, **record: Any) -> None:
 
 
 def _attach(note: Any) -> None:
-    """Puts the hook into InductorChoices, under all that may be derived from it."""
+    """Puts the hook into InductorChoices, below everything that may be derived from it."""
     torch: Any = sys.modules["torch"]
     kind: Any = sys.modules["torch._inductor.choices"].InductorChoices
     original = hook_of(kind)
@@ -140,8 +140,8 @@ def _add_prefer_aten() -> None:
 
 
 def prefer_aten(choices: list[Any]) -> list[Any]:
-    """A preprocessing function of Inductor's: a library's kernel where there is one, which
-    leaves nothing to benchmark."""
+    """A preprocessing function for Inductor: a library's kernel where there is one, so that nothing
+    is benchmarked."""
     from torch._inductor.select_algorithm import ExternKernelCaller
 
     return [c for c in choices if isinstance(c, ExternKernelCaller)][:1] or choices

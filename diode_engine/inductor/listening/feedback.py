@@ -1,4 +1,4 @@
-"""What Inductor benchmarks, told to whoever listens, as Diode's records."""
+"""Reports what Inductor benchmarks, as Diode's records."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """Has it called, in the compiling thread, after each GEMM's benchmark, from now on and with
-    Diode's choices or without. It must return at once; what it raises is logged and passed
-    over."""
+    """From now on the function is called, in the compiling thread, after each GEMM's benchmark,
+    with Diode's choices or without. It must return at once; what it raises is logged and
+    ignored."""
     _listeners.append(listener)
     when_imported("torch._inductor.compile_fx", _attach)
 
 
 def _attach() -> None:
-    """In an import: must not raise."""
+    """Runs in an import, so it must not raise."""
     try:
         from torch._inductor.select_algorithm import (
             add_feedback_saver,
@@ -44,7 +44,7 @@ def _attach() -> None:
 
 
 def save(timings: dict[Any, float], name: str, *_: Any) -> None:
-    """A feedback saver of Inductor's, which has five arguments up to torch 2.10 and then six."""
+    """A feedback saver for Inductor, which has five arguments up to torch 2.10 and then six."""
     try:
         found = _records(timings, name)
         if found is not None:

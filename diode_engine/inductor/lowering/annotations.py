@@ -1,4 +1,4 @@
-"""What a choice of Inductor's carries along: a dictionary that whoever has made it may fill."""
+"""What a choice of Inductor carries: a dictionary that the code which made it may fill."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 
 def annotation_of(choice: Any, name: str) -> Any:
-    """None where there is none by this name. Choices of others may have no dictionary at all."""
+    """The annotation of this name; None where there is none. Choices of others may have no
+    dictionary at all."""
     return (getattr(choice, "annotations", None) or {}).get(name)
 
 
 def template_choice_of(choice: Any) -> Any:
-    """The KernelTemplateChoice that the choice was rendered from; None where it was made in another
-    way, as another backend's kernels are."""
+    """The KernelTemplateChoice from which the choice was rendered; None where it was made in
+    another way, such as another backend's kernels."""
     return annotation_of(choice, "ktc")

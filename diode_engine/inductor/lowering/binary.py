@@ -1,4 +1,4 @@
-"""A compiled kernel, with what must be known to launch it."""
+"""A compiled kernel, with what is needed to launch it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SCRATCH_ARGUMENTS = ("global_scratch", "profile_scratch")
 class Binary:
     """A cubin and its one kernel.
 
-    `arguments` are (what, type) in the kernel's order: what is "a", "b", "bias", "out",
-    "size_M" and the like (see `symbolic.Rendered`), "workspace", "global_scratch" or
-    "profile_scratch"; type is PTX's ("u64", "u32"). `scratch_bytes` a thread block are to be
-    passed as global scratch. `stack_bytes` a thread are spilled registers, by and large.
+    `arguments` are (what, type) in the kernel's order. What is "a", "b", "bias", "out", "size_M"
+    and the like (see `symbolic.Rendered`), "workspace", "global_scratch" or "profile_scratch"; type
+    is PTX's ("u64", "u32"). `scratch_bytes` of each thread block are passed as global scratch.
+    `stack_bytes` of each thread are mostly spilled registers.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Binary:
 
     @cached_property
     def facts(self) -> KernelFacts | None:
-        """What the compiler made of it; None where the cubin is of another form than those that
-        Diode knows: its timing is worth as much without."""
+        """The compiler's facts; None where the cubin has a form that Diode does not know. Its
+        timing is valid all the same."""
         try:
             return kernel_facts(self.cubin, self.registers, self.shared_bytes)
         except (IntegrationError, struct.error, IndexError, ValueError):
@@ -57,10 +57,8 @@ class Binary:
 
 
 def binary_of(kernel: Any, arguments: Sequence[str]) -> Binary:
-    """What Triton has compiled (a CompiledKernel); `arguments` say what its own are for.
-
-    Raises IntegrationError where the compiled kernel takes other arguments.
-    """
+    """The binary of what Triton has compiled (a CompiledKernel); `arguments` say what its arguments
+    are. Raises IntegrationError where the compiled kernel takes other arguments."""
     metadata, cubin = kernel.metadata, kernel.asm["cubin"]
     types = parameter_types(kernel.asm["ptx"])
     names = (*arguments, *SCRATCH_ARGUMENTS)
@@ -125,8 +123,8 @@ _SHIFTS = {7: 0, 8: 8}  # of the architecture in the ELF header's flags, by its 
 
 
 def kernel_facts(cubin: bytes, registers: int, shared_bytes: int) -> KernelFacts | None:
-    """Counts a cubin's instructions, and the bytes that a thread's local memory is accessed by;
-    None where the code is for a GPU whose instructions are not known."""
+    """Counts a cubin's instructions, and the bytes of accesses to a thread's local memory; None
+    where the code is for a GPU whose instructions are not known."""
     sections = list(_sections(cubin))
     code = b"".join(content for name, content in sections if name.startswith(".text"))
     (flags,) = struct.unpack_from("<I", cubin, 0x30)

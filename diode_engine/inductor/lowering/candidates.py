@@ -1,7 +1,7 @@
-"""Problems and candidates as Inductor knows them.
+"""From Inductor's problems and candidates to Diode's records.
 
 `problem_of` reads the problem from Inductor's kernel inputs, `candidate_of` the candidate from a
-KernelTemplateChoice, and `candidate_from` from what that is made of.
+KernelTemplateChoice, and `candidate_from` from the parts of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diode_engine.errors import RecordError
 
 @cache
 def dtype_of(dtype: torch.dtype) -> DType | None:
-    """None where Diode has no name for it."""
+    """Diode's type; None where it has none."""
     try:
         return DType(str(dtype).removeprefix("torch."))
     except ValueError:
@@ -29,7 +29,7 @@ def dtype_of(dtype: torch.dtype) -> DType | None:
 
 
 def tf32_allowed() -> bool:
-    """Whether float32 products may use TF32 in the compile under way."""
+    """Whether float32 products may use TF32 in the present compile."""
     # as Inductor asks; `allow_tf32` raises once a program has set this one (torch 2.9)
     return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
@@ -39,12 +39,9 @@ def problem_of(
     op_name: str,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Problem | None:
-    """The problem that Inductor asks `op_name` for, dynamic shapes by their hints; `overrides` are
-    the kwargs that it sets, by template.
-
-    None where Diode has no such problem: another op, dtype, or an operand whose strides are
-    both larger than one.
-    """
+    """The problem for which Inductor asks under `op_name`; dynamic shapes count by their hints.
+    `overrides` are the kwargs that it sets, by template. None where Diode has no such problem:
+    another op or dtype, or an operand whose strides are both larger than one."""
     if op_name not in OPERATORS or not hasattr(kernel_inputs, "mnk_hinted"):
         return None
     return problem_from(
@@ -60,15 +57,15 @@ def problem_of(
 def told_of(
     op_name: str, overrides: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[tuple[str, Scalar], ...]:
-    """The attributes of a problem of this op that no tensor tells, by the kwargs that Inductor
+    """The attributes of a problem of this op that no tensor shows, from the kwargs that Inductor
     sets for its templates."""
     kwargs = {name: value for each in (overrides or {}).values() for name, value in each.items()}
     return tuple((OPERATORS[op_name].read_kwargs(kwargs) or {}).items())
 
 
 def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
-    """Whether a matrix of a batched product stands for the whole batch, by a stride of 0: it is
-    read once, where a Problem's are as many as the batch."""
+    """Whether a matrix of a batched product stands for the whole batch, with a stride of 0. It is
+    read once, while a Problem has as many matrices as the batch."""
     inputs, shapes = OPERATORS[op_name].inputs, kernel_inputs.shapes_hinted()
     given = zip(inputs, shapes, _strides(kernel_inputs), strict=False)
     return any(
@@ -79,8 +76,7 @@ def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
 
 def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
     """The strides of all operands by their hints. A bias that Inductor has yet to compute has none
-    (on torch up to 2.12 it is asked about like that where nothing is autotuned): it is computed
-    into a tensor without gaps."""
+    (torch up to 2.12 asks so where nothing is autotuned); it will be a tensor without gaps."""
     try:
         strides: Sequence[Sequence[int]] = kernel_inputs.strides_hinted()
     except NotImplementedError:
@@ -98,8 +94,8 @@ def problem_from(
     out_dtype: torch.dtype,
     told: tuple[tuple[str, Scalar], ...] = (),
 ) -> Problem | None:
-    """The problem of the op with these inputs, in its own order, and what `told_of` says; None as
-    `problem_of`."""
+    """The problem of the op with these inputs, in the op's order, and what `told_of` returns; None
+    as in `problem_of`."""
     given = {
         each.name: TensorShape(tuple(map(int, shape)), tuple(map(int, stride)), dtype_of(dtype))
         for each, shape, stride, dtype in zip(op.inputs, shapes, strides, dtypes, strict=False)
@@ -155,7 +151,7 @@ def _operand(matrix: TensorShape) -> Operand | None:
 
 
 def _bias(given: TensorShape, m: int, n: int) -> Bias:
-    """A bias comes as it is or already expanded to the output, by strides of 0."""
+    """The bias as it comes, or expanded to the output with strides of 0."""
     *batch, rows, cols = (
         size == 1 or step == 0
         for size, step in zip((1, 1, *given.size)[-3:], (0, 0, *given.stride)[-3:], strict=True)
@@ -170,10 +166,9 @@ def _bias(given: TensorShape, m: int, n: int) -> Bias:
 
 
 def candidate_of(choice: Any) -> Candidate:
-    """The candidate behind a KernelTemplateChoice: its template and tunable kwargs.
-
-    From torch 2.13 on aten::addmm is given a bias that is a vector as it is, and not as a matrix,
-    for which cuBLAS is slower. That is the call aten::bias_addmm makes before, and called so."""
+    """The candidate of a KernelTemplateChoice: its template and tunable kwargs. From torch 2.13 on
+    aten::addmm gets a bias vector as a vector; before, as a matrix, for which cuBLAS is slower. The
+    new call is the one that aten::bias_addmm makes before, so it gets that name."""
     uid = choice.template.uid
     with_vector = template_of(uid).recorded_with_bias_vector
     if with_vector and len(choice.inputs.nodes()[0].get_size()) == 1:

@@ -1,7 +1,7 @@
-"""What Inductor offers for products of groups, which it makes beside the hook.
+"""What Inductor offers for products of groups, for which it does not use its hook.
 
-torch/_inductor/kernel/mm_grouped.py makes the list of choices itself. Its own cut of its configs
-(`early_config_prune`) is where a config can be dropped before it is rendered.
+torch/_inductor/kernel/mm_grouped.py makes the list of choices itself. Its function that cuts the
+list of configs (`early_config_prune`) is where a config can be dropped before it is rendered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIBRARY, TRITON = "aten::_grouped_mm", "triton::grouped_mm"
 
 
 class Params:
-    """As KernelTemplateParams tells its kwargs."""
+    """The kwargs, in the form of KernelTemplateParams."""
 
     def __init__(self, kwargs: Mapping[str, Any]) -> None:
         self._kwargs = dict(kwargs)
@@ -37,8 +37,8 @@ class Params:
 
 
 @dataclass(eq=False)
-class Offer:
-    """A choice that Inductor could render; what Diode uses of a KernelTemplateChoice."""
+class OfferedKernel:
+    """A choice that Inductor could render; the part of a KernelTemplateChoice that Diode uses."""
 
     uid: str
     params: Params
@@ -85,11 +85,11 @@ def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | No
 
 
 class _Offered(Exception):
-    """All is known that was asked for."""
+    """Raised to end the lowering when everything that is needed is known."""
 
 
 def op_of(a_dims: int, b_dims: int) -> Operator:
-    """The op of operands with so many dimensions."""
+    """The op of operands with these numbers of dimensions."""
     return next(
         op
         for op in GROUPED
@@ -98,15 +98,15 @@ def op_of(a_dims: int, b_dims: int) -> Operator:
 
 
 def params_of(config: Any) -> Params:
-    """Of one of Inductor's configs the parameters that are tuned."""
+    """The tuned parameters in one of Inductor's configs."""
     kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
     return Params({name: kwargs[name] for name in template_of(TRITON).parameters})
 
 
-def offers(operands: Sequence[Any]) -> list[Offer]:
+def offers(operands: Sequence[Any]) -> list[OfferedKernel]:
     """What Inductor offers for torch._grouped_mm of these TensorBoxes, the library's call first.
-    Call it inside `kernels.graph_for`, under options by which it offers anything."""
-    found: list[Offer] = []
+    Call it inside `kernels.graph_for`, with options under which Inductor offers kernels."""
+    found: list[OfferedKernel] = []
     cut: Any = mm_grouped.early_config_prune
     triton: list[tuple[Any, Mapping[str, Any]]] = []
 
@@ -116,9 +116,13 @@ def offers(operands: Sequence[Any]) -> list[Offer]:
         return []
 
     def note_choices(name: str, choices: list[Any], nodes: Any, layout: Any, **_: Any) -> None:
-        found.extend(Offer(LIBRARY, Params({}), partial(_same, choice)) for choice in choices)
         found.extend(
-            Offer(TRITON, params_of(config), partial(_rendered, config, named, nodes, layout))
+            OfferedKernel(LIBRARY, Params({}), partial(_same, choice)) for choice in choices
+        )
+        found.extend(
+            OfferedKernel(
+                TRITON, params_of(config), partial(_rendered, config, named, nodes, layout)
+            )
             for config, named in triton
         )
         raise _Offered

@@ -27,9 +27,9 @@ from diode_engine.core.problem import (
     content_key,
 )
 from diode_engine.core.resources import (
-    MOST_LOADS,
-    MOST_LOADS_AT_ONCE,
-    MOST_ODD_ALIGN,
+    MAX_LOADS,
+    MAX_LOADS_AT_ONCE,
+    MAX_ODD_ALIGN,
     WIDEST_LOAD,
     tile_loads,
     uses_wgmma,
@@ -42,17 +42,17 @@ DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
 _TILE = frozenset({"block_m", "block_n", "block_k", "stages", "warps"})
 
-MOST_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
+MAX_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
 SHORT_LOOP = 2  # iterations
 # From here up Inductor uses TF32 where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
 _INPUTS = {"a", "b", "scale_a", "scale_b", "bias"}  # what a class knows of
-MOST_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
+MAX_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
 
 
 @dataclass(frozen=True)
 class Extent:
-    """A size as a kernel knows it: `value` itself if it is fixed, else any multiple of it."""
+    """A size as a kernel sees it: exactly `value` if it is fixed, else any multiple of it."""
 
     value: int
     fixed: bool = False
@@ -152,12 +152,12 @@ class KernelClass:
 
     @cached_property
     def variant(self) -> str:
-        """Content key of all but the candidate."""
+        """Content key of everything but the candidate."""
         return content_key("kernel-variant", {**self.to_dict(), "candidate": None})
 
     @cached_property
     def family(self) -> str:
-        """Content key of what a class is rendered from besides the candidate's kwargs."""
+        """Content key of what a class is rendered from, besides the candidate's kwargs."""
         fields = {**self.to_dict(), "candidate": self.candidate.template, "whole": None}
         return content_key("kernel-family", fields)
 
@@ -165,19 +165,19 @@ class KernelClass:
 def class_of(
     problem: Problem, candidate: Candidate, *, fixed: Collection[str] = ()
 ) -> KernelClass | None:
-    """The widest class of the candidate that has this problem, with the sizes named by
-    `fixed` ("BMNK") as constants. None where the candidate is not one Triton kernel whose binary
-    can be shared.
+    """The widest class of the candidate that includes this problem, with the sizes in `fixed`
+    ("BMNK") as constants. None where the candidate is not one Triton kernel whose binary can be
+    shared.
 
-    The template's own constants are always constants. Sizes of 1 are too, since Inductor
-    simplifies around them; so is the contiguous size of a padded operand, and everything where
-    32-bit indices do not suffice.
+    The template's own constants are always constants. So are sizes of 1, since Inductor simplifies
+    around them; the contiguous size of a padded operand; and everything where 32-bit indices do not
+    suffice.
     """
     template, tile = template_of(candidate.template), _tile_of(candidate)
     if template.constants is None or "block_k" not in tile:
         return None
     p = problem
-    if p.B > MOST_BATCHES or {i.name for i in p.op.inputs} - _INPUTS:
+    if p.B > MAX_BATCHES or {i.name for i in p.op.inputs} - _INPUTS:
         return None
     constants = {*fixed, *template.constants, *(dim for dim in DIMS if getattr(p, dim) == 1)}
     for operand, rows, cols in ((p.a, "M", "K"), (p.b, "K", "N")):
@@ -185,7 +185,7 @@ def class_of(
         lead = operand.leading_stride(getattr(p, rows), getattr(p, cols))
         if lead != getattr(p, inner):
             constants.add(inner)
-    if _most_elements(p) > MOST_ELEMENTS:
+    if _most_elements(p) > MAX_ELEMENTS:
         constants = set(DIMS)
     block_m, block_n, block_k = (tile[column] for column in TILE)
     leads_k = p.a.layout is Layout.ROW or p.b.layout is Layout.COL
@@ -226,7 +226,7 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
         return None
     fixed: Collection[str] = ()
     iterations = -(-problem.K // block_k)
-    aligned = min(problem.a.align, problem.b.align) > MOST_ODD_ALIGN
+    aligned = min(problem.a.align, problem.b.align) > MAX_ODD_ALIGN
     if not aligned or addresses_erratic(problem, candidate):
         fixed = ALL_FIXED
     elif iterations <= SHORT_LOOP:
@@ -235,21 +235,21 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
 
 
 def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
-    """Whether the kernel's speed hangs on what ptxas makes of the addresses in its loop, which
-    is another thing with other constants: a tiled kernel without wgmma whose threads have many
-    loads each. (For a table's rows, and where no stride is odd, `resources.many_loads` says the
-    same.) Which tiles have wgmma is as on Hopper: other devices were not looked at."""
+    """Whether the kernel's speed depends on how ptxas computes the addresses in its loop, which
+    differs with other constants: a tiled kernel without wgmma whose threads have many loads each.
+    (For a table's rows, and where no stride is odd, `resources.many_loads` says the same.) Which
+    tiles have wgmma is as on Hopper; other devices were not checked."""
     template, tile = template_of(candidate.template), _tile_of(candidate)
     if template.constants is None or template.tma or not tile.keys() >= _TILE:
         return False
     if uses_wgmma(wgmma_operands(problem), tile["block_m"], tile["warps"]):
         return False
-    most = MOST_LOADS if tile["stages"] > 1 else MOST_LOADS_AT_ONCE
+    most = MAX_LOADS if tile["stages"] > 1 else MAX_LOADS_AT_ONCE
     return loads_a_thread(problem, candidate) > most
 
 
 def loads_a_thread(problem: Problem, candidate: Candidate) -> float:
-    """Load instructions of a thread of a tiled kernel for its share of both operands' tiles."""
+    """The load instructions of a thread of a tiled kernel for its share of both operands' tiles."""
     p, itemsize = problem, problem.dtype.itemsize
     tile = _tile_of(candidate)
     loads = 0.0
@@ -260,15 +260,15 @@ def loads_a_thread(problem: Problem, candidate: Candidate) -> float:
 
 
 class SharedKeys:
-    """The key of `shared_class` for each candidate of a problem, without making the class: of
-    thousands that are asked for, few are compiled."""
+    """The key of `shared_class` for each candidate of a problem, without making the class:
+    thousands are asked for, and few are compiled."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._variants: dict[tuple[Any, ...], str | None] = {}
 
     def __call__(self, candidate: Candidate) -> str | None:
-        """None where there is no such class."""
+        """The key; None where there is no such class."""
         p, tile = self._problem, _tile_of(candidate)
         block_m, block_n, block_k = (tile.get(column) for column in TILE)
         # all that a class takes of its candidate, besides the candidate itself
@@ -308,7 +308,8 @@ def _tile_of(candidate: Candidate) -> Mapping[str, Any]:
 
 
 def _most_elements(p: Problem) -> int:
-    """Elements from the first to the last of the largest operand or of the output."""
+    """The number of elements from the first to the last of the largest operand, or of the
+    output."""
 
     def span(operand: Operand, rows: int, cols: int) -> int:
         outer = rows if operand.layout is Layout.ROW else cols

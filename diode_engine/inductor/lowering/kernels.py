@@ -1,7 +1,7 @@
 """A problem's kernels without a user's program: offered, rendered and compiled by Inductor.
 
-`offered` asks Inductor's own lowering of the op which KernelTemplateChoices it would choose
-from, and `launchable` turns one of them into a function that runs it on given tensors.
+`offered` asks Inductor's own lowering of the op which KernelTemplateChoices it would choose from;
+`launchable` makes a function from one of them that runs it on given tensors.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ from diode_engine.inductor.lowering.space import search_space
 
 
 def asking(*, optional: bool | None = None) -> dict[str, Any]:
-    """The Inductor options under which its lowering asks for choices, of the templates that it
-    asks for in its DEFAULT space, with or without the `optional` ones (those that need an option;
-    None: as the options are). (From torch 2.15 on it asks for more in the EXHAUSTIVE space: for
-    Triton's where K is so large that it is split. A compile with Diode does not meet them.)"""
+    """The Inductor options under which its lowering asks for choices, of the templates in its
+    DEFAULT space, with or without the `optional` ones (those that need an option; None: as the
+    options are).
+
+    (From torch 2.15 on it asks for more in the EXHAUSTIVE space: for Triton's templates where K is
+    so large that it is split. A compile with Diode does not get these.)
+    """
     options: dict[str, Any] = {"max_autotune": True, "max_autotune_gemm_search_space": "DEFAULT"}
     if optional is not None:
         options |= {t.option: optional for t in TEMPLATES.values() if t.option}
@@ -50,7 +53,7 @@ def asking(*, optional: bool | None = None) -> dict[str, Any]:
 
 
 class Noting(InductorChoices):
-    """Notes what of a space is offered, and chooses nothing."""
+    """Records what a space offers, and chooses nothing."""
 
     def __init__(self, space: str = "EXHAUSTIVE") -> None:
         self._space = space
@@ -85,10 +88,8 @@ class _Collector(Noting):
 
 @contextlib.contextmanager
 def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.TensorBox]]:
-    """A graph of Inductor's with the problem's operands as its inputs, in the op's order.
-
-    Choices may be rendered as long as it is open.
-    """
+    """A graph of Inductor with the problem's operands as its inputs, in the op's order. Choices can
+    be rendered while it is open."""
     shapes = {
         name: (size, stride, getattr(torch, dtype))
         for name, (size, stride, dtype) in problem.input_shapes().items()
@@ -105,8 +106,8 @@ def graph(
     allow_tf32: bool,
     shape_env: ShapeEnv | None = None,
 ) -> Iterator[list[ir.TensorBox]]:
-    """A graph of Inductor's with inputs of these sizes, strides (in elements; either may hold
-    symbols of `shape_env`) and dtypes."""
+    """A graph of Inductor with inputs of these sizes, strides (in elements; both may have symbols
+    of `shape_env`) and dtypes."""
     traced = torch.fx.symbolic_trace(lambda: 0)
     lowering = GraphLowering(traced, shape_env=shape_env)
     # torch 2.15 asks of the node of a scaled product whether another scale was folded into it
@@ -139,9 +140,11 @@ def offered(
     space: str = "EXHAUSTIVE",
     optional: bool | None = True,
 ) -> dict[Candidate, Any]:
-    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them:
-    of its templates the configs of `space`, EXHAUSTIVE (those that Diode chooses among) or DEFAULT;
-    `optional` as in `asking`, `fields` as in `ask`. Call it inside `graph_for`."""
+    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them.
+
+    The configs are those of `space`: EXHAUSTIVE (what Diode chooses among) or DEFAULT. `optional`
+    is as in `asking`, `fields` as in `ask`. Call it inside `graph_for`.
+    """
     if op.beside_hook:
         with config.patch(asking()):
             return {candidate_of(offer): offer for offer in grouped.offers(operands)}
@@ -158,9 +161,9 @@ def ask(
     fields: Fields = MappingProxyType({}),
     optional: bool | None = None,
 ) -> None:
-    """Has Inductor's lowering of the op ask `choices`, whose answer may be that there are none;
-    `optional` as in `asking`; `fields` are a problem's op_fields, where the op is called with more
-    than its inputs. Call it inside `graph_for`."""
+    """Runs Inductor's lowering of the op with `choices`, which may answer that there are none.
+    `optional` is as in `asking`; `fields` are a problem's op_fields, for an op that is called with
+    more than its inputs. Call it inside `graph_for`."""
     lower = _lowering_of(op)
     keywords = op.keywords(torch, fields)
     with (
@@ -182,7 +185,7 @@ def _lowering_of(op: Operator) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Float32 products in TF32, or not, for a while."""
+    """While the block runs, float32 products may use TF32, or not."""
     matmul = torch.backends.cuda.matmul
     if tf32_allowed() == allowed:
         yield
@@ -199,8 +202,8 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def library_call(choice: Any) -> Callable[..., Any] | None:
-    """What calls a library for a KernelTemplateChoice, given the operands and `out`; None
-    where the choice is a generated kernel or has no variant that takes `out`."""
+    """A function that calls a library for a KernelTemplateChoice, given the operands and `out`;
+    None where the choice is a generated kernel or has no variant with `out`."""
     if template_of(choice.template.uid).extern:
         caller = choice.choice
         if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
@@ -209,8 +212,8 @@ def library_call(choice: Any) -> Callable[..., Any] | None:
 
 
 def _as_compiled(caller: ExternKernelCaller) -> Callable[..., Any]:
-    """The call as a compiled program makes it. Before torch 2.13 that gives aten::addmm the
-    bias as a whole matrix, for which cuBLAS is slower than for the vector itself."""
+    """The call as a compiled program makes it. Before torch 2.13 it gives aten::addmm the bias as a
+    whole matrix, for which cuBLAS is slower than for the vector."""
     call: Callable[..., Any] = caller.to_callable()
     sizes = [tuple(map(int, node.get_size())) for node in caller.input_nodes]
 
@@ -231,9 +234,9 @@ def launchable(
 ) -> Callable[[], Any]:
     """Compiles a KernelTemplateChoice; the result launches it once on these tensors.
 
-    The launch writes `out`, except where the kernel can only return a new tensor; then the
-    result returns it. Call it inside `graph_for`. Raises whatever rendering or compiling
-    raises, and LookupError where the template declines the config.
+    The launch writes `out`, except where the kernel can only return a new tensor; then the result
+    returns that. Call it inside `graph_for`. Raises whatever rendering or compiling raises, and
+    LookupError where the template declines the config.
     """
     caller = choice.choice
     if caller is None:

@@ -1,12 +1,12 @@
 """Operands whose layout Inductor has not decided yet.
 
 A buffer that Inductor computes itself has a flexible layout while the program is lowered: it counts
-as contiguous, and kernels are offered, predicted and rendered for that. When all is lowered the
-layout is decided by how the buffer's own inputs lie. A library's kernel takes what comes; a
-template's is then another one than was chosen, and one that reads through TMA descriptors, which
-are made for the layout it was offered with, computes something else. For several choices the
-scheduler looks at that (`_has_layout_conflict_for_template`, torch 2.11 and newer) and takes the
-library's; a template that is left alone is not looked at.
+as contiguous, and kernels are offered, predicted and rendered for that. When everything is lowered,
+the layout is decided by the layouts of the buffer's own inputs. A library's kernel takes any
+layout. A template is then another one than was chosen; and a template that reads through TMA
+descriptors, which are made for the layout with which it was offered, computes something else. With
+several choices the scheduler checks that (`_has_layout_conflict_for_template`, torch 2.11 and
+newer) and takes the library's. A template that is the only choice is not checked.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch._inductor import ir
 
 
 def will_move(nodes: Iterable[Any]) -> bool:
-    """Whether one of the operands will lie otherwise than it counts as now."""
+    """Whether one of the operands may get another layout than it counts as now."""
     return any(_moves(buffer) for buffer in _flexible(nodes))
 
 
 def freeze(nodes: Iterable[Any]) -> None:
-    """Has the operands lie as they count as now."""
+    """Fixes the operands' layouts as they are now."""
     for buffer in _flexible(nodes):
         buffer.freeze_layout()
 

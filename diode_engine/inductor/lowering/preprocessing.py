@@ -1,5 +1,5 @@
-"""Functions that Inductor calls with the complete list of choices of one op, before it times
-them. The list of these functions is everybody's: only one's own are to be removed."""
+"""Functions that Inductor calls with the complete list of choices of one op, before it times them.
+Everybody may add to the list of these functions, so only Diode's own are removed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Choices = list[Any]
 
 
 def add(function: Callable[[Choices], Choices]) -> None:
-    """Has it called last, once; others may have cleared all such functions."""
+    """Adds the function at the end, once; others may have cleared all such functions."""
     functions = get_algorithm_selector_cache().preprocessing_fns
     if function not in functions:
         functions.append(function)
 
 
 def remove(function: Callable[[Choices], Choices]) -> None:
-    """Has it called no more."""
+    """Removes the function."""
     functions = get_algorithm_selector_cache().preprocessing_fns
     if function in functions:
         functions.remove(function)

@@ -1,12 +1,11 @@
 """What Inductor offers for a problem, as columns that a model ranks.
 
-A Triton template is offered its heuristic's exhaustive list of configs, cut to the problem: no
-tile is larger than the sizes' next powers of two, and what has become equal or would spill is
-dropped. To do that, and to make the parameters of some 1,400 kernels, takes Inductor ten times
-as long as a model takes to rank them. So the list is read once and cut here, whole columns at a
-time, and Inductor's heuristic is given those configs alone that are chosen. What it makes of
-them must be what was ranked; where it is not, as with a torch that cuts in another way, the
-space is the one that Inductor lists.
+For a Triton template Inductor offers its heuristic's exhaustive list of configs, cut to the
+problem: no tile is larger than the sizes' next powers of two; duplicates, and what would spill, are
+dropped. This, and making the parameters of about 1,400 kernels, takes Inductor ten times as long as
+a model needs to rank them. So the list is read once and cut here, in whole columns, and Inductor's
+heuristic gets only the chosen configs. What it makes of them must be what was ranked. Where it is
+not, as with a torch that cuts differently, Inductor is asked for its own list.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from diode_engine.inductor.lowering.candidates import candidate_from, candidate_
 from diode_engine.inductor.torch_versions import part, template_heuristic
 
 _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
-_LEAST_TILE = 16
-_MOST_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
+_MIN_TILE = 16
+_MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
 _KEPT = 64  # spaces: a model's problems share a few
 
 
 @contextmanager
 def search_space(name: str) -> Iterator[None]:
-    """In which Inductor's generators of choices read what they offer: `name` is EXHAUSTIVE (what
-    Diode chooses among) or DEFAULT."""
+    """The search space from which Inductor's generators read their configs: `name` is EXHAUSTIVE
+    (what Diode chooses among) or DEFAULT."""
     with config.patch(max_autotune_gemm_search_space=name):
         get_k_splits.cache_clear()  # it would take those of one space for those of the other
         try:
@@ -54,9 +53,9 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, eq=False)
 class OfferedSpace:
-    """What templates are offered. `uid` is the name of the template of the candidate at a place,
-    and `params` makes what its KernelTemplateChoice is made from; it raises NotOffered where
-    Inductor does not offer that candidate."""
+    """What the templates offer. `uid` is the template's name of the candidate at an index. `params`
+    makes the parameters of its KernelTemplateChoice; it raises NotOffered where Inductor does not
+    offer that candidate."""
 
     candidates: CandidateTable
     uid: Callable[[int], str]
@@ -79,8 +78,8 @@ class Spaces:
         *,
         list_from: Container[str] = (),
     ) -> OfferedSpace:
-        """What is offered for a problem of these sizes M, N and K; `offered` makes the
-        KernelTemplateChoices of one template, as it must for those of `list_from`."""
+        """What is offered for a problem with these M, N and K. `offered` makes the
+        KernelTemplateChoices of one template, which is needed for those in `list_from`."""
         tables: list[CandidateTable] = []
         makers: list[tuple[str, Callable[[int], Any]]] = []
         for uid in uids:
@@ -135,14 +134,14 @@ _joined = lru_cache(_KEPT)(CandidateTable.joined)
 
 
 def _limited() -> bool:
-    """Whether options are set by which a config's being offered depends on the others."""
+    """Whether options are set under which a config is offered depending on the others."""
     return config.test_configs.max_mm_configs is not None or bool(
         part(config, "multi_kernel_hints")
     )
 
 
 class _Configs:
-    """The exhaustive configs of a template's heuristic. `tiles` is [6, n], the rows those of
+    """The exhaustive configs of a template's heuristic. `tiles` is [6, n], with the rows of
     CandidateTable.tiled."""
 
     def __init__(
@@ -158,7 +157,7 @@ class _Configs:
 
     @classmethod
     def read(cls, uid: str, heuristic: Any) -> _Configs | None:
-        """Those of this heuristic; None where its configs are of another form."""
+        """The configs of this heuristic; None where they have another form."""
         try:
             configs = heuristic._filter_configs(heuristic.exhaustive_configs)
         except AttributeError:
@@ -175,17 +174,17 @@ class _Configs:
         return cls(uid, heuristic, configs, np.ascontiguousarray(tiles.T))
 
     def are_of(self, heuristic: Any) -> bool:
-        """Whether they were read from this heuristic, and it has the same list still."""
+        """Whether they were read from this heuristic, and it still has the same list."""
         return (
             heuristic is self._heuristic
             and getattr(heuristic, "exhaustive_configs", None) is self._source
         )
 
     def cut(self, m: int, n: int, k: int) -> tuple[CandidateTable, list[int]]:
-        """What is offered for these sizes, and for each the place of its config."""
+        """What is offered for these sizes, and for each the index of its config."""
         return self._cut(
             *(
-                min(largest, max(_LEAST_TILE, 1 << (size - 1).bit_length()))
+                min(largest, max(_MIN_TILE, 1 << (size - 1).bit_length()))
                 for size, largest in zip((m, n, k), self._largest, strict=True)
             )
         )
@@ -194,9 +193,9 @@ class _Configs:
         """As Inductor's preprocess_mm_configs, in its order."""
         tiles = self._tiles.copy()
         blocks, warps = tiles[:3], tiles[4]
-        np.clip(blocks, _LEAST_TILE, np.array(reach)[:, None], out=blocks)
+        np.clip(blocks, _MIN_TILE, np.array(reach)[:, None], out=blocks)
         area = blocks[0] * blocks[1]
-        places = np.flatnonzero(-(-area // (32 * warps)) <= _MOST_ACCUMULATORS)
+        places = np.flatnonzero(-(-area // (32 * warps)) <= _MAX_ACCUMULATORS)
         np.minimum(warps, area // 256, out=warps)  # a warp computes at least 16×16
         tiles = tiles[:, places]
         names = np.ravel_multi_index(tuple(tiles), tuple(tiles.max(axis=1, initial=0) + 1))
@@ -207,7 +206,7 @@ class _Configs:
     def params(
         self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int], place: int
     ) -> Any:
-        """What Inductor makes of one config where it has no other."""
+        """What Inductor makes of one config when it has no other."""
         alone = copy.copy(self._heuristic)
         alone.exhaustive_configs = [self._configs[places[place]]]
         with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):

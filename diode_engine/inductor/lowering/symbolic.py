@@ -39,9 +39,9 @@ _ONES = dict.fromkeys(DIMS, 1)
 
 @dataclass(frozen=True)
 class Rendered:
-    """A kernel as Inductor has written it, not yet compiled.
+    """A kernel as Inductor has written it, not compiled yet.
 
-    `arguments` names the launch arguments in their order: the op's inputs ("a", "b", …), "out"; for
+    `arguments` names the launch arguments in order: the op's inputs ("a", "b", …) and "out"; for
     each symbol "size_K" and the like, which is the size divided by the class's multiple; and
     "workspace", which TMA kernels take and do not use. `autotuner` compiles it.
     """
@@ -52,7 +52,7 @@ class Rendered:
     autotuner: Any
 
     def compile(self) -> Binary:
-        """Compiles it for the current (or pretended) device, loading nothing. Raises whatever
+        """Compiles it for the current (or pretended) device and loads nothing. Raises whatever
         Triton raises."""
         self.autotuner.precompile(warm_cache_only=True)
         return binary_of(self.autotuner.compile_results[0].kernel, self.arguments)
@@ -102,12 +102,10 @@ class Family:
 
 
 def _decided(source: str, cls: KernelClass) -> str:
-    """The source with the template's own question decided, whether the rows (columns) of a
-    block are contiguous. With constants Triton answers it when it compiles; with symbols it
-    would compile both branches and know of the result only what holds in either.
-
-    Raises IntegrationError where the template does not ask as Diode knows it.
-    """
+    """The source with the template's own question (whether the rows and columns of a block are
+    contiguous) answered. With constants Triton answers it when it compiles; with symbols it would
+    compile both branches, and know of the result only what holds in both. Raises IntegrationError
+    where the template's question is not as Diode knows it."""
     if cls.fixed == ALL_FIXED or not template_of(cls.candidate.template).asks_contiguous:
         return source
     for name, operand, inner, block, whole in (
@@ -156,10 +154,8 @@ def _arguments(
 
 @contextlib.contextmanager
 def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
-    """The inputs that all classes of `cls`'s family are rendered from, while it is open.
-
-    Raises IntegrationError where Inductor does not offer the template for them.
-    """
+    """While it is open, the inputs from which all classes of `cls`'s family are rendered. Raises
+    IntegrationError where Inductor does not offer the template for them."""
     shape_env = ShapeEnv()
     sizes: dict[str, Any] = {}
     symbols: dict[str, sympy.Symbol] = {}

@@ -1,1 +1,1 @@
-"""Whether padding a product's operands pays."""
+"""Whether padding a product's operands makes it faster."""

@@ -44,7 +44,7 @@ _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, t
 
 
 def attach() -> None:
-    """Puts itself before Inductor's benchmark, once."""
+    """Wraps Inductor's benchmark, once."""
     module = importlib.import_module(_MODULE)
     original = part(module, _FUNCTION)
     if original is None or _replaced:
@@ -60,7 +60,7 @@ def attach() -> None:
 
 
 def detach() -> None:
-    """Puts back what was there, unless somebody has replaced it since."""
+    """Restores what was there, unless somebody has replaced it since."""
     for ours, original in _replaced:
         if getattr(sys.modules[_MODULE], _FUNCTION) is ours:
             setattr(sys.modules[_MODULE], _FUNCTION, original)
@@ -68,8 +68,8 @@ def detach() -> None:
 
 
 def _answer_or_none(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
-    """None where it is Inductor's to say: Diode does not choose here or cannot, or Inductor
-    needs no benchmark for its answer."""
+    """Whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
+    Inductor needs no benchmark for its answer."""
     chooser = current_chooser()
     if chooser is None:
         return None
@@ -96,8 +96,8 @@ def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: A
 def _predicted(
     chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
-    """Whether padding is predicted to pay; None where that cannot be predicted, or the search is
-    somebody's."""
+    """Whether padding is predicted to be faster; None where that cannot be predicted, or the
+    program has changed Inductor's search."""
     if search.altered() is not None:
         return None
     module: Any = sys.modules[_MODULE]
@@ -145,7 +145,7 @@ def _predicted(
 def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
     known = chooser.padding_us.get(problem)
     if known is None:
-        asked = _Asked(chooser.spaces)
+        asked = _SpaceRecorder(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
             kernels.ask(asked, problem.op, operands)
         offered = CandidateTable.joined(asked.tables)
@@ -153,7 +153,7 @@ def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float
     return known
 
 
-class _Asked(kernels.Noting):
+class _SpaceRecorder(kernels.Noting):
     def __init__(self, spaces: Spaces) -> None:
         super().__init__()
         self.tables: list[CandidateTable] = []
@@ -167,7 +167,7 @@ class _Asked(kernels.Noting):
 
 
 def _hint(size: Any) -> Any:
-    """What a size is in the tensors at hand; None where nothing is known."""
+    """The value of a size in the present tensors; None where it is not known."""
     return size if isinstance(size, int) else size.node.hint
 
 

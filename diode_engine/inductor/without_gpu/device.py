@@ -1,4 +1,4 @@
-"""A GPU that torch and Triton believe to be there."""
+"""Makes torch and Triton believe that a GPU is in this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _pretended: Hardware | None = None
 def pretend(hardware: Hardware = H200) -> None:
     """Makes torch believe, until the process ends, that its one device is this GPU.
 
-    Raises IntegrationError where there is a GPU (it would be hidden, and could be used by
+    Raises IntegrationError where there is a real GPU (it would be hidden, and could be used by
     accident), where another one is pretended already, or where `hardware` is not NVIDIA's.
     """
     global _pretended
@@ -47,7 +47,7 @@ def is_pretended() -> bool:
 
 
 def _properties(hardware: Hardware) -> SimpleNamespace:
-    """What torch.cuda.get_device_properties answers for it."""
+    """What torch.cuda.get_device_properties returns for it."""
     major, minor = (int(part) for part in hardware.arch.split("."))
     return SimpleNamespace(
         name=hardware.name,
@@ -149,7 +149,7 @@ def _replace_triton_driver(hardware: Hardware) -> None:
 
     major, minor = (int(part) for part in hardware.arch.split("."))
 
-    class Driver(CudaDriver):  # type: ignore[misc]
+    class TargetOnlyDriver(CudaDriver):  # type: ignore[misc]
         def __init__(self) -> None:
             self.get_current_stream = _answer(0)
             self.get_current_device = _answer(0)
@@ -174,6 +174,6 @@ def _replace_triton_driver(hardware: Hardware) -> None:
         def is_active(cls) -> bool:
             return True
 
-    pretended = Driver()
+    pretended = TargetOnlyDriver()
     driver.set_active(pretended)
     driver._default = pretended

@@ -1,4 +1,4 @@
-"""Inputs without data, as Inductor of torch 2.10 wants them."""
+"""Inputs without data in the form that Inductor of torch 2.10 requires."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from diode_engine.inductor.replaced import replaced
 
 @contextlib.contextmanager
 def inputs_of_one_mode() -> Iterator[None]:
-    """Inductor of torch 2.10 wants its inputs without data to be of the mode that Dynamo has traced
-    in; later it converts them itself."""
+    """For torch 2.10, whose Inductor requires inputs of the mode with which Dynamo has traced.
+    Later versions convert them."""
     if torch_versions.converts_inputs_without_data():
         yield
         return

@@ -1,4 +1,4 @@
-"""Drives torch.compile up to the generated program, and collects what was chosen on the way."""
+"""Runs torch.compile up to the generated program, and collects the choices on the way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from diode_engine.inductor.without_gpu.inputs import inputs_of_one_mode
 
 @dataclass(frozen=True)
 class Seen:
-    """The choices that were left of one GEMM: one, or those to be benchmarked."""
+    """The remaining choices of one GEMM: one, or those to be benchmarked."""
 
     candidates: tuple[Candidate, ...]
     predicted_us: tuple[float | None, ...]  # None where Diode did not choose
@@ -34,8 +34,8 @@ class Seen:
 
 @dataclass
 class Lowered:
-    """What came of lowering: each graph's generated program, its Triton kernels inside, and
-    the choices of every GEMM."""
+    """The result of lowering: each graph's generated program, its Triton kernels, and the choices
+    of every GEMM."""
 
     sources: list[str] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
@@ -70,12 +70,11 @@ def lowering(
     options: dict[str, Any] | None = None,
     benchmark: Callable[[Candidate], float] | None = None,
 ) -> Iterator[Lowered]:
-    """While it is open Inductor generates programs and compiles none of them; what it
-    generated and chose is collected. Raises IntegrationError where no GPU is pretended.
+    """While it is open, Inductor generates programs and compiles none of them; what it generates
+    and chooses is collected. Raises IntegrationError where no GPU is pretended.
 
-    `options` are set in torch._inductor.config. `benchmark` stands in for the timing of several
-    choices that are left (milliseconds, made up); without it having to time something is an
-    IntegrationError.
+    `options` are set in torch._inductor.config. `benchmark` replaces the timing of several
+    remaining choices (milliseconds, made up); without it a timing raises IntegrationError.
     """
     if not is_pretended():
         raise IntegrationError("Call pretend() first: there is no device to lower for.")
@@ -111,11 +110,11 @@ def without_data(module: torch.nn.Module) -> torch.nn.Module:
 
 
 class _DataNeeded(Exception):
-    """The compiled graph is to be run: this is as far as it goes without data."""
+    """Raised when the compiled graph is to be run, since there is no data."""
 
 
 class _Module:
-    """Stands in for the compiled graph."""
+    """Takes the place of the compiled graph."""
 
     runner = None
 
@@ -136,7 +135,7 @@ def _codegen_only(lowered: Lowered) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _recorded(lowered: Lowered) -> Iterator[None]:
-    """Records the choices that are left when all preprocessing functions have run."""
+    """Records the remaining choices after all preprocessing functions."""
 
     def record(choices: list[Any]) -> list[Any]:
         known = [c for c in choices if template_choice_of(c)]

@@ -1,4 +1,4 @@
-"""What would touch the device while nothing is run on it."""
+"""Turns off what would use the device where nothing is run on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diode_engine.inductor import torch_versions
 
 
 def avoid_the_device() -> None:
-    """Turns off what would touch the device while nothing is run on it."""
+    """Turns off what would use the device while nothing is run on it."""
     import torch._inductor.fx_passes.fuse_attention as fuse_attention
     import torch._inductor.fx_passes.misc_patterns as misc_patterns
     import torch._subclasses.fake_tensor as fake_tensor
@@ -43,4 +43,4 @@ def avoid_the_device() -> None:
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """In the place of what would be done."""
+    """Replaces functions that would use the device."""

@@ -42,7 +42,7 @@ _LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
 }
 _STEP = 16  # by which K and N of an 8-bit product are divisible
 _WIDE = 65536  # above are vocabularies, which are not computed in 8 bits
-_LEAST_INT_ROWS = 17  # of torch._int_mm
+_MIN_INT_ROWS = 17  # of torch._int_mm
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Probl
 
 def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
     return Problem.make(
-        "int_mm", max(tokens, _LEAST_INT_ROWS), outputs, inputs, DType.INT8,
+        "int_mm", max(tokens, _MIN_INT_ROWS), outputs, inputs, DType.INT8,
         b_layout=rng.choices(("col", "row"), (4, 1))[0],
     )  # fmt: skip
 

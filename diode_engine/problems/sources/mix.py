@@ -20,11 +20,11 @@ from diode_engine.problems.sources.sizes import Grid, LogNormal, Odd, Powers, Sk
 from diode_engine.problems.sources.wanted import Wanted
 
 # Above these a bad kernel takes a second, and cuBLAS is the answer anyway.
-MOST_FLOPS = {DType.FLOAT32: 4e11}
-MOST_FLOPS_16_BIT = 4.5e12
-MOST_BYTES = 2**31
+MAX_FLOPS = {DType.FLOAT32: 4e11}
+MAX_FLOPS_16_BIT = 4.5e12
+MAX_BYTES = 2**31
 # A source that has given nothing new for so many draws is taken to be at its end.
-MOST_STALE_DRAWS = 20_000
+MAX_STALE_DRAWS = 20_000
 
 
 class Source(Protocol):
@@ -126,7 +126,7 @@ def mixed(
             stale[name] = 0
             continue
         stale[name] += 1
-        if problem is None or stale[name] > MOST_STALE_DRAWS:
+        if problem is None or stale[name] > MAX_STALE_DRAWS:
             del streams[name]
     return list(taken)
 
@@ -144,8 +144,8 @@ def problems_in(path: Path, seed: int) -> list[Problem]:
 def moderate(problem: Problem) -> bool:
     """Whether even a bad kernel is timed within a second and the operands fit a GPU."""
     p = problem
-    limit = MOST_FLOPS.get(p.dtype, MOST_FLOPS_16_BIT)
+    limit = MAX_FLOPS.get(p.dtype, MAX_FLOPS_16_BIT)
     if p.allow_tf32:
         limit *= 2
     moved = p.moved_bytes[0] + 3 * math.prod(p.output_size) * p.dtype.itemsize
-    return p.flops <= limit and moved <= MOST_BYTES
+    return p.flops <= limit and moved <= MAX_BYTES

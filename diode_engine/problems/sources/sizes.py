@@ -24,7 +24,7 @@ SKINNY = 64  # the larger of what M or N is in a skinny problem
 # Few that are small, since kernels with a short loop over K are compiled for each K.
 SMALL_WIDTHS = (64, 128, 256, 512, 768, 1024, 2048)
 WIDTH_STEP = 256  # of larger ones: what the largest block along K divides
-MOST_GRID_POINTS = 1_000_000
+MAX_GRID_POINTS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,9 @@ class Grid:
 
     def __post_init__(self) -> None:
         points = len(self.m) * len(self.n) * len(self.k) * len(TYPES) * len(LAYOUTS)
-        if not 0 < points <= MOST_GRID_POINTS:
+        if not 0 < points <= MAX_GRID_POINTS:
             raise CollectionError(
-                f"This grid has {points} problems; give at least one and at most "
-                f"{MOST_GRID_POINTS}."
+                f"This grid has {points} problems; give at least one and at most {MAX_GRID_POINTS}."
             )
 
     def problems(self, seed: int) -> Iterator[Problem]:

@@ -1,5 +1,5 @@
-"""What Python imports as it starts in the processes of a program under `diode-engine capture`,
-which puts this folder first in PYTHONPATH."""
+"""Python imports this when a process of a program under `diode-engine capture` starts; the command
+puts this folder first in PYTHONPATH."""
 
 import importlib.machinery
 import importlib.util
@@ -8,7 +8,7 @@ import sys
 
 
 def _run_the_next_one() -> None:
-    """The sitecustomize that this one stands before, if there is one."""
+    """Runs the sitecustomize that this one hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # cheap at start
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec(__name__)

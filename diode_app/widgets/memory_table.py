@@ -1,17 +1,17 @@
-"""A table of rows that are at hand: predictions, a report's cases."""
+"""A table of rows that are in memory: predictions, a report's cases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diode_app.data.pages import Page, PageQuery, Row, held_page
+from diode_app.data.pages import Page, PageQuery, Row, page_in_memory
 from diode_app.session import Session
 from diode_app.widgets.table import PagedTable, TableColumn
 
 
-class HeldTable(PagedTable):
-    """Pages, sorts (by the values in the rows' records) and filters (by words) what `hold` was
-    given; the order it was given in is the one without a sort."""
+class MemoryTable(PagedTable):
+    """Pages, sorts (by the values in the rows' records) and filters (by words) the rows of
+    `show_rows`. Without a sort they keep the order in which they were given."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class HeldTable(PagedTable):
             session, columns, None, what=what, sort=sort, descending=descending,
             filter_hint=filter_hint, id=id,
         )  # fmt: skip
-        self._held: tuple[Row, ...] = ()
+        self._rows_in_memory: tuple[Row, ...] = ()
 
-    def hold(self, rows: Sequence[Row]) -> None:
+    def show_rows(self, rows: Sequence[Row]) -> None:
         """Shows these rows from now on."""
-        self._held = tuple(rows)
+        self._rows_in_memory = tuple(rows)
         self.reload()
 
     async def fetch(self, query: PageQuery) -> Page:
-        return held_page(self._held, query)
+        return page_in_memory(self._rows_in_memory, query)

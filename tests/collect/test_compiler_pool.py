@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.farm import Farm
+from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
@@ -46,13 +46,13 @@ def script(monkeypatch, tmp_path):
     return write
 
 
-def farm(binaries, workers=2, **more):
-    return Farm(binaries, workers, command=COMMAND, **more)
+def compiler_pool(binaries, workers=2, **more):
+    return CompilerPool(binaries, workers, command=COMMAND, **more)
 
 
 def test_each_class_is_compiled_once(binaries, script):
     log = script()
-    with farm(binaries) as compilers:
+    with compiler_pool(binaries) as compilers:
         assert not compilers.has(CLASSES[0].key)
         first, second = compilers.order(CLASSES), compilers.order(CLASSES[:3])
         first.result()
@@ -60,7 +60,7 @@ def test_each_class_is_compiled_once(binaries, script):
         compilers.order(CLASSES).result()
     assert [binaries.get(cls) for cls in CLASSES] == [binary(cls) for cls in CLASSES]
     assert len(log.read_text().splitlines()) == len(CLASSES)
-    with farm(binaries) as compilers:  # the next run finds them
+    with compiler_pool(binaries) as compilers:  # the next run finds them
         assert all(compilers.has(cls.key) for cls in CLASSES)
         compilers.order(CLASSES).result()
     assert len(log.read_text().splitlines()) == len(CLASSES)
@@ -69,7 +69,7 @@ def test_each_class_is_compiled_once(binaries, script):
 def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binaries, script):
     fates = {2: "crash", 5: "hang", 7: "crash once", 9: "nonsense"}
     script({CLASSES[i]: fate for i, fate in fates.items()})
-    with farm(binaries, deadline=1.0) as compilers:
+    with compiler_pool(binaries, deadline=1.0) as compilers:
         compilers.order(CLASSES).result()
     found = [binaries.get(cls) for cls in CLASSES]
     assert [i for i, f in enumerate(found) if isinstance(f, Unbuilt)] == [2, 5, 9]
@@ -84,8 +84,8 @@ def test_a_fault_of_the_farm_itself_ends_every_order(binaries, script, monkeypat
     def fails(*_: object) -> None:
         raise MemoryError("all of it is used")
 
-    monkeypatch.setattr(Farm, "_hear", fails)
-    with farm(binaries) as compilers:
+    monkeypatch.setattr(CompilerPool, "_hear", fails)
+    with compiler_pool(binaries) as compilers:
         with pytest.raises(CollectionError, match="all of it is used"):
             compilers.order(CLASSES).result()
         with pytest.raises(CollectionError, match="all of it is used"):
@@ -94,7 +94,7 @@ def test_a_fault_of_the_farm_itself_ends_every_order(binaries, script, monkeypat
 
 def test_a_killed_compiler_loses_nothing(binaries, script):
     log = script({CLASSES[0]: "hang"})
-    with farm(binaries, workers=1) as compilers:
+    with compiler_pool(binaries, workers=1) as compilers:
         order = compilers.order(CLASSES)
         while not log.exists() or not log.read_text().endswith("\n"):
             os.sched_yield()
@@ -107,7 +107,7 @@ def test_a_killed_compiler_loses_nothing(binaries, script):
 
 def test_compilers_that_cannot_start_end_every_order(binaries, script):
     script(dead_on_arrival=True)
-    with farm(binaries) as compilers:
+    with compiler_pool(binaries) as compilers:
         with pytest.raises(CollectionError, match="no compiler today"):
             compilers.order(CLASSES).result()
         with pytest.raises(CollectionError, match="no compiler today"):
@@ -116,7 +116,7 @@ def test_compilers_that_cannot_start_end_every_order(binaries, script):
 
 def test_leaving_the_farm_ends_its_processes_and_its_orders(binaries, script):
     log = script(dict.fromkeys(CLASSES, "hang"))
-    with farm(binaries, workers=1) as compilers:
+    with compiler_pool(binaries, workers=1) as compilers:
         order = compilers.order(CLASSES)
         while not log.exists() or not log.read_text().endswith("\n"):
             os.sched_yield()
@@ -128,7 +128,7 @@ def test_leaving_the_farm_ends_its_processes_and_its_orders(binaries, script):
 
 def test_an_order_of_nothing_is_ready(binaries, script):
     script()
-    with farm(binaries) as compilers:
+    with compiler_pool(binaries) as compilers:
         assert not compilers.order([]).pending
 
 

@@ -1,4 +1,4 @@
-"""The store as the dashboard sees it: read-only, in short transactions, whatever its state."""
+"""The store as the dashboard sees it: read in short transactions, whatever its state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Condition(StrEnum):
-    """How the store is."""
+    """The state of the store."""
 
     OPENING = "opening"
     READY = "ready"
@@ -44,10 +44,10 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True)
 class Look:
-    """The store at one moment. `version` changes with every write; `why` is a sentence where
-    the condition is neither READY nor OPENING; `live` are the runs that have not ended, the last
-    one first, and `runs` is the number of the last run of all. `registry` changes with the user's
-    registry of models."""
+    """The store at one moment. `version` changes with every write; `why` is a sentence where the
+    condition is neither READY nor OPENING; `live` are the runs that have not ended, the last one
+    first; `runs` is the number of the last run. `registry` changes with the user's registry of
+    models."""
 
     condition: Condition
     why: str | None = None
@@ -61,7 +61,7 @@ class Look:
         return self.condition is Condition.READY
 
 
-class Source:
+class StoreAccess:
     """Reads of the store at `location`, and all that the dashboard writes: the store, and by
     `change` and `command` models and files. Everything is awaited and done in a thread or a
     process.
@@ -80,11 +80,11 @@ class Source:
         self._watch: Watch | None = None
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """What `work` makes of the store, open for reading. Raises StoreError."""
+        """The result of `work` on the store, open for reading. Raises StoreError."""
         return await in_thread(lambda: work(self._reader()), "read")
 
     async def write(self, work: Callable[[Store], T]) -> T:
-        """What `work` makes of the store, open for writing. Raises StoreError, also where the
+        """The result of `work` on the store, open for writing. Raises StoreError, also where the
         dashboard is read-only or there is no store yet (see `create`)."""
         self.must_be_writable()
 
@@ -99,8 +99,7 @@ class Source:
         return await in_thread(done, "write")
 
     async def create(self) -> None:
-        """Makes the store, or brings one of an older schema to this Diode's, after a backup.
-        Raises StoreError."""
+        """Makes the store, or upgrades one of an older schema after a backup. Raises StoreError."""
         self.must_be_writable()
 
         def done() -> None:
@@ -111,20 +110,20 @@ class Source:
         await in_thread(done, "create")
 
     async def change(self, work: Callable[[], T], name: str) -> T:
-        """What `work` gives, which writes models or files; in a thread of this name. Raises
+        """The result of `work`, which writes models or files, in a thread of this name. Raises
         StoreError where the dashboard is read-only."""
         self.must_be_writable()
         return await in_thread(work, name)
 
     async def command(self, words: Sequence[str]) -> str:
-        """What a headless command writes to stdout that changes something (see `run_command`).
+        """What a headless command that changes something writes to stdout (see `run_command`).
         Raises StoreError where the dashboard is read-only."""
         self.must_be_writable()
         return await run_command(words)
 
     async def start_import(self, files: Sequence[Path]) -> int:
         """Starts an import of dataset files, into a store that is made first where there is none;
-        the number of its run. Raises StoreError and RunError."""
+        returns the number of its run. Raises StoreError and RunError."""
         if not await in_thread(self._is_there, "look"):
             await self.create()
 
@@ -145,16 +144,16 @@ class Source:
         return True
 
     def must_be_writable(self) -> None:
-        """Raises StoreError where the dashboard was started with --read-only. All that writes asks
-        it; an action that asks the person something first does so before that."""
+        """Raises StoreError where the dashboard was started with --read-only. Everything that
+        writes calls it; an action that asks the person something calls it before that."""
         if self.read_only:
             raise StoreError(
                 "This dashboard was started with --read-only; start it without to change things."
             )
 
     async def look(self) -> Look:
-        """How the store is now, asked cheaply; it is kept as `last`. Raises nothing for a store
-        that cannot be read: that is a condition. Not to be called again before it is done."""
+        """The state of the store, found cheaply; it is kept as `last`. A store that cannot be read
+        is a condition, not an error. Do not call it again before it is done."""
         self.last = await in_thread(self._look, "look")
         return self.last
 
@@ -185,8 +184,8 @@ class Source:
             return Look(condition, str(error))
 
     def _runs(self, store: Store, version: tuple[int, int]) -> Look:
-        """The runs are read again only if something was written, or one is alive: whether its
-        process still is cannot be seen in the store."""
+        """The runs that have not ended. They are read again only if something was written or one is
+        alive: the store does not show whether a run's process is alive."""
         from diode_engine.runs import find
         from diode_engine.store.query import runs
 

@@ -26,8 +26,8 @@ COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
 DEADLINE_SECONDS = 180.0
 # Classes of one family share what they are rendered from, and so are compiled in one job; of
 # few, each is a job of its own, since somebody waits.
-MOST_JOB_CLASSES = 8
-MOST_ATTEMPTS = 2  # at a class that ends its compiler
+MAX_JOB_CLASSES = 8
+MAX_ATTEMPTS = 2  # at a class that ends its compiler
 
 
 class Order:
@@ -70,7 +70,7 @@ class Order:
 
 
 @dataclass(eq=False)
-class _At:
+class _CompilerState:
     """What a compiler is at."""
 
     job: list[KernelClass] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _At:
     begun: bool = False
 
 
-class Farm:
+class CompilerPool:
     """`workers` compilers that fill a folder of binaries.
 
     A class that ends its compiler or overstays the deadline (seconds) is given another try,
@@ -102,7 +102,7 @@ class Farm:
             {"CUDA_VISIBLE_DEVICES": ""},  # compiling needs no context on a GPU
             {"environment": binaries.environment.to_dict(), "root": str(binaries.root)},
         )
-        self._at: dict[Worker, _At] = {}
+        self._at: dict[Worker, _CompilerState] = {}
         self._supervisor = Supervisor("diode-compile-", deadline=deadline, check=self._check)
         self._jobs: deque[list[KernelClass]] = deque()
         self._orders: list[Order] = []
@@ -115,9 +115,9 @@ class Farm:
         self._error: CollectionError | None = None
         self._thread = threading.Thread(target=self._run, name="compilers", daemon=True)
 
-    def __enter__(self) -> Farm:
+    def __enter__(self) -> CompilerPool:
         for _ in range(self._count):
-            self._at[self._supervisor.start(self._start)] = _At()
+            self._at[self._supervisor.start(self._start)] = _CompilerState()
         self._thread.start()
         return self
 
@@ -139,7 +139,7 @@ class Farm:
         todo = self._binaries.missing(classes)
         order = Order(todo)
         families: dict[str, list[KernelClass]] = {}
-        size = min(MOST_JOB_CLASSES, 1 + len(todo) // self._count)
+        size = min(MAX_JOB_CLASSES, 1 + len(todo) // self._count)
         with self._lock:
             if self._error is not None:
                 order.finish(self._error)
@@ -221,13 +221,13 @@ class Farm:
 
     def _lost(self, event: Lost) -> None:
         at = self._at.pop(event.worker)
-        self._at[event.instead] = _At()
+        self._at[event.instead] = _CompilerState()
         failure = Failure.TIMEOUT if event.timed_out else Failure.CRASH
         rest = at.job[at.finished :]
         if rest and at.begun:
             culprit = rest[0]
             attempts = self._attempts[culprit.key] = self._attempts.get(culprit.key, 0) + 1
-            if attempts >= MOST_ATTEMPTS:
+            if attempts >= MAX_ATTEMPTS:
                 log.info("%s ended its compiler: %s", culprit.candidate, failure)
                 reason = "it took too long" if event.timed_out else "the compiler died"
                 self._binaries.put(culprit, Unbuilt(failure, reason))
