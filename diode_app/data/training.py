@@ -198,7 +198,8 @@ def _base(reference: str, data: Part | None) -> tuple[tuple[str, ...], str | Non
     if not reference:
         return models, None
     try:
-        hardware = registry.resolve(reference).manifest.hardware
+        gpu = None if data is None else data.gpu
+        hardware = registry.resolve_for(reference, gpu).manifest.hardware
     except DiodeError as error:
         return models, str(error)
     if data is not None and not hardware.is_called(data.gpu):

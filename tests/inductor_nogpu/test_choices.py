@@ -122,15 +122,15 @@ def test_in_float32_another_kernel_must_be_faster_still(
         return torch.mm, [empty(*size, dtype=torch.float32) for size in sizes]
 
     predictor.best = {**BEST, "BLOCK_K": 32, "num_stages": 2}
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
         for aten, library in ((margin - 0.01, True), (margin + 0.01, False)):
             predictor.aten = aten
             diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
             assert only_seen(lower(build))[0].is_extern == library
     finally:
-        torch.backends.cuda.matmul.fp32_precision = before
+        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,13 @@ def test_a_model_that_is_not_there() -> None:
         ModelPointer(reference="no/such/model").load(H200)
     with pytest.raises(DiodeError, match="no model for NVIDIA H200"):
         ModelPointer(purpose="attention").load(H200)
+
+
+def test_a_name_that_models_of_several_gpus_have_is_the_one_of_the_gpu_at_hand() -> None:
+    h100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
+    for name in ("default", "gemm"):
+        pointer = ModelPointer(reference=name)
+        assert [pointer.load(gpu).hardware.name for gpu in (H200, h100)] == [H200.name, h100.name]
 
 
 def test_status_tells_the_whole_story(predictor: Any) -> None:

@@ -44,14 +44,15 @@ class ModelPointer:
         from diode_engine.models import predictor
 
         if self.reference is not None:
-            return predictor.Predictor.load(registry.resolve(self.reference).folder)
-        found = registry.load_predictor(hardware, self.purpose)
-        if found is None:
+            found = registry.resolve_for(self.reference, hardware.slug)
+            return predictor.Predictor.load(found.folder)
+        best = registry.load_predictor(hardware, self.purpose)
+        if best is None:
             raise IntegrationError(
                 f"there is no model for {hardware.name} or a GPU much like it; "
                 "`diode-engine models list` shows those that there are."
             )
-        return found
+        return best
 
 
 class BaseIntegration(ABC):
