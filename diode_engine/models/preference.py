@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.encoding import encode
-from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.problem import Bias, Candidate, DType, Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.templates import template_of
 from diode_engine.models.ranking import Ranking
@@ -23,7 +23,7 @@ Microseconds = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # Of the rules of this module, for the keys of Inductor's caches: another for each change of them.
-RULES = "2026-11-22 b"
+RULES = "2026-11-22 c"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
 # docs/integration.md tells how these were chosen. Predictions are least certain for float32.
@@ -32,6 +32,9 @@ _MARGIN_TF32 = 1.2
 _MARGIN_FLOAT32 = 1.3
 # A choice that is less sure to be within 5 % of the best is left to the library.
 _MIN_CONFIDENCE = 0.3
+# Inductor writes such a bias out to the size of the output before a kernel of Triton's reads it,
+# which no timing has: the collector hands it over as it is, and finds the results wrong.
+_UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
 _UNKNOWN_US = 1e12  # of a library's kernel without a prediction: after all others
 
 
@@ -61,12 +64,14 @@ class Policy:
     def of(
         cls, problem: Problem, candidates: Sequence[Candidate], confidence: float | None
     ) -> Policy:
-        """Of a model without confidence every choice counts as sure."""
+        """Of a model without confidence every choice counts as sure, but for biases that no
+        kernel was timed with."""
         return cls(
             usual(candidates),
             ~spills_erratically(problem, candidates),
             margin(problem),
-            confidence is None or confidence >= _MIN_CONFIDENCE,
+            problem.bias not in _UNTIMED_BIASES
+            and (confidence is None or confidence >= _MIN_CONFIDENCE),
         )
 
 

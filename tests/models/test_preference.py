@@ -39,6 +39,22 @@ def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill() -> None:
 
 
 @pytest.mark.parametrize(
+    ("n", "bias", "library"),
+    [(1, "scalar", True), (8, "scalar", True), (8, "column", True), (8, "vector", False)],
+)
+def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
+    n: int, bias: str, library: bool
+) -> None:
+    problem = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias=bias)
+    candidates = exhaustive_space(problem, "2.13.0")
+    ranking = load_predictor(H200).rank(problem, candidates)
+    assert not candidates[ranking.order[0]].is_extern
+    index, why = taken(problem, candidates, ranking)
+    assert candidates[index].is_extern is library
+    assert (why is Why.UNSURE) is library
+
+
+@pytest.mark.parametrize(
     ("K", "candidate", "erratic"),
     [
         (13, tile(64, 64, 16, 2), True),
