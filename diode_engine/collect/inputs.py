@@ -36,14 +36,15 @@ def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[s
     shapes = problem.input_shapes()
     made: dict[str, torch.Tensor] = {}
     for each in problem.op.side_inputs:
-        if each.name not in shapes or (each.values is None and each.dtype is None):
+        if each.name not in shapes:
             continue
         generator = torch.Generator(device).manual_seed(seed)
         shape = shapes[each.name]
-        if each.values is None:
+        value = None if each.values is None else each.values(torch, shape, problem, generator)
+        if value is not None:
+            made[each.name] = value
+        elif each.dtype is not None:
             made[each.name] = fill(empty(shape, device), generator)
-        else:
-            made[each.name] = each.values(torch, shape, problem, generator)
     return made
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from diode_engine.core.operand import Bias
-from diode_engine.core.operators.specification import Fields, Matrix, Operator, SideInput, Sizes
+from diode_engine.core.operators.specification import (
+    Fields,
+    Matrix,
+    Operator,
+    SideInput,
+    Sizes,
+    TensorShape,
+)
 
 _A, _B = Matrix("a", ("M", "K")), Matrix("b", ("K", "N"))
 _A_BATCH, _B_BATCH = Matrix("a", ("B", "M", "K")), Matrix("b", ("B", "K", "N"))
@@ -20,7 +27,19 @@ def _bias(*output: str) -> SideInput:
             return tuple(sizes[dim] for dim in output)
         return (1,) if bias is Bias.SCALAR else (sizes["M"], 1)
 
-    return SideInput("bias", shape)
+    return SideInput("bias", shape, values=_one_element)
+
+
+def _one_element(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
+    """A bias of one element, with as many copies behind it as the output has elements: Inductor
+    writes it out so before a kernel of Triton's reads it, while the library reads the one. None for
+    other biases."""
+    if problem.bias is not Bias.SCALAR:
+        return None
+    dtype = getattr(torch, shape.dtype)
+    value = torch.randn((1,), generator=generator, device=generator.device).to(dtype)
+    written_out = value.expand(problem.output_size).contiguous()
+    return written_out.as_strided(shape.size, shape.stride)
 
 
 MM = Operator(

@@ -55,7 +55,7 @@ class SideInput:
     # None: the type of the operands.
     dtype: DType | Callable[[Fields], DType] | None = None
     # One for timing, made of torch, the shape, the problem and a torch.Generator, on whose device
-    # it is; None: normal random numbers.
+    # it is; None, or where it gives None: normal random numbers.
     values: Callable[[Any, TensorShape, Any, Any], Any] | None = None
     # More of them, made likewise: a candidate's time is the mean over all.
     others: Callable[[Any, TensorShape, Any, Any], list[Any]] | None = None

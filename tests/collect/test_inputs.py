@@ -1,0 +1,31 @@
+"""Operands for timing, on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from diode_engine.collect.inputs import made_inputs, random_inputs, reference
+from diode_engine.core.problem import Problem
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("op", ["addmm", "baddbmm"])
+@pytest.mark.parametrize("n", [1, 24])
+def test_a_bias_of_one_element_is_written_out_behind_it(op: str, n: int) -> None:
+    """Inductor's kernels read it with the strides of the output, the library reads the element."""
+    batch = {"B": 3} if op == "baddbmm" else {}
+    problem = Problem.make(op, 40, n, 16, "float32", bias="scalar", **batch)
+    inputs = random_inputs(problem, CPU)
+    bias, a, b = inputs
+    assert bias.shape == (1,)
+    size = problem.output_size
+    read = bias.as_strided(size, torch.empty(size).stride())
+    assert torch.equal(read, bias.expand(size))
+    torch.testing.assert_close(reference(problem, inputs), read + a @ b)
+
+
+@pytest.mark.parametrize("bias", ["vector", "column", "matrix"])
+def test_other_biases_are_at_another_place_for_each_launch(bias: str) -> None:
+    assert not made_inputs(Problem.make("addmm", 40, 24, 16, "float32", bias=bias), CPU)
