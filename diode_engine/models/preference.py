@@ -32,10 +32,10 @@ _MARGIN_TF32 = 1.2
 _MARGIN_FLOAT32 = 1.3
 # A choice that is less sure to be within 5 % of the best is left to the library.
 _MIN_CONFIDENCE = 0.3
-# No kernel of Triton's has a right timing with these in the shipped datasets. Inductor writes a bias
-# of one element out to the size of the output first, which `collect` did not do: the results were
-# wrong. A bias of one column, as which the hook sees that of a linear layer with one output, is in
-# no dataset.
+# No kernel of Triton's has a right timing with these in the shipped datasets. Inductor writes a
+# bias of one element out to the size of the output first, which `collect` did not do: the results
+# were wrong. A bias of one column, as which the hook sees that of a linear layer with one output,
+# is in no dataset.
 _UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
 _UNKNOWN_US = 1e12  # of a library's kernel without a prediction: after all others
 
