@@ -117,13 +117,17 @@ def median_ms(work: Callable[[Problem], object], problems: list[Problem]) -> flo
 
 
 LOAD = """
-import sys, time
+import json, sys, time
 import numpy
 started = time.perf_counter()
 from pathlib import Path
+from diode_engine.models.families import FAMILIES
 from diode_engine.models.predictor import Predictor
+folder = Path(sys.argv[1])
+for member in json.loads((folder / "manifest.json").read_text())["members"]:
+    FAMILIES[member["family"]].model_class()  # its module is imported when it is first needed
 imported = time.perf_counter()
-Predictor.load(Path(sys.argv[1]))
+Predictor.load(folder)
 print(1e3 * (imported - started), 1e3 * (time.perf_counter() - imported))
 """
 
