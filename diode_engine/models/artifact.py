@@ -69,11 +69,11 @@ class Coverage:
 
     kernels: tuple[str, ...]  # as `kernel` has them
     types: tuple[str, ...]  # as `type_of` has them
-    op_types: tuple[str, ...] = ()  # "mm bfloat16"; none, as older models have it: all of both
+    op_types: tuple[str, ...] = ()  # "mm bfloat16"; empty in older models: each op has all types
 
     @property
-    def products(self) -> frozenset[str]:
-        """The ops with each type that was timed on them, as `product` has them."""
+    def known_op_types(self) -> frozenset[str]:
+        """The ops with each type that was timed on them, as `op_type` has them."""
         if self.op_types:
             return frozenset(self.op_types)
         ops = {name.partition(" ")[0] for name in self.kernels}
@@ -84,7 +84,7 @@ class Coverage:
         return Coverage(
             tuple(sorted({*self.kernels, *other.kernels})),
             tuple(sorted({*self.types, *other.types})),
-            tuple(sorted(self.products | other.products)),
+            tuple(sorted(self.known_op_types | other.known_op_types)),
         )
 
     def to_dict(self) -> dict[str, list[str]]:
@@ -106,7 +106,7 @@ class Coverage:
         return cls(
             tuple(sorted(kernels)),
             tuple(sorted({type_of(problem) for problem in problems})),
-            tuple(sorted({product(problem) for problem in problems})),
+            tuple(sorted({op_type(problem) for problem in problems})),
         )
 
 
@@ -131,9 +131,9 @@ def type_of(problem: Problem) -> str:
     return "tf32" if problem.allow_tf32 else str(problem.dtype)
 
 
-def product(problem: Problem) -> str:
-    """An op with its kind of arithmetic: what was timed of float32 tells nothing of an op that
-    was timed in bfloat16 only."""
+def op_type(problem: Problem) -> str:
+    """An op with its kind of arithmetic: an op that was timed in bfloat16 only is not known in
+    float32, whatever was timed of other ops."""
     return f"{problem.op} {type_of(problem)}"
 
 

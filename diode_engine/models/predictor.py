@@ -14,7 +14,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, product
+from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, op_type
 from diode_engine.models.blas import one_thread
 from diode_engine.models.members import answers_of, prediction_of, space_answers_of
 from diode_engine.models.protocol import Matrix, mean_answer
@@ -42,7 +42,7 @@ class Predictor:
         self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
-        self._products = coverage.products
+        self._op_types = coverage.known_op_types
         # Of any other op it knows no kernel.
         self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
 
@@ -142,7 +142,7 @@ class Predictor:
         trained on their type, on their template for this op, and on kernels with as many loads a
         thread."""
         columns = encode(candidates)
-        typed = [p.dtype in features.DTYPES and product(p) in self._products for p in problems]
+        typed = [p.dtype in features.DTYPES and op_type(p) in self._op_types for p in problems]
         place = {op: i for i, op in enumerate(dict.fromkeys(p.op for p in problems))}
         trained = np.array(
             [

@@ -20,7 +20,7 @@ from diode_engine import features
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
-from diode_engine.models.artifact import Coverage, kernel, product
+from diode_engine.models.artifact import Coverage, kernel, op_type
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
@@ -37,8 +37,8 @@ _LIKE = 2.0  # so near to a timed problem its time tells of another: two factors
 
 def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
     """`count` problems of the types and ops that a model covers, drawn as collections draw them."""
-    covered = coverage.products
-    known = (p for p in mixed(4 * max(count, 0), seed) if product(p) in covered)
+    covered = coverage.known_op_types
+    known = (p for p in mixed(4 * max(count, 0), seed) if op_type(p) in covered)
     return list(islice(known, max(count, 0)))
 
 
