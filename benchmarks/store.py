@@ -111,7 +111,8 @@ def on_server(batches: list[TimingTable], n: int) -> None:
     def plain() -> None:
         with Store.open(at, read_only=True) as store, store.reads() as connection:
             driver: Any = connection.connection.driver_connection
-            data = b"".join(driver.cursor().copy("COPY timings TO STDOUT (FORMAT BINARY)"))
+            with driver.cursor().copy("COPY timings TO STDOUT (FORMAT BINARY)") as copy:
+                data = b"".join(copy)
         with Store.open(at) as store, store.writes() as connection:
             connection.exec_driver_sql("CREATE TABLE plain (LIKE timings)")
             driver = connection.connection.driver_connection
