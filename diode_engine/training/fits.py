@@ -43,10 +43,13 @@ class FitTask:
     def fitted(
         self, report: MemberProgressCallback, checkpoints: Checkpoints | None = None
     ) -> Members:
-        how = {"seed": self.seed, "settings": self.settings}
+        of, seed, settings = self.family, self.seed, self.settings
         if self.member is None:
-            return fit(self.learned, self.family, **how, report=report, checkpoints=checkpoints)
-        fits = MemberFits(self.learned, self.family, **how)
+            return fit(
+                self.learned, of, seed=seed, settings=settings, report=report,
+                checkpoints=checkpoints,
+            )  # fmt: skip
+        fits = MemberFits(self.learned, of, seed=seed, settings=settings)
         return (fits.fit(self.member, self.teacher, report=report, checkpoints=checkpoints),)
 
 
