@@ -91,7 +91,11 @@ class RayFits:
     ) -> Iterator[tuple[FitTask, Members]]:
         ray = self._ray
         tasks = list(tasks)
-        board = ray.remote(Board).options(num_cpus=0).remote()
+        # On this machine, so that no other one can take it with it.
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
         make = ray.remote(make_fit).options(num_cpus=1, max_retries=MAX_LOSSES - 1)
         tables = {id(task.learned): task.learned for task in tasks}
         put = {key: ray.put(table) for key, table in tables.items()}

@@ -116,3 +116,23 @@ def test_other_versions_of_diode_are_refused(timings, ray_fits, monkeypatch):
     monkeypatch.setattr(module, "__version__", "0.0")
     with pytest.raises(TrainingError, match=r"and this is 0\.0: install the same"):
         list(ray_fits.run([FitTask(timings, "trees", settings=SMALL)], lambda *_: None))
+
+
+def test_a_machine_that_is_lost_does_not_take_the_progress_with_it(
+    tmp_path, timings, ray_fits, monkeypatch
+):
+    """It is kept on the machine of whoever asked, on which all depends anyway."""
+    import ray
+
+    from diode_engine.training import ray_fits as module
+
+    class Placed(module.Board):
+        def __init__(self):
+            super().__init__()
+            (tmp_path / ray.get_runtime_context().get_node_id()).touch()
+
+    monkeypatch.setattr(module, "Board", Placed)
+    for _ in range(4):  # elsewhere, by chance
+        list(ray_fits.run([FitTask(timings, "trees", settings=SMALL)], lambda *_: None))
+    (node,) = tmp_path.iterdir()
+    assert node.name == ray.get_runtime_context().get_node_id()
