@@ -32,8 +32,8 @@ class Grid(DataTable[Text]):
         assert row_key is not None
         assert column_key is not None
         key = (
-            row_key, column_key, base_style, cursor, hover, self._show_hover_cursor, self._update_count,
-            self._pseudo_class_state,
+            row_key, column_key, base_style, cursor, hover,
+            self._show_hover_cursor, self._update_count, self._pseudo_class_state,
         )  # fmt: skip
         lines = self._cell_render_cache.get(key)
         if lines is None:
