@@ -30,7 +30,6 @@ from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
-from diode_engine.inductor.lowering.space import search_space
 from diode_engine.inductor.torch_versions import hook_of, uuid_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
@@ -184,9 +183,7 @@ class DiodeInductorChoices(InductorChoices):
             return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
-            # the generators read the search space when they are consumed
-            with search_space("EXHAUSTIVE"):
-                return stock(template_choices) if uid is None else list(template_choices[uid])
+            return stock(template_choices) if uid is None else template_choices[uid]
 
         try:
             chosen = chooser.choose(request, offered, rebuild=rebuild)
