@@ -27,10 +27,13 @@ class Grid(DataTable[Text]):
             cell = self._get_row_renderables(row_index)[1][column_index]
         if not isinstance(cell, Text) or cell.spans or not cell.plain.isprintable():
             return super()._render_cell(row_index, column_index, base_style, width, cursor, hover)
+        row_key = self._row_locations.get_key(row_index)
+        column_key = self._column_locations.get_key(column_index)
+        assert row_key is not None
+        assert column_key is not None
         key = (
-            self._row_locations.get_key(row_index), self._column_locations.get_key(column_index),
-            base_style, cursor, hover, self._show_hover_cursor, self._update_count,
-            self._pseudo_class_state,
+            row_key, column_key, base_style, cursor, hover,
+            self._show_hover_cursor, self._update_count, self._pseudo_class_state,
         )  # fmt: skip
         lines = self._cell_render_cache.get(key)
         if lines is None:

@@ -11,8 +11,12 @@ COMPACT = "-textual-compact"
 
 
 class FocusScroll(VerticalScroll, can_focus=True):
-    """What scrolls and takes the focus: only itself is styled again then, and not all that is in
-    it, since no rule for that asks whether this has the focus."""
+    """What scrolls and takes the focus: it is styled then, alone, and not all that is in it, since
+    no rule for that asks whether this has the focus. Where it loses the focus to something in it,
+    that is styled as Textual does it."""
 
     def watch_has_focus(self, _has_focus: bool) -> None:
-        self.app.stylesheet.update_nodes([self])
+        if _has_focus:
+            self.app.stylesheet.update_nodes([self])
+        else:
+            super().watch_has_focus(_has_focus)
