@@ -147,7 +147,7 @@ def offered(
     """
     if op.beside_hook:
         with config.patch(asking()):
-            return {candidate_of(offer): offer for offer in grouped.offers(operands)}
+            return {candidate_of(offer): offer for offer in grouped.offers(op, operands, fields)}
     collector = _Collector(space)
     ask(collector, op, operands, fields=fields, optional=optional)
     return {candidate_of(choice): choice for choice in collector.offered}
