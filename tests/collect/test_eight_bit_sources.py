@@ -23,10 +23,20 @@ def test_the_models_that_people_serve_have_their_experts() -> None:
     families = {name.partition("-")[0] for name in EXPERTS}
     assert families >= {"deepseek", "qwen3", "gpt", "llama", "mixtral"}
     for name in EXPERTS:
-        problems = list(islice(GroupedExperts(models=(name,)).problems(0), 300))
+        problems = list(islice(GroupedExperts(models=(name,)).problems(0), 1000))
         ops = {str(p.op) for p in problems}
-        assert ops == {"grouped_mm_rows", "grouped_mm_depth", "grouped_mm_batch"}
+        kinds = {"grouped_mm_rows", "grouped_mm_depth", "grouped_mm_batch"}
+        assert ops == kinds | {f"scaled_{kind}" for kind in kinds}
         assert {p.b.layout for p in problems if p.op == "grouped_mm_rows"} == {"row", "col"}
+
+
+def test_experts_in_8_bits_are_as_the_library_takes_them() -> None:
+    found = mixed(200, 0, ("experts",), Wanted(types=("e4m3",)))
+    assert {p.op for p in found} == {f"scaled_grouped_mm_{k}" for k in ("rows", "depth", "batch")}
+    assert all(p.N % 16 == p.K % 16 == 0 for p in found)  # strides of operands and of the output
+    fast = {(p.op, p.op_fields["fast_accum"]) for p in found}
+    assert ("scaled_grouped_mm_depth", True) not in fast
+    assert {("scaled_grouped_mm_rows", True), ("scaled_grouped_mm_rows", False)} <= fast
 
 
 def test_types_of_8_bits_can_be_asked_for() -> None:

@@ -38,12 +38,15 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 # Experts are often spread over so many GPUs, each of which has that part of them.
 SPREAD = (1, 1, 2, 4, 8)
 _STEP = 8  # by which K of the weights' gradient is divisible, as groups are padded for it
+_STEP_8_BIT = 16
+_IN_8_BITS = 0.3  # so many of the products are drawn in float8 too
 
 
 @dataclass(frozen=True)
 class GroupedExperts:
     """Products of groups in layers of experts at 1 to 16,384 tokens: up (with the gate) and down,
-    and both gradients. `models` are names of EXPERTS; all, if empty."""
+    and both gradients, in bfloat16 and with scales in float8. `models` are names of EXPERTS; all,
+    if empty."""
 
     models: tuple[str, ...] = ()
 
@@ -55,6 +58,13 @@ class GroupedExperts:
             )
 
     def problems(self, seed: int) -> Iterator[Problem]:
+        rng = random.Random(f"experts in 8 bits/{seed}")
+        for problem in self._of_16_bits(seed):
+            yield problem
+            if rng.random() < _IN_8_BITS:
+                yield _of_8_bits(rng, problem)
+
+    def _of_16_bits(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"experts/{seed}")
         models = [EXPERTS[name] for name in self.models or EXPERTS]
         while True:
@@ -88,3 +98,13 @@ def _rows(groups: int, rows: int, outputs: int, inputs: int, layout: Layout) -> 
     return Problem.make(
         "grouped_mm_rows", rows, outputs, inputs, DType.BFLOAT16, B=groups, b_layout=layout
     )
+
+
+def _of_8_bits(rng: random.Random, p: Problem) -> Problem:
+    """The product as float8 has it, with operands that lie along K. The weights' gradient is not
+    accumulated fast."""
+    depth = p.op == "grouped_mm_depth"
+    return Problem.make(
+        f"scaled_{p.op}", p.M, p.N, -(-p.K // _STEP_8_BIT) * _STEP_8_BIT, DType.FLOAT8_E4M3FN,
+        B=p.B, fast_accum=not depth and rng.random() < 0.6,
+    )  # fmt: skip
