@@ -6,9 +6,10 @@ from itertools import islice
 
 import pytest
 
+from diode_engine.core.named_layers import EXPERTS
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.sources.eight_bit import EightBit
-from diode_engine.problems.sources.experts import EXPERTS, GroupedExperts
+from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.sources.wanted import Wanted
 
 

@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from diode_engine.core.named_layers import EXPERTS
 from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
 
-
-@dataclass(frozen=True)
-class Experts:
-    """Widths of a layer of experts, by a model's published configuration."""
-
-    hidden: int
-    inner: int  # of one expert
-    experts: int
-    chosen: int  # experts for each token
-
-
-EXPERTS: Mapping[str, Experts] = {
-    "mixtral-8x7b": Experts(4096, 14336, 8, 2),
-    "mixtral-8x22b": Experts(6144, 16384, 8, 2),
-    "qwen3-30b-a3b": Experts(2048, 768, 128, 8),
-    "qwen3-235b-a22b": Experts(4096, 1536, 128, 8),
-    "deepseek-v3": Experts(7168, 2048, 256, 8),
-    "deepseek-v2-lite": Experts(2048, 1408, 64, 6),
-    "gpt-oss-20b": Experts(2880, 2880, 32, 4),
-    "gpt-oss-120b": Experts(2880, 2880, 128, 4),
-    "llama-4-scout": Experts(5120, 8192, 16, 1),
-    "llama-4-maverick": Experts(5120, 8192, 128, 1),
-    "olmoe-1b-7b": Experts(2048, 1024, 64, 8),
-}
 # Of a batch: decoding, and prompts or training. Each goes to `chosen` experts.
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 # Experts are often spread over so many GPUs, each of which has that part of them.
