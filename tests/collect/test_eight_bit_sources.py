@@ -40,6 +40,15 @@ def test_experts_in_8_bits_are_as_the_library_takes_them() -> None:
     assert {("scaled_grouped_mm_rows", True), ("scaled_grouped_mm_rows", False)} <= fast
 
 
+def test_scales_of_blocks_are_drawn() -> None:
+    drawn = list(islice(EightBit(ops=("scaled_mm",)).problems(0), 300))
+    found = {p.op_fields["scaling"] for p in drawn}
+    assert found == {"tensor", "row", "1x128_128x128", "1x128_1x128"}
+    by_blocks = [p for p in drawn if "128" in p.op_fields["scaling"]]
+    assert all(p.N % 16 == p.K % 16 == 0 and p.bias == "none" for p in by_blocks)
+    assert len({(p.N, p.K) for p in by_blocks}) > 10
+
+
 def test_types_of_8_bits_can_be_asked_for() -> None:
     for types, expected in ((("e4m3",), {"float8_e4m3fn"}), (("int8",), {"int8"})):
         found = mixed(20, 0, ("eight-bit",), Wanted(types=types))
