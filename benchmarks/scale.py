@@ -1,7 +1,7 @@
 """Timings a second of a collection over 1, 2, 4 and 8 GPUs of a Ray cluster that are replayed here.
 
     python benchmarks/scale.py [--gpus N ...] [--workers N] [--seconds S] [--slower X] [--local]
-                               [--json FILE]
+                               [--without] [--json FILE]
 
 A replay: each GPU's workers answer from the shipped timings of an H200 and wait as long as one of
 them took (`replay_worker.py`), times --slower, one worker at a time. As in a collection there are
@@ -9,7 +9,8 @@ several of them for a GPU, so that one waits while another gets its next batch. 
 the cluster is on this one, so its cores do the work of all. Printed for each count of GPUs:
 timings a second, the share of what so many times the first count's would be, and what the driver
 does for a batch of 128, by the processor time of its own process. With
---local the same by worker processes of this machine.
+--local the same by worker processes of this machine; with --without by no other process at all
+(`replay_executor.py`): the difference to that is what an executor costs the driver.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import replay_worker
+from replay_executor import ReplayExecutor
 
 from diode_engine.collect import run as collecting
 from diode_engine.collect.executor import Executor
@@ -61,9 +63,10 @@ def collected(executor: Executor, problems: list[Problem], seconds: float) -> di
     ended: list[bool] = []
 
     def report(progress: Progress) -> None:
-        if progress.timings:
-            seen.append((time.monotonic(), time.process_time(), progress.timings))
-            if not ended and seen[-1][0] - seen[0][0] > seconds:
+        if progress.timings and not ended:  # what follows is the end of the executor
+            processor = time.process_time() - getattr(executor, "seconds", 0.0)
+            seen.append((time.monotonic(), processor, progress.timings))
+            if seen[-1][0] - seen[0][0] > seconds:
                 ended.append(True)
                 raise KeyboardInterrupt
 
@@ -93,9 +96,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--problems", type=int, default=400)
     parser.add_argument("--local", action="store_true")
+    parser.add_argument("--without", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if not options.local and importlib.util.find_spec("ray") is None:
+    here = options.local or options.without
+    if not here and importlib.util.find_spec("ray") is None:
         print("Ray is not installed: pip install 'diode-engine[ray]', or give --local.")
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -113,8 +118,12 @@ def main() -> None:
         command = ("env", path, sys.executable, script, str(file), str(options.slower))
         for count in options.gpus:
             row: dict[str, Any] = {"gpus": count, "slower": options.slower, "replay": True}
-            if options.local:
-                executor: Executor = LocalExecutor(
+            executor: Executor
+            if options.without:
+                executor = ReplayExecutor(count, options.workers, file, options.slower)
+                row |= collected(executor, problems, options.seconds)
+            elif options.local:
+                executor = LocalExecutor(
                     range(count),
                     workers_per_gpu=options.workers,
                     command=command,

@@ -1,12 +1,13 @@
 """What the timings of one GPU tell of another: transfer, from none to all of the other's timings.
 
-    python benchmarks/transfer.py --source FILE... --target FILE... [--part N] [--features 3]
-    python benchmarks/transfer.py --source FILE... --simulated
+    python benchmarks/transfer.py [--source FILE... --target FILE...] [--part 1] [--features 3]
+    python benchmarks/transfer.py [--source FILE...] --simulated
 
 Models of trees are made of the source's timings, and judged on the target's held-out problems,
 which are the same sizes on every GPU: untouched, with the facts of either device; with a share of
 the target's timings, drawn at random or actively. The share is used in three ways: the source's
 model is corrected (`training.correction`); one model is made of both; one of the share alone.
+Without files the shipped datasets of direct collections on an H200 and an H100 are taken.
 `--part N` takes every Nth problem. `--simulated` makes the target up: the source's timings, each
 times what the features' own roofline says that another device's SMs, bandwidth and L2 change of it.
 That tests the way, and says nothing of any GPU.
@@ -42,6 +43,9 @@ from diode_engine.training.fit import fitted_and_watched, learnable, one_environ
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.validation import evaluate
 
+_DATASETS = Path(__file__).parents[1] / "datasets"
+SOURCE = _DATASETS / "nvidia-h200" / "gemm-direct-2026-11-21.packed.zst"
+TARGET = _DATASETS / "nvidia-h100" / "gemm-direct-2026-11-22.packed.zst"
 SHARES = (0.001, 0.01, 0.03, 0.1, 1.0)
 ROWS = 24  # timings of a problem that are drawn
 MAX_ROWS = 120  # of a problem that a model learns
@@ -218,20 +222,20 @@ def read(paths: Sequence[Path], part: int) -> TimingTable:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="What one GPU's timings tell of another.")
-    parser.add_argument("--source", type=Path, nargs="+", required=True)
+    parser.add_argument("--source", type=Path, nargs="+", default=[SOURCE])
     parser.add_argument("--target", type=Path, nargs="+")
     parser.add_argument("--simulated", action="store_true")
-    parser.add_argument("--part", type=int, default=1, help="every Nth problem")
+    parser.add_argument("--part", type=int, default=4, help="every Nth problem")
     parser.add_argument("--features", type=int, default=features.VERSION, choices=features.SETS)
     parser.add_argument("--rounds", type=int, default=600, help="of trees")
     parser.add_argument("--members", type=int, default=2, help="models of other seeds")
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     parser.add_argument("--output", type=Path, help="write the figures here as JSON")
     asked = parser.parse_args(arguments)
-    if bool(asked.target) == asked.simulated:
+    if asked.target and asked.simulated:
         parser.error("name a target or --simulated")
     source = read(asked.source, asked.part)
-    target = simulated(source) if asked.simulated else read(asked.target, asked.part)
+    target = simulated(source) if asked.simulated else read(asked.target or [TARGET], asked.part)
     settings = TrainingSettings(features=asked.features).but(
         "trees", rounds=asked.rounds, max_depth=8
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,15 +22,15 @@ from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
-from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING, Keys, Passed
 from diode_app.links import Link, link_to, page_of
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
-from diode_app.screens.places import ASIDE, PLACES, Place, sections
+from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
+from diode_app.warming import warm
 from diode_app.widgets.modals import Confirm, ErrorDialog, HeadlessCommands
 from diode_engine import paths
 from diode_engine.errors import DiodeError
@@ -122,10 +121,14 @@ class DiodeApp(Actions, App[None]):
         screen._css_update_count = self._css_update_count
         return screen
 
-    def on_mount(self) -> None:
+    def on_load(self) -> None:
+        # Before there is a screen: with another theme Textual parses all styles, and styles all
+        # widgets, again.
         for theme in THEMES:
             self.register_theme(theme)
         self.apply(self.session.settings)
+
+    def on_mount(self) -> None:
         if self._problem is not None:
             self.notify(self._problem, severity="warning", timeout=15, markup=False)
         self.to_terminal(KEEP_TITLE)
@@ -169,7 +172,8 @@ class DiodeApp(Actions, App[None]):
             self.screen.post_message(StoreLooked(look))
         if not self._warmed:
             self._warmed = True
-            self.run_worker(self._warm(), group="warming", exit_on_error=False)
+            ahead = warm(self.stylesheet, self._is_busy)
+            self.run_worker(ahead, group="warming", exit_on_error=False)
             if self._wanted is not None:
                 self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
@@ -190,11 +194,10 @@ class DiodeApp(Actions, App[None]):
         self.notify(sentence, severity="error" if bad else "information", markup=False)
         self._telling.tell(sentence, self.session.settings.tell)
 
-    async def _warm(self) -> None:
-        """Imports the screens' modules, so that the first key to each finds them imported. Then the
-        garbage collector leaves all of them alone: a full collection takes a tenth of a second."""
-        await in_thread(sections, "imports")
-        gc.freeze()
+    def _is_busy(self) -> bool:
+        """Whether a key is being handled, or a screen is being made or read for."""
+        working = ("default", "reading")
+        return self.keys.busy or any(w.group in working and not w.is_finished for w in self.workers)
 
     def action_undo(self) -> None:
         async def take_back() -> str:

@@ -1,4 +1,5 @@
-"""Links to places of the dashboard: `run/11`, `problem/501`, `model/gemm@6`, `data`.
+"""Links to places of the dashboard: `run/11`, `problem/501`, `model/gemm@6`, `data`. A model may be
+named with its hardware, as in `model/nvidia-h200/gemm@6`.
 
 `diode-tui --open LINK` opens one; `y` shows this command for the present place.
 """
@@ -16,7 +17,7 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES
 from diode_app.session import Session
 from diode_app.settings import FILTERED
-from diode_engine.errors import DiodeError
+from diode_engine.errors import DiodeError, SeveralModelsError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -122,7 +123,14 @@ async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
 def _folder(reference: str) -> str:
     from diode_engine import registry
 
-    return str(registry.resolve(reference).folder)
+    slug, _, name = reference.rpartition("/")
+    if slug in {model.slug for model in registry.list_models()}:
+        return str(registry.resolve(name, slug).folder)
+    try:
+        return str(registry.resolve(reference).folder)
+    except SeveralModelsError as several:
+        links = ", ".join(f"model/{slug}/{reference}" for slug in several.slugs)
+        raise LinkError(f"Several GPUs have a model {reference}; open one of {links}.") from None
 
 
 def _problem(store: Store, name: str) -> tuple[str, int]:

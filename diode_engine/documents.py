@@ -161,9 +161,9 @@ def check_values(document: Any) -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The document in a TOML file, as `check_values` has it. Raises Malformed and OSError."""
-    import tomllib
-
     data = read_bytes(path, TOML)
+    import tomllib  # only where there is a file
+
     try:
         text = data.decode()
         if _LONG_KEY.search(text):

@@ -13,7 +13,8 @@
     ├── QueryError         a filter query has a mistake
     ├── ModelError         a model file is missing, corrupt, foreign or too new
     ├── RegistryError      a model, version or alias is ambiguous, or cannot be changed
-    │   └── NoSuchModelError
+    │   ├── NoSuchModelError
+    │   └── SeveralModelsError
     ├── CollectionError    a collection cannot start or go on
     ├── RunError           a run cannot be started, cancelled or resumed
     │   └── RunOverError
@@ -92,6 +93,14 @@ class RegistryError(DiodeError):
 
 class NoSuchModelError(RegistryError, NothingError):
     """The registry has no such model, version or alias."""
+
+
+class SeveralModelsError(RegistryError):
+    """A name means a model for each of several GPUs; `slugs` are their hardware's."""
+
+    def __init__(self, message: str, slugs: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.slugs = slugs
 
 
 class CollectionError(DiodeError):

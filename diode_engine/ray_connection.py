@@ -40,3 +40,10 @@ def connect(ray: Any, address: str, error: type[DiodeError]) -> bool:
         if main:
             signal.signal(signal.SIGTERM, handler)
     return True
+
+
+def error_line(error: BaseException) -> str:
+    """What an error of Ray's says, in a line."""
+    cause = getattr(error, "cause", None)
+    lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

@@ -9,12 +9,12 @@ import platform
 import sys
 
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.store_access import Look
 from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.styling import FocusScroll
 from diode_engine import paths
 from diode_engine.version import __version__
 
@@ -34,7 +34,7 @@ class AboutScreen(DiodeScreen):
     )  # fmt: skip
 
     def body(self) -> ComposeResult:
-        with VerticalScroll(can_focus=True):
+        with FocusScroll():
             yield Static(id="about-text", markup=False)
 
     def look_changed(self, look: Look) -> None:

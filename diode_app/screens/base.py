@@ -213,15 +213,27 @@ class DiodeScreen(Actions, Screen[None]):
     # Frame
 
     def compose(self) -> ComposeResult:
+        self._take_size()
         places = [(p.mode, p.key, p.label) for p in PLACES if p.label is not None]
         yield TopBar(self.session, places, self.MODE)
         yield EmptyState("", "", id="trouble")
         yield KeyBar()
 
+    def _take_size(self) -> None:
+        """Sets the classes of the breakpoints before there is a widget in the screen. Textual does
+        so when all are made, and styles each of them again."""
+        size = self.app.size
+        across, down = self.HORIZONTAL_BREAKPOINTS or (), self.VERTICAL_BREAKPOINTS or ()
+        for dimension, breakpoints in ((size.width, across), (size.height, down)):
+            for name in self._get_breakpoint_classes(dimension, list(breakpoints)):
+                self.add_class(name)
+
     def on_mount(self) -> None:
+        self._shown_in = self.app.theme
         self.query_one("#trouble").display = False
         shown = asyncio.Event()
-        self.call_after_refresh(shown.set)
+        # By way of the app, which paints nothing, and handles no message, before it has started.
+        self.app.call_later(self.call_after_refresh, shown.set)
         self.run_worker(self._mount_body(shown), description="makes a screen")
 
     async def _mount_body(self, shown: asyncio.Event) -> None:
@@ -275,7 +287,7 @@ class DiodeScreen(Actions, Screen[None]):
         panel.display = trouble
         if trouble:
             await panel.tell(*_advice(look, self.session))
-            if self.focused is None or not self.focused.display:
+            if self.has_body and (self.focused is None or not self.focused.display):
                 self.focus_next("#trouble Button")
         if self.has_body and (look.ready or not self.NEEDS_STORE):
             self.look_changed(look)

@@ -91,33 +91,43 @@ class Help(Actions, ModalScreen[None]):
         with Vertical(id="help-box") as box:
             box.border_title = "Help"
             yield _Search(self._words, placeholder="Search: a key, a column, a word", compact=True)
-            with VerticalScroll(can_focus=False):
-                yield Static(id="help-keys")
+            yield VerticalScroll(can_focus=False)
             yield Ways(
                 ("Escape closes it", "close"), ("↑ ↓ move it", None), ("letters search", None),
                 id="help-foot",
             )  # fmt: skip
 
     def on_mount(self) -> None:
-        self._show(self._words)
         self.query_one(Input).focus()
+        self.call_after_refresh(self._fill)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._show(event.value)
+    async def _fill(self) -> None:
+        # After the frame is shown, which is laid out more than once. A widget for each section: of
+        # those out of sight only the height is computed.
+        texts = [Static(text) for text in self._texts()]
+        for text in texts:
+            text.display = bool(text.content)
+        await self.query_one(VerticalScroll).mount_all(texts)
 
-    def _show(self, given: str) -> None:
-        words = given.lower().split()
-        parts = [
-            _written(title, found)
-            for title, entries in self._sections
-            if (found := [entry for entry in entries if entry.holds(words)])
-        ]
-        if not words:
-            parts.insert(0, Content(_WORDS))
-        self.query_one("#help-keys", Static).update(
-            Content("\n\n").join(parts) if parts else Content("Nothing has these words.")
-        )
-        self.query_one(VerticalScroll).scroll_home(animate=False)
+    def on_input_changed(self) -> None:
+        scroll = self.query_one(VerticalScroll)
+        for widget, text in zip(scroll.query_children(Static), self._texts(), strict=False):
+            if widget.content != text:
+                widget.display = bool(text)
+                widget.update(text)
+        scroll.scroll_home(animate=False)
+
+    def _texts(self) -> list[Content]:
+        """What is shown of the words before the sections, and of each section."""
+        words = self.query_one(Input).value.lower().split()
+        texts = [Content("" if words else _WORDS)]
+        for title, entries in self._sections:
+            found = [entry for entry in entries if entry.holds(words)]
+            text = _written(title, found) if found else Content("")
+            texts.append(Content("\n") + text if found and any(texts) else text)
+        if not any(texts):
+            texts[0] = Content("Nothing has these words.")
+        return texts
 
     def action_close(self) -> None:
         self.dismiss()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalGroup, VerticalScroll
+from textual.containers import Horizontal, VerticalGroup
 from textual.content import Content
 from textual.widgets import Static
 
@@ -26,6 +26,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Notice
 from diode_app.widgets.reading import Reading
+from diode_app.widgets.styling import FocusScroll
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class HomeScreen(DiodeScreen):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._asked = False
+        self._has_figures = False
         self._registry = 0
         self._charts: HomeChartReader | None = None
         self._charting: Reading[HomeCharts] = Reading(
@@ -80,7 +82,7 @@ class HomeScreen(DiodeScreen):
         )
 
     def body(self) -> ComposeResult:
-        with VerticalScroll(can_focus=True):
+        with FocusScroll():
             yield EmptyState(
                 "What to do next",
                 "There are no timings in this store yet, and a model is made from timings.",
@@ -110,8 +112,9 @@ class HomeScreen(DiodeScreen):
         self.query_one("#home-next").display = False
 
     def looked(self) -> None:
-        if not self._asked and self.session.store.last.condition is not Condition.OPENING:
-            # only now: torch's import would take the time that the start needs
+        # Only after the figures: torch's import would take the time that the start needs.
+        opened = self.session.store.last.condition is not Condition.OPENING
+        if opened and not self._asked and not self.reading.busy:
             self._asked = True
             self.action_hardware()
 
@@ -126,12 +129,8 @@ class HomeScreen(DiodeScreen):
     def reader(self) -> Callable[[Store], StoreOverview]:
         return overview
 
-    def reload(self) -> None:
-        super().reload()
-        self._read_charts()
-
     def on_resize(self) -> None:
-        if self.has_body and self._charts is None and self.session.store.last.ready:
+        if self._has_figures and self._charts is None and self.session.store.last.ready:
             self._read_charts()  # there may be room for them now
 
     def _read_charts(self) -> None:
@@ -168,6 +167,12 @@ class HomeScreen(DiodeScreen):
         self.query_one("#store-facts", Facts).show(facts)
         self._show_runs(snapshot.last)
         self.query_one("#home-next").display = snapshot.timings == 0
+        self._has_figures = True
+        self.call_after_refresh(self._figures_shown)
+
+    def _figures_shown(self) -> None:
+        self._read_charts()
+        self.looked()
 
     def _show_runs(self, last: Sequence[Status]) -> None:
         self.put("#no-runs", "No run yet.")

@@ -37,7 +37,7 @@ class ModelScreen(ModelActions):
     MODE = "models"
     NEEDS_STORE = False
     HELP_TITLE = "A model"
-    LINK = "model"
+    LINK = "link"
     ACTIONS = (
         Action("model.back", "escape", "Back", "To where this page was opened."),
         Action("model.lineage", "l", "Lineage", "Where it came from; Enter follows a step."),

@@ -62,9 +62,13 @@ class ModelActions(DiodeScreen):
         entry = self.entry
         if entry is None:
             return {}
+        model = entry.model
         return {
-            "model": entry.model.reference, "name": entry.model.name, "hardware": entry.model.slug
-        }  # fmt: skip
+            "model": model.reference,
+            "name": model.name,
+            "hardware": model.slug,
+            "link": f"{model.slug}/{model.reference}",
+        }
 
     def removed(self) -> None:
         """Called when the chosen model was deleted."""

@@ -66,6 +66,12 @@ WIDGETS = (
 )
 
 
+def modules() -> list[str]:
+    """The names of the modules of all that has actions, those of the places first."""
+    targets = (*(place.target for place in PLACES), *PAGES, *WIDGETS)
+    return list(dict.fromkeys(target.partition(":")[0] for target in targets))
+
+
 def sections() -> list[tuple[str, tuple[Action, ...]]]:
     """(title, actions) of everything that has actions; imports all screens."""
     parts = [(place.title, place.load()) for place in PLACES]

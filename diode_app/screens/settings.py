@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from diode_app.actions import Action, clashes
@@ -19,6 +18,7 @@ from diode_app.settings import COLUMNS, FILTERED, WAYS, Settings, SettingsError,
 from diode_app.themes import NAMES
 from diode_app.widgets.form import Field, whole_number
 from diode_app.widgets.modals import Notice
+from diode_app.widgets.styling import FocusScroll
 from diode_engine.errors import DiodeError
 
 
@@ -35,7 +35,7 @@ class SettingsScreen(DiodeScreen):
 
     def body(self) -> ComposeResult:
         now = self.session.settings
-        with VerticalScroll():
+        with FocusScroll():
             yield Static(id="settings-file", markup=False, classes="muted")
             yield Field("theme", "Theme", sentence("theme"), now.theme, choices=NAMES)
             yield Field(

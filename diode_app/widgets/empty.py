@@ -10,6 +10,8 @@ from textual.containers import VerticalGroup
 from textual.content import Content
 from textual.widgets import Button, Static
 
+from diode_app.widgets.styling import COMPACT
+
 
 @dataclass(frozen=True)
 class Step:
@@ -47,7 +49,8 @@ class EmptyState(VerticalGroup):
         for step in self._steps:
             with VerticalGroup(classes="empty--step"):
                 key = f" ({step.key})" if step.key else ""
-                yield Button(Content(f"{step.label}{key}"), action=step.action, compact=True)
+                yield Button(Content(f"{step.label}{key}"), action=step.action,
+                             compact=True, classes=COMPACT)  # fmt: skip
                 if step.why:
                     yield Static(step.why, classes="empty--why", markup=False)
 

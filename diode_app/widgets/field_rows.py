@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from diode_app.widgets.form import Field
+from diode_app.widgets.styling import FocusScroll
 
 
-class _FieldScroll(VerticalScroll, can_focus=True, inherit_bindings=False):
+class _FieldScroll(FocusScroll, inherit_bindings=False):
     """It does not scroll with the arrows, which go from field to field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -12,6 +12,8 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from diode_app.widgets.styling import COMPACT
+
 Suggest = Callable[[str, int], Sequence[str]]  # (text, cursor) -> whole texts that it may become
 
 
@@ -67,7 +69,9 @@ class FilterBox(VerticalGroup):
 
     def compose(self) -> ComposeResult:
         suggester = None if self._suggest is None else Completions(self._suggest)
-        yield Input(placeholder=self._placeholder, suggester=suggester, compact=True)
+        yield Input(
+            placeholder=self._placeholder, suggester=suggester, compact=True, classes=COMPACT
+        )
         yield Static(classes="error", markup=False)
 
     def open(self) -> None:

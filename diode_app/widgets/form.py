@@ -13,7 +13,9 @@ from textual.widgets import Checkbox, Input, Select, Static
 
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.filter_box import Completions, Suggest
+from diode_app.widgets.styling import COMPACT
 
+_ENTRY = f"field--entry {COMPACT}"
 Check = Callable[[str], str | None]  # a sentence where the value will not do
 
 
@@ -73,24 +75,31 @@ class Field(VerticalGroup):
     def compose(self) -> ComposeResult:
         if not self._flag:
             yield Static(self._label, classes="field--label", markup=False)
-        yield self.make_entry().add_class("field--entry")
+        yield self.make_entry()
         if self.sentence:
             yield Static(self.sentence, classes="field--help", markup=False)
         yield Static(classes="field--error", markup=False)
 
     def make_entry(self) -> Widget:
-        """The widget that holds the value."""
+        """The widget that holds the value, of the class field--entry."""
         if self._choices:
             return Select(
                 [(choice, choice) for choice in self._choices],
                 value=self.first,
                 allow_blank=False,
                 compact=True,
+                classes=_ENTRY,
             )
         if self._flag:
-            return Checkbox(self._label, value=self.first == "yes", compact=True)
+            return Checkbox(self._label, value=self.first == "yes", compact=True, classes=_ENTRY)
         suggester = None if self._suggest is None else Completions(self._suggest)
-        return Input(self.first, placeholder=self._hint, suggester=suggester, compact=True)
+        return Input(
+            self.first,
+            placeholder=self._hint,
+            suggester=suggester,
+            compact=True,
+            classes=_ENTRY,
+        )
 
     @property
     def value(self) -> str:
@@ -161,7 +170,9 @@ class ChoiceField(Field):
         self._several = several
 
     def make_entry(self) -> Widget:
-        return Choices(self._names, _parts(self.first), several=self._several)
+        return Choices(self._names, _parts(self.first), several=self._several).add_class(
+            "field--entry", update=False
+        )
 
     @property
     def entry(self) -> Choices:

@@ -9,6 +9,7 @@ from textual.containers import Horizontal, VerticalGroup
 from textual.message import Message
 from textual.widgets import Input, Label, Select
 
+from diode_app.widgets.styling import COMPACT
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.core.operators.specification import Attribute
 from diode_engine.core.problem import Bias, DType, Layout, Problem
@@ -66,8 +67,8 @@ class ProblemForm(VerticalGroup):
             for name in _SIZES:
                 yield Label(name)
                 yield Input(
-                    str(getattr(p, name)), type="integer", compact=True, id=f"problem-{name}",
-                    max_length=10, select_on_focus=True,
+                    str(getattr(p, name)), type="integer", compact=True, classes=COMPACT,
+                    id=f"problem-{name}", max_length=10, select_on_focus=True,
                 )  # fmt: skip
         with Horizontal():
             yield Label("type")
@@ -203,7 +204,8 @@ class ProblemForm(VerticalGroup):
 def _select(name: str, choices: tuple[str, ...], value: str) -> Select[str]:
     return Select(
         [(str(choice), str(choice)) for choice in choices],
-        value=str(value), allow_blank=False, compact=True, id=f"problem-{name}",
+        value=str(value), allow_blank=False, compact=True, classes=COMPACT,
+        id=f"problem-{name}",
     )  # fmt: skip
 
 

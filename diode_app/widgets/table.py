@@ -24,6 +24,7 @@ from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
+from diode_app.widgets.grid import Grid
 from diode_app.widgets.modals import Confirm, ErrorDialog, PickOne, Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
@@ -129,7 +130,7 @@ class PagedTable(Actions, Vertical):
     def compose(self) -> ComposeResult:
         history = self._session.filter_history.setdefault(self._what, [])
         yield FilterBox(self._filter_hint, self._suggest, history)
-        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Grid(cursor_type="row", zebra_stripes=True)
         yield Static(classes="table--foot", markup=False)
 
     def on_mount(self) -> None:

@@ -12,7 +12,14 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import gpus_option, json_anyway_option, seed_option, store_option
+from diode_engine.cli.options import (
+    accelerator_option,
+    check_cluster,
+    gpus_option,
+    json_anyway_option,
+    seed_option,
+    store_option,
+)
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -86,12 +93,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Time on the GPUs of the Ray cluster at this address, host:port or auto, instead of this "
     "machine's (docs/scale.md).",
 )
-@click.option(
-    "--accelerator",
-    metavar="KIND",
-    help="With --ray: only on GPUs of this kind, a type of accelerator as Ray names it (H200) or a "
-    "custom resource. Needed where the cluster has several.",
-)
+@accelerator_option
 @click.option(
     "--workers",
     type=click.IntRange(1),
@@ -144,10 +146,7 @@ def collect(
         raise click.UsageError("--compiles goes with --direct and --budget.")
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
-    if ray is not None and gpus:
-        raise click.UsageError("--gpu names GPUs of this machine: with --ray use --accelerator.")
-    if accelerator is not None and ray is None:
-        raise click.UsageError("--accelerator goes with --ray.")
+    check_cluster(ray, accelerator, gpus)
     wanted = drawn.wanted()
     todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
     if drawn.sources or not files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -100,14 +100,31 @@ def names(listed: str) -> tuple[str, ...]:
     return tuple(filter(None, listed.split(",")))
 
 
-def ray_option(of: str) -> Callable[[F], F]:
-    """Where the fits of this option are made; `fits_on` takes what is given."""
+def ray_option(what: str) -> Callable[[F], F]:
+    """Adds --ray. `what` says what is done on the cluster's cores; `fits_on` takes the address."""
     return click.option(
         "--ray",
         metavar="ADDRESS",
-        help=f"With {of}: make the fits on the cores of the Ray cluster at this address, host:port "
-        "or auto (docs/scale.md).",
+        help=f"{what} on the cores of the Ray cluster at this address, host:port or auto "
+        "(docs/scale.md).",
     )
+
+
+# For a command that times on a cluster's GPUs: with `check_cluster`.
+accelerator_option = click.option(
+    "--accelerator",
+    metavar="KIND",
+    help="With --ray: only on GPUs of this kind, a type of accelerator as Ray names it (H200) or a "
+    "custom resource. Needed where the cluster has several.",
+)
+
+
+def check_cluster(ray: str | None, accelerator: str | None, gpus: Sequence[int]) -> None:
+    """Raises UsageError for options that do not go together."""
+    if ray is not None and gpus:
+        raise click.UsageError("--gpu names GPUs of this machine: with --ray use --accelerator.")
+    if accelerator is not None and ray is None:
+        raise click.UsageError("--accelerator goes with --ray.")
 
 
 @contextlib.contextmanager

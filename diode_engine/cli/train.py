@@ -122,7 +122,7 @@ _RATE = click.FloatRange(0, min_open=True)
     help="First search for better settings in N trials on folds of the training problems; asked "
     "again, it goes on after those that are done.",
 )
-@ray_option("--search")
+@ray_option("The fits of a search, of members and of the confidence are made")
 @click.option("--hidden", "--hidden-dim", type=_COUNT, help="Networks: width of a layer.")
 @click.option(
     "--layers", "--num-layers", type=click.IntRange(1, 8), help="Networks: hidden layers."
@@ -186,8 +186,8 @@ def train(
         raise click.UsageError("--fine-tune keeps the model's features: leave out --features.")
     if fine_tune is not None and trials is not None:
         raise click.UsageError("--search is for models made from nothing, not for --fine-tune.")
-    if ray is not None and trials is None:
-        raise click.UsageError("--ray is for the trials of --search.")
+    if fine_tune is not None and ray is not None:
+        raise click.UsageError("--fine-tune is one fit, which is made here: leave out --ray.")
     from diode_engine import registry
     from diode_engine.models.artifact import load_artifact
     from diode_engine.store import Store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,23 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, gpus_option, seed_option, store_option
+from diode_engine.cli.options import (
+    accelerator_option,
+    as_json_option,
+    check_cluster,
+    fits_on,
+    gpus_option,
+    ray_option,
+    seed_option,
+    store_option,
+)
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
+    from diode_engine.collect.executor import Executor
+    from diode_engine.core.hardware import Environment
     from diode_engine.core.problem import Problem
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -47,6 +59,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--name", help="Register it as the next version of this name.  [default: gemm]")
 @seed_option()
 @gpus_option("All must be of one kind. [default: the first]")
+@ray_option("Time on the GPUs, and train")
+@accelerator_option
 @click.option(
     "-o",
     "--output",
@@ -58,10 +72,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def tune(
     store: Location, minutes: float, base: str | None, shapes: tuple[Path, ...], name: str | None,
-    seed: int, gpus: tuple[int, ...], output: Path | None, as_json: bool, command: tuple[str, ...],
+    seed: int, gpus: tuple[int, ...], ray: str | None, accelerator: str | None,
+    output: Path | None, as_json: bool, command: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Make a model for this machine's GPU: time the problems that teach the most, train, judge the
-    model on problems held out from the start, and take it if it is no worse than the present one.
+    """Make a model for this machine's GPU, or a cluster's: time the problems that teach the most,
+    train, judge the model on problems held out from the start, and take it if it is no worse than
+    the present one.
 
     \b
     diode-engine tune --minutes 10
@@ -74,9 +90,7 @@ def tune(
     """
     from functools import partial
 
-    from diode_engine.collect.local import Direct, LocalExecutor, devices
-    from diode_engine.core.hardware import detect, environment
-    from diode_engine.paths import beside, binaries_dir
+    from diode_engine.paths import beside
     from diode_engine.problems.sources import problems_in
     from diode_engine.store import Store
     from diode_engine.tuning.run import TuneRequest
@@ -84,21 +98,22 @@ def tune(
 
     if output is not None and not output.absolute().parent.is_dir():
         raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")
+    check_cluster(ray, accelerator, gpus)
     own = tuple(dict.fromkeys(p for file in shapes for p in problems_in(file, seed)))
-    there = devices()  # raises where there is none
-    used = gpus or there[:1]
     asked: Mapping[str, Any] = {
         "shapes": [str(file) for file in shapes] or None,
         "command": shlex.join(command) or None,
+        **({} if ray is None else {"ray": ray, "accelerator": accelerator}),
     }
-    request = TuneRequest(minutes, base, own, name, seed, used, asked)
-    with Store.open(store) as opened, diagnostics.progress() as display:
-        tuned = run(
-            opened, request, detect(used[0]), environment().torch,
-            executor=partial(LocalExecutor, used, direct=Direct(binaries_dir())),
-            capture=partial(_captured, command) if command else None,
-            note=diagnostics.note, report=_reporter(display),
-        )  # fmt: skip
+    with fits_on(ray) as fits:
+        used, where, executor = _here(gpus) if ray is None else _on_cluster(ray, accelerator)
+        request = TuneRequest(minutes, base, own, name, seed, used, asked)
+        with Store.open(store) as opened, diagnostics.progress() as display:
+            tuned = run(
+                opened, request, where.hardware, where.torch, executor=executor,
+                capture=partial(_captured, command) if command else None,
+                note=diagnostics.note, report=_reporter(display), fits=fits,
+            )  # fmt: skip
     page = tuned.document["page"]
     if output is None:
         output = beside(store, "-pages") / f"tune-{tuned.run}.md"
@@ -107,6 +122,38 @@ def tune(
     diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
     click.echo(json.dumps(tuned.to_dict()) if as_json else page, nl=as_json)
     return ExitCode.OK
+
+
+_Where = tuple[tuple[int, ...], "Environment", "Callable[[], Executor]"]
+
+
+def _here(gpus: tuple[int, ...]) -> _Where:
+    """(the GPUs to use, what they are, what makes an executor on them). Raises CollectionError
+    where this machine has none."""
+    from functools import partial
+
+    from diode_engine.collect.local import Direct, LocalExecutor, devices
+    from diode_engine.core.hardware import detect, environment
+    from diode_engine.paths import binaries_dir
+
+    there = devices()
+    used = gpus or there[:1]
+    executor = partial(LocalExecutor, used, direct=Direct(binaries_dir()))
+    return used, replace(environment(), hardware=detect(used[0])), executor
+
+
+def _on_cluster(ray: str, accelerator: str | None) -> _Where:
+    """As `_here`, for all GPUs of one kind of the cluster."""
+    from functools import partial
+
+    from diode_engine.collect.executor import environment_of
+    from diode_engine.collect.local import Direct
+    from diode_engine.collect.ray_executor import RayExecutor
+    from diode_engine.paths import binaries_dir
+
+    executor = partial(RayExecutor, ray, kind=accelerator, direct=Direct(binaries_dir()))
+    diagnostics.note(f"Asking the Ray cluster at {ray} which GPU it has ...")
+    return (), environment_of(executor()), executor
 
 
 def _captured(command: Sequence[str]) -> Sequence[Problem]:

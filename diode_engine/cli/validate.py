@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     type=click.Choice(trainable()),
     help=f"What --cross-validate trains.  [default: {ENSEMBLE}]",
 )
-@ray_option("--cross-validate")
+@ray_option("With --cross-validate: the fits are made")
 @as_json_option
 @click.option(
     "--figure",

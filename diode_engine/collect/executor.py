@@ -153,3 +153,18 @@ class Executor(Protocol):
 
     def states(self) -> Mapping[int, GpuState]:
         """The states of the GPUs that were looked at since the last call."""
+
+
+def environment_of(executor: Executor) -> Environment:
+    """The GPU and the software of the first of its workers that is ready. The executor is started
+    and ended for that. Raises CollectionError where no worker can be had."""
+    found: list[Environment] = []
+
+    def none(host: Host) -> None:
+        found.append(host.environment)
+
+    with executor:
+        for _ in executor.run(none):
+            if found:
+                break
+    return found[0]

@@ -13,8 +13,7 @@ import logging
 import queue
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,12 +39,14 @@ from diode_engine.collect.executor import (
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER
+from diode_engine.collect.ray_compilers import RayCompilers, RayOrder
 from diode_engine.collect.ray_hosts import CompileHost, GpuHost, Hello, Missing, Setup
-from diode_engine.collect.ray_messages import RequestPacker
+from diode_engine.collect.ray_machines import Machine, machines, machines_with
+from diode_engine.collect.ray_messages import RequestPacker, unpack_timed
 from diode_engine.collect.timed_rows import TIMED
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
-from diode_engine.inductor.lowering.kernel_class import KernelClass
+from diode_engine.ray_connection import error_line
 from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
@@ -54,11 +55,8 @@ STEP_SECONDS = 1.0  # after which the caller has its turn at the latest
 LOOK_SECONDS = 5.0  # between two looks at the cluster, and two questions how a GPU is
 PATIENCE_SECONDS = 60.0  # for the answer to such a question
 CLOSE_SECONDS = 15.0  # for processes to end their workers
-# Of processes, on one request or one job of compilers, before it is given up.
-MAX_LOSSES = 3
+MAX_LOSSES = 3  # of processes on one request, before it is given up
 MAX_FAILED_STARTS = 3  # of GPUs' processes, with none that starts between them
-MAX_JOB_CLASSES = 8  # classes of one family share what they are rendered from
-_KIND = "accelerator_type:"  # how Ray's resource of a GPU's kind begins
 _SHARE = 0.001  # of a resource that only says where
 
 
@@ -154,15 +152,15 @@ class RayExecutor:
     def __enter__(self) -> RayExecutor:
         self._connect()
         try:
-            nodes = self._nodes()
-            cores, gpus = min(_cores(n) // _gpus(n) for n in nodes), sum(map(_gpus, nodes))
+            there = self._machines_with_gpus()
+            cores, gpus = min(m.cores // m.gpus for m in there), sum(m.gpus for m in there)
             if self._per_gpu is None:
                 self._per_gpu = workers_of(cores + 1, 1, direct=self._direct is not None)
             # Launched directly, one of a GPU's workers times and perhaps another gets ready; a
             # core is left to compilers.
             most = self._per_gpu if self._direct is None else min(2, cores - 1)
             self._cores = max(0, min(cores, most))
-            log.info("%d GPUs on %d machines, %d workers each", gpus, len(nodes), self._per_gpu)
+            log.info("%d GPUs on %d machines, %d workers each", gpus, len(there), self._per_gpu)
         except BaseException:
             self._disconnect()
             raise
@@ -186,7 +184,7 @@ class RayExecutor:
         """How many GPUs there are now. Connects to the cluster, and stays so until the executor
         was left."""
         self._connect()
-        return sum(map(_gpus, self._nodes()))
+        return sum(machine.gpus for machine in self._machines_with_gpus())
 
     def _connect(self) -> None:
         self._ray = ray_connection.imported("Collecting", CollectionError)
@@ -200,29 +198,8 @@ class RayExecutor:
 
     # The cluster
 
-    def _nodes(self) -> list[dict[str, Any]]:
-        """The machines that have GPUs of the kind. Raises CollectionError where there is none, or
-        the kind has to be named."""
-        with_gpus = [n for n in self._ray.nodes() if n["Alive"] and _gpus(n)]
-        kinds = sorted({kind for node in with_gpus for kind in _kinds(node)})
-        if self._kind is None and len(kinds) > 1:
-            raise CollectionError(
-                f"The cluster has GPUs of several kinds ({', '.join(kinds)}): say with "
-                "--accelerator which are to be used."
-            )
-        found = with_gpus
-        if self._kind is not None:
-            found = [n for n in with_gpus if self._resource(n) is not None]
-        if not found:
-            has = f"its GPUs are {', '.join(kinds) or 'of no named kind'}" if with_gpus else "none"
-            wanted = "GPU" if self._kind is None else f"GPU of the kind {self._kind}"
-            raise CollectionError(f"The Ray cluster at {self._address} has no {wanted}: {has}.")
-        return found
-
-    def _resource(self, node: Mapping[str, Any]) -> str | None:
-        """The resource that stands for the kind on this machine."""
-        names = (f"{_KIND}{self._kind}", self._kind)
-        return next((n for n in names if n is not None and n in node["Resources"]), None)
+    def _machines_with_gpus(self) -> list[Machine]:
+        return machines_with(self._ray, self._kind, self._address)
 
     def _look_after(self) -> None:
         """Has a process for each GPU there is, and asks how the GPUs are."""
@@ -239,7 +216,7 @@ class RayExecutor:
         if self._exhausted and not self._orphans:
             return
         try:
-            nodes = self._nodes()
+            there = self._machines_with_gpus()
         except CollectionError:
             if not any(gpu.slots for gpu in self._gpus):
                 raise
@@ -249,8 +226,8 @@ class RayExecutor:
         elif now - self._waiting_since > PATIENCE_SECONDS:
             log.warning("No GPU of the cluster is free yet, or none has cores beside it; waiting.")
             self._waiting_since = now
-        for _ in range(sum(map(_gpus, nodes)) - len(self._gpus)):
-            self._start(self._resource(nodes[0]))
+        for _ in range(sum(machine.gpus for machine in there) - len(self._gpus)):
+            self._start(there[0].resource(self._kind))
         for compilers in self._compilers.values():
             compilers.grow()
 
@@ -291,13 +268,13 @@ class RayExecutor:
             return
         error = future.exception()
         if error is not None and self.is_own_error(error):
-            self._set_aside(gpu, _words(error))
+            self._set_aside(gpu, error_line(error))
         elif error is not None:
             self._failed_starts += 1
-            self._lose(gpu, _words(error))
+            self._lose(gpu, error_line(error))
             if self._failed_starts >= MAX_FAILED_STARTS:
                 raise CollectionError(
-                    f"Processes for the cluster's GPUs cannot be started: {_words(error)}"
+                    f"Processes for the cluster's GPUs cannot be started: {error_line(error)}"
                 )
         else:
             hello: Hello = future.result()
@@ -359,7 +336,7 @@ class RayExecutor:
             return
         error = future.exception()
         if error is not None:
-            self._lose(gpu, _words(error))
+            self._lose(gpu, error_line(error))
         elif (state := future.result()) is not None:
             self._states[gpu.host.gpu] = state
 
@@ -371,11 +348,13 @@ class RayExecutor:
         error = future.exception()
         if error is not None:
             if self.is_own_error(error):
-                self._set_aside(gpu, _words(error))
+                self._set_aside(gpu, error_line(error))
             else:
-                self._lose(gpu, _words(error))
+                self._lose(gpu, error_line(error))
             return
         answer = future.result()
+        if isinstance(answer, bytes):
+            answer = unpack_timed(answer)
         if isinstance(answer, Missing):
             at.losses += 1
             at.compile_again = True
@@ -439,7 +418,7 @@ class RayExecutor:
         if at.losses >= MAX_LOSSES:
             self._pass_on(slot, Refused(f"{at.losses} processes were lost over it"))
         elif isinstance(request, Offer | Batch):
-            references: Mapping[str, Any] = {}
+            references: tuple[Mapping[str, Any], ...] = ()
             if isinstance(request, Batch) and request.classes:
                 compilers = self._compilers[gpu.host.environment]  # type: ignore[union-attr]
                 wanted = [cls for cls in request.classes if cls.key not in gpu.binaries]
@@ -448,11 +427,9 @@ class RayExecutor:
                     again = compilers.again(wanted)
                     self._wait(slot, again, partial(self._issue_again, slot, at, again))
                     return
-                references = compilers.references(wanted)
-            self.later(
-                gpu.actor.ask.remote(slot.place, self._pack(request), references),
-                partial(self._answered, slot, at),
-            )
+                references = tuple(filter(None, [compilers.references(wanted)]))
+            asked = gpu.actor.ask.remote(self._pack(slot.place, request), *references)
+            self.later(asked, partial(self._answered, slot, at))
         else:
             self._wait(slot, request, partial(self._waited, slot, at))
 
@@ -488,183 +465,13 @@ class RayExecutor:
         assert self._direct is not None
         if self._direct.compilers is not None:
             return self._direct.compilers
-        nodes = [node for node in self._ray.nodes() if node["Alive"]]
-        return max(1, sum(map(_cores, nodes)) - self._cores * sum(map(_gpus, nodes)))
-
-    def put(self, contents: Mapping[str, bytes]) -> Any:
-        """A reference to it in the object store."""
-        return self._ray.put(contents)
+        there = machines(self._ray)
+        taken = self._cores * sum(machine.gpus for machine in there)
+        return max(1, sum(machine.cores for machine in there) - taken)
 
     def states(self) -> Mapping[int, GpuState]:
         states, self._states = self._states, {}
         return states
-
-
-class RayOrder:
-    """Classes being compiled for someone."""
-
-    def __init__(self, keys: Iterable[str]) -> None:
-        self.left = set(keys)
-        self._error: CollectionError | None = None
-        self._waiting: list[Callable[[], None]] = []
-
-    @property
-    def pending(self) -> bool:
-        return bool(self.left) and self._error is None
-
-    def done(self, keys: Iterable[str]) -> None:
-        self.left.difference_update(keys)
-        self._tell()
-
-    def fail(self, error: CollectionError) -> None:
-        self._error = error
-        self._tell()
-
-    def when_done(self, then: Callable[[], None]) -> None:
-        """Calls it when nothing is pending any more, which may be now."""
-        self._waiting.append(then)
-        self._tell()
-
-    def _tell(self) -> None:
-        if not self.pending:
-            waiting, self._waiting = self._waiting, []
-            for then in waiting:
-                then()
-
-    def result(self) -> None:
-        """Raises CollectionError where the compilers cannot be started. Does not wait."""
-        if self._error is not None:
-            raise self._error
-
-
-@dataclass(eq=False)
-class _Job:
-    classes: list[KernelClass]
-    losses: int = 0
-
-
-class RayCompilers:
-    """Compilers on a cluster's cores, for one environment. What they compile stays in Ray's object
-    store, from where the machine of a GPU takes it; only its keys come here."""
-
-    def __init__(self, executor: RayExecutor, setup: Setup, environment: Environment) -> None:
-        self._executor = executor
-        self._setup = setup
-        self._environment = environment
-        self._references: dict[str, Any] = {}  # by key
-        self._underway: set[str] = set()
-        self._orders: list[RayOrder] = []
-        self._jobs: deque[_Job] = deque()
-        self.hosts: list[Any] = []
-        self.ready: list[Any] = []  # those of them that Ray has found a core for
-        self._idle: list[Any] = []
-        self._failed_starts = 0
-        self._broken = 0  # that cannot start compilers: kept, so that they are not tried again
-        self.grow()
-
-    def grow(self) -> None:
-        """Has as many processes as there are cores for them."""
-        for _ in range(self._executor.compile_cores() - len(self.hosts)):
-            host = self._executor.compile_host(self._setup, self._environment)
-            self.hosts.append(host)
-            # A job is only given to one that has a core; Ray may be waiting for one.
-            self._executor.later(host.ready.remote(), partial(self._started, host))
-
-    def _started(self, host: Any, future: Future[Any]) -> None:
-        error = future.exception()
-        if error is None:
-            self.ready.append(host)
-            self._idle.append(host)
-            self._hand_out()
-        elif host in self.hosts:
-            self.hosts.remove(host)
-            self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS:
-                raise CollectionError(f"Processes that compile cannot be started: {_words(error)}")
-
-    def has(self, key: str | None) -> bool:
-        return key is None or key in self._references or key in self._underway
-
-    def order(self, classes: Sequence[KernelClass]) -> RayOrder:
-        todo = {cls.key: cls for cls in classes if cls.key not in self._references}
-        order = RayOrder(todo)
-        self._orders.append(order)
-        families: dict[str, list[KernelClass]] = {}
-        size = min(MAX_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
-        for key, cls in todo.items():
-            if key not in self._underway:
-                self._underway.add(key)
-                families.setdefault(cls.family, []).append(cls)
-        for members in families.values():
-            for at in range(0, len(members), size):
-                self._jobs.append(_Job(members[at : at + size]))
-        self._hand_out()
-        return order
-
-    def again(self, classes: Sequence[KernelClass]) -> RayOrder:
-        """As `order`, for what the object store has lost."""
-        for cls in classes:
-            self._references.pop(cls.key, None)
-        return self.order(classes)
-
-    def references(self, classes: Sequence[KernelClass]) -> Mapping[str, Any]:
-        """Where the binaries of these are, by key, as far as there are any."""
-        keys = (cls.key for cls in classes)
-        return {key: self._references[key] for key in keys if key in self._references}
-
-    def _hand_out(self) -> None:
-        while self._idle and self._jobs:
-            host, job = self._idle.pop(), self._jobs.popleft()
-            keys, contents = host.compile.options(num_returns=2).remote(job.classes)
-            self._executor.later(keys, partial(self._compiled, host, job, contents))
-
-    def _compiled(self, host: Any, job: _Job, contents: Any, future: Future[Any]) -> None:
-        error = future.exception()
-        if error is None:
-            self._failed_starts = 0
-            self._idle.append(host)
-            self._done(future.result(), contents)
-        else:
-            job.losses += 1
-            log.warning("A compiler is lost: %s", _words(error))
-            if self._executor.is_own_error(error):
-                self._broken += 1
-                if self._broken == len(self.hosts):
-                    self._fail(CollectionError(_words(error)))
-                    return
-            else:
-                self.hosts.remove(host)
-                self.ready.remove(host)
-            if job.losses >= MAX_LOSSES:
-                ended = CollectionError(f"{job.losses} compilers were lost: {_words(error)}")
-                self._fail(ended)
-                return
-            self._jobs.appendleft(job)
-        self._hand_out()
-
-    def _done(self, keys: Iterable[str], contents: Any) -> None:
-        keys = set(keys)
-        self._underway -= keys
-        self._references.update(dict.fromkeys(keys, contents))
-        for order in self._orders:
-            order.done(keys)
-        self._orders = [order for order in self._orders if order.pending]
-
-    def _fail(self, error: CollectionError) -> None:
-        for order in self._orders:
-            order.fail(error)
-
-
-def _gpus(node: Mapping[str, Any]) -> int:
-    return int(node["Resources"].get("GPU", 0))
-
-
-def _cores(node: Mapping[str, Any]) -> int:
-    return int(node["Resources"].get("CPU", 0))
-
-
-def _kinds(node: Mapping[str, Any]) -> list[str]:
-    return [name.removeprefix(_KIND) for name in node["Resources"] if name.startswith(_KIND)]
 
 
 def _answers(request: Request, answer: object) -> bool:
@@ -679,13 +486,6 @@ def _answers(request: Request, answer: object) -> bool:
         return False
     places = rows["place"].tolist()
     return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
-
-
-def _words(error: BaseException) -> str:
-    """What an error of Ray's says, in a line."""
-    cause = getattr(error, "cause", None)
-    lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
 
 
 def _on(gpu: _Gpu) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.compiler_pool import CompilerPool
-from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request
+from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request, Timed
 from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
 from diode_engine.collect.pool import Pool
-from diode_engine.collect.ray_messages import unpack_request
+from diode_engine.collect.ray_messages import pack_timed, unpack_request
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -95,12 +95,14 @@ class GpuHost:
         node = ray.get_runtime_context().get_node_id()
         return Hello(platform.node(), node, __version__, hosts[0])
 
-    def ask(self, worker: int, packed: bytes, references: Mapping[str, Any]) -> Answer | Missing:
-        """The worker's answer to a packed request. `references` are Ray's, for binaries that this
-        machine may lack, each to a mapping of them by key. Raises CollectionError where the worker
-        cannot be started again."""
-        request = unpack_request(packed)
-        if isinstance(request, Batch) and (missing := self._fetch(request, references)):
+    def ask(
+        self, packed: bytes, references: Mapping[str, Any] | None = None
+    ) -> Answer | Missing | bytes:
+        """The answer to a packed request of the worker that it names; timings are packed too.
+        `references` are Ray's, for binaries that this machine may lack, each to a mapping of them
+        by key. Raises CollectionError where the worker cannot be started again."""
+        worker, request = unpack_request(packed)
+        if isinstance(request, Batch) and (missing := self._fetch(request, references or {})):
             return Missing(missing)
         answers: list[Answer] = []
 
@@ -110,7 +112,8 @@ class GpuHost:
         todo: list[Conversation] = [conversation()]
         for _ in self._pools[worker].run(lambda _: todo.pop() if todo else None):
             pass
-        return answers[0]
+        (answer,) = answers
+        return pack_timed(answer) if isinstance(answer, Timed) else answer
 
     def _fetch(self, request: Batch, references: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys that could not be had."""

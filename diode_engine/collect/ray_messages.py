@@ -1,15 +1,22 @@
-"""Requests on their way to a GPU's process in a cluster, as bytes: candidates and kernels come
-again in many of them, so each is packed once, and unpacked once where it arrives."""
+"""Requests on their way to a GPU's process in a cluster, and timings on their way back, as bytes:
+Ray passes bytes on without looking into them, which costs the driver less than objects do.
+
+Candidates and kernels come again in many requests, so each is packed once, and unpacked once where
+it arrives."""
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from functools import lru_cache
 from typing import Any
 
 import msgpack
+import numpy as np
 
-from diode_engine.collect.executor import Batch, Offer
+from diode_engine.collect.executor import Batch, Offer, Timed
+from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.protocol import unpack_candidate
+from diode_engine.collect.timed_rows import TIMED
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
@@ -20,9 +27,9 @@ class RequestPacker:
     def __init__(self) -> None:
         self._packed: dict[str, bytes] = {}  # by content key
 
-    def __call__(self, request: Offer | Batch) -> bytes:
-        """What `unpack_request` unpacks."""
-        parts: list[Any] = [self._part(request.problem)]
+    def __call__(self, worker: int, request: Offer | Batch) -> bytes:
+        """A request to this worker of a GPU's, as `unpack_request` unpacks it."""
+        parts: list[Any] = [worker, self._part(request.problem)]
         if isinstance(request, Batch):
             parts.append([self._part(candidate) for candidate in request.candidates])
             parts.append([self._part(cls) for cls in request.classes])
@@ -36,16 +43,35 @@ class RequestPacker:
         return packed
 
 
-def unpack_request(packed: bytes) -> Offer | Batch:
-    problem, *more = msgpack.unpackb(packed)
+def unpack_request(packed: bytes) -> tuple[int, Offer | Batch]:
+    """The worker and the request."""
+    worker, problem, *more = msgpack.unpackb(packed)
     if not more:
-        return Offer(_problem(problem))
+        return worker, Offer(_problem(problem))
     candidates, classes = more
-    return Batch(
+    return worker, Batch(
         _problem(problem),
         tuple(unpack_candidate(each) for each in candidates),
         tuple(_class(each) for each in classes),
     )
+
+
+def pack_timed(answer: Timed) -> bytes:
+    """What `unpack_timed` unpacks."""
+    state = None if answer.state is None else astuple(answer.state)
+    rows = answer.rows.tobytes()
+    packed: bytes = msgpack.packb([rows, answer.gpu, state, answer.throttled, answer.workers_lost])
+    return packed
+
+
+def unpack_timed(packed: bytes) -> Timed | None:
+    """None where it is nothing that was packed."""
+    try:
+        rows, gpu, state, throttled, lost = msgpack.unpackb(packed, use_list=False)
+        known = None if state is None else GpuState(*state)
+        return Timed(np.frombuffer(rows, TIMED), gpu, known, throttled, lost)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
 
 
 @lru_cache(maxsize=1 << 8)

@@ -18,7 +18,9 @@ def shown(value: object) -> str:
 
 
 def require(ok: bool, sentence: str) -> None:
-    """Raises RecordError with the sentence where something is not `ok`."""
+    """Raises RecordError with the sentence where something is not `ok`. Records that are made by
+    the thousand write out the `if`, so that a sentence with values is made only where it is
+    needed."""
     if not ok:
         raise RecordError(sentence)
 
@@ -31,6 +33,8 @@ def is_int(value: object) -> bool:
 def member(kind: type[_E], value: object, what: str) -> _E:
     """The member of an enumeration that has this value; `what` begins the sentence of the
     error."""
+    if type(value) is kind:
+        return value
     try:
         return kind(str(value))
     except ValueError:

@@ -7,9 +7,11 @@ num_stages and num_warps have the defaults of Inductor and Triton where they are
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import accumulate
 from typing import overload
 
 import numpy as np
@@ -153,11 +155,11 @@ class CandidateTable(Sequence[Candidate]):
         """All of the tables, in their order."""
         if len(tables) <= 1:
             return tables[0] if tables else cls.of(())
-        starts = np.cumsum([0, *map(len, tables)])
+        starts = [0, *accumulate(map(len, tables))]
 
         def make(place: int) -> Candidate:
-            table = int(np.searchsorted(starts, place, "right")) - 1
-            return tables[table][place - int(starts[table])]
+            table = bisect_right(starts, place) - 1
+            return tables[table][place - starts[table]]
 
         parts = [table.columns for table in tables]
         templates = tuple(dict.fromkeys(name for part in parts for name in part.templates))

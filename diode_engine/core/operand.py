@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from diode_engine.core.checks import is_int, member, require
+from diode_engine.core.checks import is_int, member
+from diode_engine.errors import RecordError
 
 ALIGNMENTS = (1, 2, 4, 8, 16)
 
@@ -68,10 +69,10 @@ class Operand:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", member(Layout, self.layout, "An operand's layout"))
-        require(
-            is_int(self.align) and self.align in ALIGNMENTS,
-            f"An operand's alignment is {self.align!r}; it must be one of 1, 2, 4, 8, 16.",
-        )
+        if not (is_int(self.align) and self.align in ALIGNMENTS):
+            raise RecordError(
+                f"An operand's alignment is {self.align!r}; it must be one of 1, 2, 4, 8, 16."
+            )
 
     @classmethod
     def contiguous(cls, layout: Layout, rows: int, cols: int) -> Operand:

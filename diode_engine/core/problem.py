@@ -92,11 +92,11 @@ class Problem:
         put(self, "bias", member(Bias, self.bias, "A problem's bias"))
         for name in SIZES:
             value = getattr(self, name)
-            require(
-                is_int(value) and 1 <= value <= MAX_DIM,
-                f"A problem's {name} is {shown(value)}; it must be a whole number from 1 to "
-                f"{MAX_DIM}.",
-            )
+            if not (is_int(value) and 1 <= value <= MAX_DIM):
+                raise RecordError(
+                    f"A problem's {name} is {shown(value)}; it must be a whole number from 1 to "
+                    f"{MAX_DIM}."
+                )
         if self.B > 1 and not op.batched:
             batched = ", ".join(each for each in OPERATORS.values() if each.batched)
             raise RecordError(
@@ -113,9 +113,8 @@ class Problem:
                 f"A problem of op {op} has bias {self.bias}; it must be one of {known}."
             )
         for name in ("a", "b"):
-            require(
-                isinstance(getattr(self, name), Operand), f"A problem's {name} must be an Operand."
-            )
+            if not isinstance(getattr(self, name), Operand):
+                raise RecordError(f"A problem's {name} must be an Operand.")
         require(isinstance(self.allow_tf32, bool), "A problem's allow_tf32 must be true or false.")
         if self.dtype is not DType.FLOAT32:
             put(self, "allow_tf32", False)
@@ -157,9 +156,10 @@ class Problem:
         those of the op."""
         op = named(op)
         for name, value in (("M", M), ("N", N), ("K", K)):
-            require(
-                is_int(value), f"A problem's {name} is {shown(value)}; it must be a whole number."
-            )
+            if not is_int(value):
+                raise RecordError(
+                    f"A problem's {name} is {shown(value)}; it must be a whole number."
+                )
         dtype = member(DType, dtype, "A problem's dtype")
         usual = op.layouts[0]
         la = member(Layout, a_layout or usual[0], "An operand's layout")
@@ -307,30 +307,24 @@ class Candidate:
     kwargs: tuple[tuple[str, Scalar], ...] = ()
 
     def __post_init__(self) -> None:
-        require(
-            isinstance(self.template, str) and 0 < len(self.template) <= 200,
-            f"A candidate's template is {self.template!r}; it must be a name.",
-        )
+        if not (isinstance(self.template, str) and 0 < len(self.template) <= 200):
+            raise RecordError(f"A candidate's template is {self.template!r}; it must be a name.")
         require(isinstance(self.kwargs, tuple), "A candidate's kwargs must be (name, value)s.")
         for item in self.kwargs:
-            require(
-                isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str),
-                f"A candidate's kwarg is {item!r}; it must be a (name, value).",
-            )
+            if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)):
+                raise RecordError(f"A candidate's kwarg is {item!r}; it must be a (name, value).")
             name, value = item
-            require(
-                value is None or isinstance(value, (bool, int, float, str)),
-                f"A candidate's kwarg {name} is {value!r}; it must be a number, a text, true, "
-                "false or null.",
-            )
-            require(
-                not isinstance(value, float) or math.isfinite(value),
-                f"A candidate's kwarg {name} is not finite.",
-            )
-            require(
-                not isinstance(value, int) or value in KWARG_INTS,
-                f"A candidate's kwarg {name} is a whole number of more than 64 bits.",
-            )
+            if not (value is None or isinstance(value, (bool, int, float, str))):
+                raise RecordError(
+                    f"A candidate's kwarg {name} is {value!r}; it must be a number, a text, true, "
+                    "false or null."
+                )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise RecordError(f"A candidate's kwarg {name} is not finite.")
+            if isinstance(value, int) and value not in KWARG_INTS:
+                raise RecordError(
+                    f"A candidate's kwarg {name} is a whole number of more than 64 bits."
+                )
         ordered = tuple(sorted(self.kwargs, key=lambda item: item[0]))
         require(len({name for name, _ in ordered}) == len(ordered), "A candidate repeats a kwarg.")
         object.__setattr__(self, "kwargs", ordered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from diode_engine import features
 from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
+from diode_engine.core.operators import Operator
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
@@ -21,6 +23,7 @@ from diode_engine.models.protocol import Matrix, mean_answer
 from diode_engine.models.ranking import Ranking
 
 Times = npt.NDArray[np.float64]
+_KEPT = 256  # pairs of an op and the templates of a space
 _ROWS = 1 << 17  # of a table at once, so that a large one does not need its features whole
 # Of a problem's candidates so many are ranked: those with the least base time, which nearly
 # always have the best among them (benchmarks/shortlist.py), and the library's. To ask about the
@@ -42,6 +45,7 @@ class Predictor:
         self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
+        self._trained = lru_cache(_KEPT)(self._trained_on)
         self._op_types = coverage.known_op_types
         # Of any other op it knows no kernel.
         self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
@@ -144,14 +148,8 @@ class Predictor:
         columns = encode(candidates)
         typed = [p.dtype in features.DTYPES and op_type(p) in self._op_types for p in problems]
         place = {op: i for i, op in enumerate(dict.fromkeys(p.op for p in problems))}
-        trained = np.array(
-            [
-                [[kernel(op, name, many=many) in self._kernels for many in (False, True)]
-                 for name in columns.templates]
-                for op in place
-            ],
-            np.bool_,
-        ).reshape(len(place), len(columns.templates), 2)  # fmt: skip
+        trained = np.array([self._trained(op, columns.templates) for op in place], np.bool_)
+        trained = trained.reshape(len(place), len(columns.templates), 2)  # also if one is 0
         many = many_loads(problems, candidates, problem, candidate).astype(np.intp)
         op = np.array([place[p.op] for p in problems], np.intp)
         known: npt.NDArray[np.bool_] = (
@@ -160,6 +158,17 @@ class Predictor:
             & np.array(typed, np.bool_)[problem]
         )
         return known
+
+    def _trained_on(self, op: Operator, templates: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """[templates, 2] whether the model was trained on the template's kernels for this op: those
+        with few loads a thread, and those with many."""
+        return np.array(
+            [
+                [kernel(op, name, many=many) in self._kernels for many in (False, True)]
+                for name in templates
+            ],
+            np.bool_,
+        )
 
 
 def _microseconds(log_us: npt.NDArray[np.floating]) -> Times:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.encoding import encode
+from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.problem import Bias, Candidate, DType, Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.templates import template_of
@@ -106,12 +107,18 @@ def margin(problem: Problem) -> float:
 def usual(candidates: Sequence[Candidate]) -> Mask:
     """[n] which candidate is the library's call that plain torch.compile makes: of the two for
     addmm with a bias vector, the one that needs no copy of it."""
-    columns = encode(candidates)
+    return _usual(encode(candidates))
+
+
+@lru_cache(maxsize=16)  # as many as `encode` keeps
+def _usual(columns: CandidateColumns) -> Mask:
     templates = [template_of(name) for name in columns.templates]
     plain = [template.bias_vector for template in templates]
     if not any(plain):
         plain = [template.extern for template in templates]
-    return np.array(plain, np.bool_)[columns.template]
+    mask = np.array(plain, np.bool_)[columns.template]
+    mask.flags.writeable = False
+    return mask
 
 
 def chosen(

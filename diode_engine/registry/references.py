@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diode_engine.core.hardware import slug_of
-from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
+from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
 from diode_engine.models.artifact import MANIFEST, load_manifest
 from diode_engine.registry.aliases import pointed
 from diode_engine.registry.sources import ModelVersion, list_models
@@ -16,8 +16,9 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     "default", or the path of a model's folder. With `hardware` (a name or slug), only models for it
     count.
 
-    Raises NoSuchModelError where there is none, RegistryError where there are several, or an alias
-    points to a model that does not exist.
+    Raises NoSuchModelError where there is none, SeveralModelsError where models for several GPUs
+    are meant, RegistryError where two models have one number or an alias points to a model that
+    does not exist.
     """
     if (folder := _folder(reference)) is not None:
         manifest = load_manifest(folder)
@@ -71,9 +72,10 @@ def _aliased(alias: str, models: list[ModelVersion]) -> list[ModelVersion]:
 def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) -> ModelVersion:
     slugs = dict.fromkeys(m.slug for m in found)
     if len(slugs) > 1:
-        raise RegistryError(
+        raise SeveralModelsError(
             f"There is a model {reference} for each of these GPUs: {', '.join(slugs)}. Name one "
-            "GPU with --hardware, or give the path of the model's folder."
+            "GPU (in a command with --hardware), or give the path of the model's folder.",
+            tuple(slugs),
         )
     # One model may lie in several sources, but two models may also have been given one number.
     if len(found) == 1 or (found and len({_identity(m) for m in found}) == 1):

@@ -57,15 +57,10 @@ class Checkpoints:
     ) -> TimingModel:
         """The model of this feature set that `make` makes, or that was made before the
         interruption. `what`, as JSON, names everything that it is made from."""
-        text = json.dumps([what, family, feature_set.version, feature_set.names_hash])
-        key = hashlib.sha256(text.encode()).hexdigest()[:32]
-        progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
-        self._used |= {progress, done}
-        if done.exists():
-            try:
-                return load_member(family, read_bytes(done, _LIMITS), feature_set)
-            except (ModelError, Malformed, OSError) as error:
-                log.warning("The finished fit %s is not used: %s", done, error)
+        model = self.finished(what, family, feature_set)
+        if model is not None:
+            return model
+        progress, done = self._files(what, family, feature_set)
         try:
             model = make(_File(progress, self._seconds, self._clock))
         except CheckpointError as error:
@@ -75,6 +70,26 @@ class Checkpoints:
         _write(done, model.to_bytes())
         progress.unlink(missing_ok=True)
         return model
+
+    def finished(
+        self, what: Any, family: str, feature_set: features.FeatureSet = features.CURRENT
+    ) -> TimingModel | None:
+        """The model that `fitted` would not make again; None where it would."""
+        _, done = self._files(what, family, feature_set)
+        if done.exists():
+            try:
+                return load_member(family, read_bytes(done, _LIMITS), feature_set)
+            except (ModelError, Malformed, OSError) as error:
+                log.warning("The finished fit %s is not used: %s", done, error)
+        return None
+
+    def _files(self, what: Any, family: str, feature_set: features.FeatureSet) -> tuple[Path, Path]:
+        """(of a fit in progress, of a finished one)."""
+        text = json.dumps([what, family, feature_set.version, feature_set.names_hash])
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
+        self._used |= {progress, done}
+        return progress, done
 
     def clear(self) -> None:
         """Removes the checkpoints that were used, and old ones: the training has ended."""

@@ -7,6 +7,7 @@ each fold without having seen it. The confidence is fitted to how good their cho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from diode_engine.models.neighbours import Places, places
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import folds
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import MemberProgressCallback, fit
+from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
+from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.settings import TrainingSettings
 
 # Three models of half the steps on two thirds of the problems cost as much as the model itself.
@@ -37,33 +39,35 @@ def learn_confidence(
     report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
     make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
+    fits: FitExecutor | None = None,
 ) -> Confidence | None:
     """The confidence of a model that is fitted to these rows, which are as `fit` takes them; None
-    where there are too few. `make` makes the models of the folds; None: as `fit` does."""
+    where there are too few. `make` makes the models of the folds; None: as `fit` does, where `fits`
+    makes fits; None: in this process."""
     if len(np.unique(table.problem)) < MIN_CASES:
         return None
     fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
+    parts = folds(table, FOLDS, seed=seed)
+    try:
+        for part in parts:
+            fitted_and_watched(part.learned, seed=seed)
+    except TrainingError:  # by chance too few problems fell into the other folds
+        return None
+
+    def told(place: int, member: str, progress: FitProgress) -> None:
+        report(f"{member}, {parts[place].name}", progress)
+
+    models: list[Sequence[TimingModel]]
+    if make is not None:
+        models = [make(part.learned) for part in parts]
+    else:
+        tasks = [FitTask(part.learned, family, seed, fewer) for part in parts]
+        if fits is None:
+            models = [t.fitted(partial(told, i), checkpoints) for i, t in enumerate(tasks)]
+        else:
+            models = list(by_members(tasks, fits, told, checkpoints))
     unseen: list[Unseen] = []
-    for part in folds(table, FOLDS, seed=seed):
-
-        def told(member: str, progress: FitProgress, name: str = part.name) -> None:
-            report(f"{member}, {name}", progress)
-
-        try:
-            members = (
-                make(part.learned)
-                if make is not None
-                else fit(
-                    part.learned,
-                    family,
-                    seed=seed,
-                    settings=fewer,
-                    report=told,
-                    checkpoints=checkpoints,
-                )
-            )
-        except TrainingError:  # by chance too few problems fell into the other folds
-            return None
+    for part, members in zip(parts, models, strict=True):
         if not len(part.judged):
             continue
         seen = places_of(part.learned)

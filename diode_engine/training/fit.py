@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,59 +123,85 @@ def fit(
     fit was interrupted. Raises TrainingError where there is no such family or there are too few
     problems.
     """
-    families = families_of(family)
-    fitted, watched = fitted_and_watched(table, seed=seed)
-    settings = settings or TrainingSettings()
-    fitted, watched = (thinned(part, settings.rows, seed=seed) for part in (fitted, watched))
-    environment = table.environments[int(table.environment[0])]
-    hardware = environment.hardware
-    sees = settings.feature_set
-    train, held_out = Examples.of(fitted, hardware, sees), Examples.of(watched, hardware, sees)
-    data = dataset_key(table) if checkpoints is not None else ""
+    fits = MemberFits(table, family, seed=seed, settings=settings)
+    members: tuple[TimingModel, ...] = ()
+    for place, member in enumerate(fits.families):
+        teacher = members if FAMILIES[member].teacher else ()
+        model = fits.fit(place, teacher, report=report, checkpoints=checkpoints)
+        members = (model,) if teacher else (*members, model)
+    return members
 
-    def taught(teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
-        """The teacher's answers, with the timings that are to be learned among them."""
-        coverage = Coverage.of(table)
-        timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
-        asked = [*timed, *drawn_problems(coverage, settings.lessons - len(timed), seed=seed)]
-        learned, checks = part(
-            lessons(
-                teacher,
-                coverage,
-                hardware,
-                asked,
-                torch=environment.torch,
-                seed=seed,
-                feature_set=sees,
-            )
-        )
-        return with_timings(learned, teacher, train), checks
 
-    def fit_member(
-        member: str,
+class MemberFits:
+    """The fits of a family's members to the same rows, each by its place among `families`. Raises
+    TrainingError as `fit` does."""
+
+    def __init__(
+        self,
+        table: TimingTable,
+        family: str,
+        *,
+        seed: int = 0,
+        settings: TrainingSettings | None = None,
+    ) -> None:
+        self.families = families_of(family)
+        self._table, self._seed = table, seed
+        self._settings = settings = settings or TrainingSettings()
+        parts = fitted_and_watched(table, seed=seed)
+        fitted, watched = (thinned(part, settings.rows, seed=seed) for part in parts)
+        self._environment = table.environments[int(table.environment[0])]
+        hardware = self._environment.hardware
+        self._sees = settings.feature_set
+        self._train = Examples.of(fitted, hardware, self._sees)
+        self._held_out = Examples.of(watched, hardware, self._sees)
+
+    def fit(
+        self,
         place: int,
-        teacher: tuple[TimingModel, ...],
-        checkpoint: Checkpoint | None,
+        teacher: tuple[TimingModel, ...] = (),
+        *,
+        report: MemberProgressCallback = lambda member, progress: None,
+        checkpoints: Checkpoints | None = None,
     ) -> TimingModel:
+        """One member. `teacher` are the members that it learns from, where its family does."""
+        member = self.families[place]
         method = FAMILIES[member].fitting_method()
-        examples = taught(teacher) if teacher else (train, held_out)
-        of_member = replace(settings.of(member), seed=seed + place)
 
         def told(progress: FitProgress) -> None:
             report(f"{member}-{place}", progress)
 
-        return method.fit(*examples, of_member, told, checkpoint)
+        def make(checkpoint: Checkpoint | None) -> TimingModel:
+            examples = self._taught(teacher) if teacher else (self._train, self._held_out)
+            of_member = replace(self._settings.of(member), seed=self._seed + place)
+            return method.fit(*examples, of_member, told, checkpoint)
 
-    members: tuple[TimingModel, ...] = ()
-    for place, member in enumerate(families):
-        teacher = members if FAMILIES[member].teacher else ()
-        make = partial(fit_member, member, place, teacher)
         if checkpoints is None:
-            model = make(None)
-        else:
-            model = checkpoints.fitted([data, seed, place, settings.to_dict()], member, make, sees)
-        members = (model,) if teacher else (*members, model)
-    return members
+            return make(None)
+        what = made_from(self._table, self._seed, place, self._settings)
+        return checkpoints.fitted(what, member, make, self._sees)
+
+    def _taught(self, teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
+        """The teacher's answers, with the timings that are to be learned among them."""
+        coverage, settings = Coverage.of(self._table), self._settings
+        timed = [self._table.problems[i] for i in sorted(set(self._table.problem.tolist()))]
+        asked = [*timed, *drawn_problems(coverage, settings.lessons - len(timed), seed=self._seed)]
+        learned, checks = part(
+            lessons(
+                teacher,
+                coverage,
+                self._environment.hardware,
+                asked,
+                torch=self._environment.torch,
+                seed=self._seed,
+                feature_set=self._sees,
+            )
+        )
+        return with_timings(learned, teacher, self._train), checks
+
+
+def made_from(table: TimingTable, seed: int, place: int, settings: TrainingSettings) -> list[Any]:
+    """What a member is made from, as `Checkpoints` takes it."""
+    return [dataset_key(table), seed, place, settings.to_dict()]
 
 
 def families_of(name: str) -> tuple[str, ...]:

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from diode_engine import ray_connection
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
-from diode_engine.training.fit import fit
 from diode_engine.training.fits import FitTask, Members, TaskProgressCallback
-from diode_engine.training.settings import TrainingSettings
 from diode_engine.version import __version__
 
 STEP_SECONDS = 0.5  # between two looks at how far the fits are, and two reports of one
 MAX_LOSSES = 3  # of processes over a fit, before it is given up
-_Told = dict[int, tuple[str, FitProgress]]  # by the places of tasks
+_Told = list[tuple[int, str, FitProgress]]  # places of tasks, members, how far they were
 
 
 class Board:
     """Where fits say how far they are, and whoever asked for them looks."""
 
     def __init__(self) -> None:
-        self._told: _Told = {}
+        self._told: _Told = []
 
-    def tell(self, place: int, member: str, progress: FitProgress) -> None:
-        self._told[place] = member, progress
+    def tell(self, told: _Told) -> None:
+        self._told += told
 
     def take(self) -> _Told:
-        told, self._told = self._told, {}
+        told, self._told = self._told, []
         return told
 
 
@@ -39,26 +38,31 @@ def make_fit(
     board: Any,
     place: int,
     learned: TimingTable,
-    family: str,
-    seed: int,
-    settings: TrainingSettings | None,
+    what: Mapping[str, Any],
 ) -> Members:
-    """A fit, in a process of Ray's. Raises TrainingError where this is another Diode than
-    `version`, which may fit another model."""
+    """A fit, in a process of Ray's. `what` is the rest of the FitTask. Raises TrainingError where
+    this is another Diode than `version`, which may fit another model."""
+    import ray
+
     if version != __version__:
         raise TrainingError(
             f"A machine of the cluster has Diode {__version__}, and this is {version}: install "
             "the same on all."
         )
-    told = 0.0
+    told: _Told = []
+    when = 0.0
 
     def report(member: str, progress: FitProgress) -> None:
-        nonlocal told
-        if time.monotonic() - told >= STEP_SECONDS or progress.step == progress.steps:
-            told = time.monotonic()
-            board.tell.remote(place, member, progress)
+        nonlocal told, when
+        told.append((place, member, progress))
+        if time.monotonic() - when >= STEP_SECONDS:
+            when = time.monotonic()
+            board.tell.remote(told)
+            told = []
 
-    return fit(learned, family, seed=seed, settings=settings, report=report)
+    members = FitTask(learned, **what).fitted(report)
+    ray.get(board.tell.remote(told))  # before the result is there
+    return members
 
 
 class RayFits:
@@ -92,17 +96,14 @@ class RayFits:
         tables = {id(task.learned): task.learned for task in tasks}
         put = {key: ray.put(table) for key, table in tables.items()}
         left = [
-            make.remote(
-                __version__, board, place, put[id(task.learned)], task.family, task.seed,
-                task.settings,
-            )
+            make.remote(__version__, board, place, put[id(task.learned)], _rest(task))
             for place, task in enumerate(tasks)
-        ]  # fmt: skip
+        ]
         try:
             while left:
                 done, _ = ray.wait(left[:1], timeout=STEP_SECONDS)
-                for place, (member, progress) in sorted(ray.get(board.take.remote()).items()):
-                    report(place, member, progress)
+                for told in ray.get(board.take.remote()):
+                    report(*told)
                 if done:
                     yield tasks[-len(left)], ray.get(left[0])
                     left.pop(0)
@@ -117,3 +118,8 @@ class RayFits:
             for reference in left:
                 ray.cancel(reference, force=True)
             ray.kill(board)
+
+
+def _rest(task: FitTask) -> Mapping[str, Any]:
+    """The task without its timings, which many tasks share."""
+    return {f.name: getattr(task, f.name) for f in fields(task) if f.name != "learned"}

@@ -24,7 +24,7 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
-from diode_engine.training.whole_run import Stage, WholeRun, rest_of, stages_of
+from diode_engine.training.whole_run import SideBySideRun, Stage, WholeRun, rest_of, stages_of
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -96,8 +96,9 @@ def train_from_store(
     `search/efficiency` by trial) and the result.
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
-    when the same is asked again. `told` is called with each trial of a search, whose fits `fits`
-    makes (see `search`); `keep` selects the timings that are learned and judged on.
+    when the same is asked again. `told` is called with each trial of a search. `fits` makes the
+    fits (see `search` and `train`); None: in this process. `keep` selects the timings that are
+    learned and judged on.
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
@@ -116,13 +117,14 @@ def train_from_store(
                 confidence=count_problems(learned) >= MIN_CASES,
             ),
             rest_of(r.family, settings),
+            side_by_side=fits is not None,
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told, fits)
         trained = train(
             table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
             everything=r.everything, default=r.default, origin=origin, settings=settings,
-            report=run.reporting(report), checkpoints=checkpoints,
+            report=run.reporting(report), checkpoints=checkpoints, fits=fits,
         )  # fmt: skip
         run.finish(trained, settings)
     return trained
@@ -181,7 +183,7 @@ class _Run:
         self._store = store
         self._job = job
         self._written = time.monotonic()
-        self._whole: WholeRun | None = None
+        self._whole: WholeRun | SideBySideRun | None = None
         self._points: dict[str, list[tuple[float, float]]] = {}
         job.ending = self._write_points
 
@@ -189,9 +191,9 @@ class _Run:
     def id(self) -> int:
         return self._job.id
 
-    def consists_of(self, stages: list[Stage], rest: float) -> None:
+    def consists_of(self, stages: list[Stage], rest: float, *, side_by_side: bool) -> None:
         """Sets the stages that follow, by which the progress is computed (see `WholeRun`)."""
-        self._whole = WholeRun(stages, rest)
+        self._whole = (SideBySideRun if side_by_side else WholeRun)(stages, rest)
 
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True

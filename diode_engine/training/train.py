@@ -17,6 +17,7 @@ from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
 from diode_engine.training.fit import MemberProgressCallback, families_of
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit
 from diode_engine.training.training_stages import Origin, TrainingMethod
@@ -69,6 +70,7 @@ def train(
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
     checkpoints: Checkpoints | None = None,
+    fits: FitExecutor | None = None,
 ) -> Trained:
     """Fits a model of this family for the GPU named `hardware` and registers it as the next version
     of `name` (the family's, if None); with `default` as the one that is taken there. With `base` it
@@ -79,7 +81,8 @@ def train(
     it is was learned from the other problems; for a tuned model, by its base. With `everything` a
     second model is fitted to all problems and registered; the metrics remain those of the first,
     and the notes say so. With `checkpoints` the fits continue where the same training was
-    interrupted.
+    interrupted. `fits` makes the fits of members, and those for the confidence, side by side; None:
+    in this process one after the other.
 
     Raises TrainingError where there are too few timings; RegistryError, before anything is fitted,
     where the model could not be registered.
@@ -91,6 +94,7 @@ def train(
     method = TrainingMethod(
         check_name(name or (family if base is None else base.manifest.name)),
         family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
+        fits,
     )  # fmt: skip
     # A tuned model cannot be judged on what its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by

@@ -25,6 +25,7 @@ from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit import MemberProgressCallback, fit
+from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
@@ -42,7 +43,7 @@ class Origin:
 @dataclass(frozen=True)
 class TrainingMethod:
     """What all stages of one training share besides the split: the model's name and family, the
-    model that is tuned (None: none), and how fits are made, reported and kept."""
+    model that is tuned (None: none), and where fits are made, reported and kept."""
 
     name: str
     family: str
@@ -52,6 +53,7 @@ class TrainingMethod:
     origin: Origin = field(default_factory=Origin)
     report: MemberProgressCallback = lambda member, progress: None
     checkpoints: Checkpoints | None = None
+    fits: FitExecutor | None = None  # None: in this process
 
 
 def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
@@ -63,8 +65,13 @@ def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
     members: tuple[TimingModel, ...]
     if method.base is not None:
         members = fine_tune(rows, method.base, **how)
-    else:
+    elif method.fits is None:
         members = fit(rows, method.family, **how)
+    else:
+        (members,) = by_members(
+            [FitTask(rows, method.family, method.seed, method.settings)], method.fits,
+            lambda _, member, progress: method.report(member, progress), method.checkpoints,
+        )  # fmt: skip
     return Artifact(_manifest(rows, method), members)
 
 
@@ -79,7 +86,7 @@ def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMetho
     if base is None or make is not None:
         confidence = learn_confidence(
             split.learned, method.family, seed=method.seed, settings=method.settings,
-            report=method.report, checkpoints=method.checkpoints, make=make,
+            report=method.report, checkpoints=method.checkpoints, make=make, fits=method.fits,
         )  # fmt: skip
     elif base.confidence is None:
         confidence = None

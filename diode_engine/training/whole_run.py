@@ -239,3 +239,63 @@ class WholeRun:
             "stage": place,
             "stages": len(self.stages),
         }
+
+
+@dataclass
+class SideBySideRun:
+    """As WholeRun, for stages whose fits are made side by side: how much of their work is done. All
+    fits that another one waits for are over when that one reports, whatever they said last."""
+
+    stages: Sequence[Stage]
+    rest: float = _REST
+    clock: Callable[[], float] = time.monotonic
+    _done: dict[tuple[str, str], float] = field(default_factory=dict)  # the share of a fit
+    _wave: tuple[int, bool] = (0, False)
+    _most: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    def told(self, label: str, step: int, steps: int) -> None:
+        """A fit has done so many of its at most so many steps."""
+        stage = _stage_of(label)
+        self._done[stage] = min(1.0, step / max(steps, 1))
+        self._wave = max(self._wave, _wave(*stage))
+
+    def _share(self, stage: Stage) -> float:
+        if _wave(stage.group, stage.member) < self._wave:
+            return 1.0
+        return self._done.get((stage.group, stage.member), 0.0)
+
+    @property
+    def fraction(self) -> float:
+        """The share of the work that is done; it never falls."""
+        work = [(_cost(stage.kind) * stage.work, self._share(stage)) for stage in self.stages]
+        whole = sum(each for each, _ in work) + self.rest
+        self._most = max(self._most, sum(each * share for each, share in work) / whole)
+        return self._most
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The remaining time, as if the work went on as fast; None before there is a report."""
+        done = self.fraction
+        return (self.clock() - self._began) * (1 - done) / done if done else None
+
+    def to_dict(self) -> dict[str, float | int | str | None]:
+        """As the progress of a run has it; `stage` is how many have begun."""
+        left = self.seconds_left
+        return {
+            "fraction": round(self.fraction, 4),
+            "seconds_left": None if left is None else round(left, 1),
+            "rate": None,
+            "stage": sum(self._share(stage) > 0 for stage in self.stages),
+            "stages": len(self.stages),
+        }
+
+
+def _wave(group: str, member: str) -> tuple[int, bool]:
+    """The place of a fit in the order of those that wait for each other: a search, the model, its
+    folds, the model of all problems; in each of them, what learns from a teacher comes last."""
+    place = 1 if not group else ("trial", group, "fold", "all").index(group.split()[0])
+    kind = member.partition("-")[0]
+    return place, kind in FAMILIES and bool(FAMILIES[kind].teacher)

@@ -15,7 +15,7 @@ from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fit import fit
+from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
@@ -50,19 +50,25 @@ def settings(minutes: float) -> TrainingSettings:
 
 
 def quick_model(
-    rows: TimingTable, base: Artifact | None, *, check: Callable[[], None], seed: int = 0
+    rows: TimingTable,
+    base: Artifact | None,
+    *,
+    check: Callable[[], None],
+    seed: int = 0,
+    fits: FitExecutor | None = None,
 ) -> Predictor:
-    """A model of the rows to learn from: a new one with a quarter of the steps, or the base with a
-    correction. `check` is called now and then, and may raise. Raises TrainingError where there are
-    too few problems."""
+    """A model of the rows to learn from: a new one with a quarter of the steps, whose members
+    `fits` makes (None: in this process), or the base with a correction. `check` is called now and
+    then, and may raise. Raises TrainingError where there are too few problems."""
     check()
     environment = rows.environments[int(rows.environment[0])]
     hardware, coverage = environment.hardware, Coverage.of(rows)
     if base is None:
-        members = fit(
-            rows, ENSEMBLE if has_xgboost() else NETWORKS, seed=seed,
-            settings=_QUICK, report=lambda *_: check(),
-        )  # fmt: skip
+        task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, seed, _QUICK)
+        if fits is None:
+            members = task.fitted(lambda *_: check())
+        else:
+            (members,) = by_members([task], fits, lambda *_: check())
     else:
         members = corrected_to(rows, base, seed=seed)
         coverage = base.manifest.coverage.joined(coverage)
@@ -76,7 +82,12 @@ def quick_model(
 
 
 def learning_curve(
-    split: TrainingSplit, base: Artifact | None, *, check: Callable[[], None], seed: int = 0
+    split: TrainingSplit,
+    base: Artifact | None,
+    *,
+    check: Callable[[], None],
+    seed: int = 0,
+    fits: FitExecutor | None = None,
 ) -> list[dict[str, float]]:
     """What quick models of shares of the problems reach on the held-out ones: `share`, `problems`,
     `timings` and `efficiency` for each of SHARES, without those that have too few problems."""
@@ -85,7 +96,7 @@ def learning_curve(
     for share in SHARES:
         rows = split.learned.take((parts < share * _PARTS)[split.learned.problem])
         try:
-            model = quick_model(rows, base, check=check, seed=seed)
+            model = quick_model(rows, base, check=check, seed=seed, fits=fits)
             report = evaluate(split.judged, model)
         except TrainingError:
             continue

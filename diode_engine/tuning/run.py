@@ -36,6 +36,7 @@ from diode_engine.problems.splits import HELD_OUT_BY
 from diode_engine.registry import Match, ModelVersion
 from diode_engine.runs import Job
 from diode_engine.store import RunState, Store
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.train import Trained
 from diode_engine.training.training_split import TrainingSplit
@@ -58,7 +59,8 @@ TELL_SECONDS = 1.0
 class TuneRequest:
     """What is asked of a tuning. `base` is the model to start from: a reference, NONE, or None for
     the model that is taken for the GPU now. `own` are a program's products; they are timed first
-    and with more candidates, and the registered model has learned from all of them."""
+    and with more candidates, and the registered model has learned from all of them. `gpus` are
+    those of this machine; none, where those of a cluster are used."""
 
     minutes: float = 10.0
     base: str | None = None
@@ -113,6 +115,7 @@ def tune(
     note: Note = lambda sentence: None,
     report: Callable[[Mapping[str, Any]], None] = lambda progress: None,
     clock: Callable[[], float] = time.monotonic,
+    fits: FitExecutor | None = None,
 ) -> Tuned:
     """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune. Where
     the same tuning was interrupted before, the time that it spent on timing counts, and the call
@@ -120,7 +123,8 @@ def tune(
 
     `executor` makes the executor that times kernels, anew for each round. `capture` gives more of a
     program's own products. `look` gives the state of a GPU before anything of this process runs on
-    it. `report` is called with the run's progress.
+    it. `report` is called with the run's progress. `fits` makes the fits that can be made side by
+    side; None: in this process.
 
     Raises CollectionError where kernels cannot be timed on this kind of GPU, or the GPU is lost;
     TrainingError where there are too few timings; ModelError and RegistryError where there is no
@@ -139,7 +143,7 @@ def tune(
     ) as job:  # fmt: skip
         run = _Tuning(
             store, job, request, hardware, torch, base, before, earlier, executor, note, report,
-            clock,
+            clock, fits,
         )  # fmt: skip
         job.ending = lambda: run.tell(force=True)
         tuned = run.whole(capture, look)
@@ -188,8 +192,10 @@ class _Tuning:
         note: Note,
         report: Callable[[Mapping[str, Any]], None],
         clock: Callable[[], float],
+        fits: FitExecutor | None,
     ) -> None:
         self._clock = clock
+        self._fits = fits
         self._store, self._job, self._request = store, job, request
         self._hardware, self._torch = hardware, torch
         self._base, self._before = base, before
@@ -269,7 +275,7 @@ class _Tuning:
             rows = self._rows(trained, split, seen=bool(own))
             verdict, why_not = self._promoted(trained.model, table)
         with self._stage("learning from parts of the timings"):
-            curve = quick.learning_curve(split, self._artifact, check=self._check)
+            curve = quick.learning_curve(split, self._artifact, check=self._check, fits=self._fits)
         document = self._document(trained, own, rows, verdict, why_not, curve)
         return Tuned(
             self._job.id, trained.model, document["promoted"],
@@ -316,7 +322,7 @@ class _Tuning:
         try:
             table = self._sound(self._store.read(hardware=self._hardware.name))
             learned = TrainingSplit.of(table, self._hardware.name, self._by).learned
-            return quick.quick_model(learned, self._artifact, check=self._check)
+            return quick.quick_model(learned, self._artifact, check=self._check, fits=self._fits)
         except TrainingError as error:
             self._note(f"No quick model is made: {error}")
             return None
@@ -392,8 +398,9 @@ class _Tuning:
         )
         try:
             return train_from_store(
-                self._store, request, report=lambda *_: self._check(), keep=self._sound
-            )
+                self._store, request, report=lambda *_: self._check(), keep=self._sound,
+                fits=self._fits,
+            )  # fmt: skip
         except TrainingError as error:
             left_out = self._left_out()
             raise TrainingError(

@@ -129,8 +129,8 @@ def test_what_inductor_gives_is_read() -> None:
         shapes = list(problem.input_shapes().values())
         return SimpleNamespace(
             mnk_hinted=lambda: (problem.M, problem.N, problem.K),
-            shapes_hinted=lambda: [shape.size for shape in shapes],
-            strides_hinted=lambda: [shape.stride for shape in shapes],
+            shapes_symbolic=lambda: [shape.size for shape in shapes],
+            strides_symbolic=lambda: [shape.stride for shape in shapes],
             dtypes=lambda: [getattr(torch, shape.dtype) for shape in shapes],
             out_dtype=lambda: getattr(torch, problem.out_dtype),
         )
@@ -139,7 +139,7 @@ def test_what_inductor_gives_is_read() -> None:
         assert problem_of(given(problem), "paired_mm") == problem
         assert not is_broadcast(given(problem), "paired_mm")
     padded = given(USUAL)
-    padded.strides_hinted = lambda: [(64, 1), (1, 64), (64, 1), (96, 1), (1,)]
+    padded.strides_symbolic = lambda: [(64, 1), (1, 64), (64, 1), (96, 1), (1,)]
     assert problem_of(padded, "paired_mm") is None
     assert "paired_mm" not in OTHER_OPS
     # torch has no such op: nothing of its graphs is one

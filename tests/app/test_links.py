@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from textual.command import CommandPalette
 from textual.widgets import OptionList
@@ -15,6 +17,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
 from diode_app.widgets.modals import ErrorDialog, HeadlessCommands
+from diode_engine.core.hardware import H200
 from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
@@ -107,6 +110,24 @@ async def test_the_dashboard_begins_with_what_a_link_names(make_app, filled, wan
         await settled(pilot)
         assert app.clipboard == here.command(app.session.location)
         assert f"--open={here}" in app.clipboard
+
+
+@pytest.mark.asyncio
+async def test_a_model_of_one_gpu_is_opened_where_another_has_its_name(
+    make_app, filled, tmp_path, monkeypatch
+):
+    register_model(tmp_path / "other", "plain", hardware=replace(H200, name="NVIDIA A100"))
+    app = make_app(wanted=link("model/nvidia-a100/plain@1"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        assert isinstance(app.screen, ModelScreen)
+        assert "NVIDIA A100" in text_of(app)
+        assert str(link_to(app.screen)) == "model/nvidia-a100/plain@1"
+    app = make_app(wanted=link("model/plain@1"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        assert isinstance(app.screen, ErrorDialog)
+        assert "model/nvidia-h200/plain@1" in text_of(app)
 
 
 @pytest.mark.asyncio

@@ -13,7 +13,13 @@ from tests.app.waiting import looked, settled, started
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.parametrize("keys", [["R"], ["R", "enter"], ["R", "n"], ["R", "enter", "g"], ["O"]])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["R"], ["R", "enter"], ["R", "n"], ["R", "enter", "g"], ["O"], ["S"],
+        ["question_mark"], ["R", "enter", "question_mark"],
+    ],
+)  # fmt: skip
 async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monkeypatch, keys):
     store.finish_run(store.start_run("train", {}), RunState.DONE)
     app = make_app()

@@ -168,6 +168,7 @@ def test_a_file_is_asked_by_op_and_gpu(
         (["--data-dir", "."], ExitCode.NOTHING, "No file in . ends in"),
         (["--resume", "--seed=3"], ExitCode.USAGE, "--resume uses the options"),
         (["--resume"], ExitCode.NOTHING, "has no training to continue"),
+        (["--fine-tune", "gemm", "--ray", "auto"], ExitCode.USAGE, "leave out --ray"),
     ],
 )
 def test_a_folder_and_resume_are_refused_with_a_sentence(

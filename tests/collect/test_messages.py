@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from diode_engine.collect import protocol
-from diode_engine.collect.executor import Batch, Offer
-from diode_engine.collect.ray_messages import RequestPacker, unpack_request
+from diode_engine.collect.executor import Batch, Offer, Timed
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.ray_messages import (
+    RequestPacker,
+    pack_timed,
+    unpack_request,
+    unpack_timed,
+)
 from diode_engine.collect.timed_rows import as_table, timed_rows
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, KernelFacts, Problem, Timing
@@ -60,8 +66,20 @@ def test_a_request_to_a_cluster_comes_out_as_it_went_in() -> None:
     assert cls is not None
     pack = RequestPacker()
     for request in (Offer(PROBLEM), Batch(PROBLEM, CANDIDATES), Batch(PROBLEM, CANDIDATES, (cls,))):
-        assert unpack_request(pack(request)) == request
-        assert pack(request) == RequestPacker()(request)  # whatever was packed before
+        assert unpack_request(pack(3, request)) == (3, request)
+        assert pack(3, request) == RequestPacker()(3, request)  # whatever was packed before
+
+
+@pytest.mark.parametrize("state", [None, GpuState(1980, None, 300, ("sw_power_cap",), 97, 1 << 30)])
+def test_a_cluster_s_timings_come_out_as_they_went_in(state: GpuState | None) -> None:
+    rows = timed_rows(enumerate(TIMINGS))
+    packed = pack_timed(Timed(rows, 2, state, throttled=True, workers_lost=1))
+    found = unpack_timed(packed)
+    assert found is not None
+    assert found.rows.tobytes() == rows.tobytes()
+    assert (found.gpu, found.state, found.throttled, found.workers_lost) == (2, state, True, 1)
+    for damaged in (packed[:-1], packed + b"\0", b"", b"\x01", protocol.pack({})):
+        assert unpack_timed(damaged) is None
 
 
 def test_timings_as_columns_say_what_they_said_one_by_one() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import replay_worker
-from diode_engine.collect import ray_executor
+from diode_engine.collect import ray_compilers, ray_executor
 from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.run import BATCH
 from diode_engine.errors import CollectionError
@@ -158,7 +158,7 @@ def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkey
     import ray
 
     lost = []
-    references = ray_executor.RayCompilers.references
+    references = ray_compilers.RayCompilers.references
 
     def forgetful(compilers, classes):
         found = references(compilers, classes)
@@ -170,7 +170,7 @@ def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkey
             return dict.fromkeys(found, ray.put({}))
         return found
 
-    monkeypatch.setattr(ray_executor.RayCompilers, "references", forgetful)
+    monkeypatch.setattr(ray_compilers.RayCompilers, "references", forgetful)
     with Store.open(tmp_path / "s.db") as store:
         run(store, made(direct=direct_setups(tmp_path)()))
         assert lost

@@ -24,6 +24,7 @@ import diode_engine
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import trace
+from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.replaced import replaced
 from diode_engine.models import flex_attention as fa
@@ -296,7 +297,10 @@ def test_a_config_that_inductor_does_not_offer_is_not_taken(
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_broken_chooser_leaves_inductors(
-    raises: bool, install: Any, monkeypatch: pytest.MonkeyPatch
+    raises: bool,
+    install: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(*_: Any) -> Any:
         raise ArithmeticError("made up")
@@ -311,6 +315,21 @@ def test_a_broken_chooser_leaves_inductors(
     assert len(configs) > 1
     assert WANTED["forward"] not in configs
     assert stats() == (0, 0, 1)
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert line.startswith("Diode leaves calls of FlexAttention to stock Inductor: ")
+
+
+def test_that_a_call_failed_does_not_hide_that_a_product_did(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcomes = Outcomes(enable_fallback=True)
+    for _ in range(2):
+        outcomes.failed("a call failed", ArithmeticError("made up"), FLEX_CALLS)
+        outcomes.failed("a product failed", ArithmeticError("made up"))
+    calls, products = [r.getMessage() for r in caplog.records]
+    assert "FlexAttention" in calls
+    assert "a product failed" in products
+    assert outcomes.stats.snapshot()["fallback_error"] == 4
 
 
 def test_a_damaged_table_leaves_inductors(

@@ -228,3 +228,11 @@ def test_they_are_captured_and_left_to_the_library(
     assert [Problem.from_dict(n["problem"]) for n in notes if "problem" in n] == [sizes(op)]
     assert any(call in lowered.sources[0] for call in CALLS)
     assert not rendered
+
+
+def test_the_newer_function_of_products_in_8_bits_is_always_the_librarys() -> None:
+    """torch.nn.functional.scaled_grouped_mm: docs/integration.md says that it has no lowering."""
+    from torch._inductor.lowering import lowerings
+
+    assert torch.ops.aten._scaled_grouped_mm.default in lowerings
+    assert torch.ops.aten._scaled_grouped_mm_v2.default not in lowerings

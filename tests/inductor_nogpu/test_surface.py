@@ -6,6 +6,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import torch
 
 import diode_engine
+from diode_engine import registry
 from diode_engine.core.hardware import H200
-from diode_engine.errors import ModelError, RegistryError
+from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
+from diode_engine.inductor.hook import surface
 from diode_engine.inductor.without_gpu import lower
 
 PUBLIC = {
@@ -144,6 +147,22 @@ def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (found["model"], found["taken"]) == (taken, True)
     with pytest.raises((ModelError, RegistryError)):
         diode_engine.register_model(tmp_path / "nothing")
+
+
+def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    for path in ("nvidia-h200/gemm/6", "nvidia-h100-80gb-hbm3/gemm/1"):
+        registry.register(Path(__file__).parents[2] / "trained_models" / path, "two")
+    assert diode_engine.register_model("two@1") == "two@1"
+    defaults = [
+        m for m in diode_engine.list_available_models() if m["taken"] and m["name"] == "two"
+    ]
+    assert [m["hardware"] for m in defaults] == ["NVIDIA H200"]
+    monkeypatch.setattr(surface, "detect", lambda: replace(H200, name="NVIDIA A100"))
+    with pytest.raises(SeveralModelsError, match=r"nvidia-h100-80gb-hbm3, nvidia-h200.*folder"):
+        diode_engine.register_model("two@1")
 
 
 def test_the_docs_say_what_becomes_of_all_that_inductor_asks_for() -> None:

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import Checkpoint, CheckpointError, history_of, pack
 from diode_engine.models.network import Network
 from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.confidence import learn_confidence
+from diode_engine.training.fit import learnable
+from diode_engine.training.settings import TrainingSettings
 
 
 def network(value: float = 0.5) -> Network:
@@ -133,3 +137,15 @@ def test_a_history_that_is_none_is_refused(steps: object) -> None:
     assert history_of([[1, 2, 0.1, 0.9, 0.5, 0.4]])[0].step == 1
     with pytest.raises(CheckpointError, match="how far its fit was"):
         history_of(steps)
+
+
+def test_a_checkpoint_of_a_fold_that_cannot_be_written_is_told(
+    tmp_path: Path, timings: TimingTable
+) -> None:
+    """The model would have no confidence, and nobody would know why."""
+    (tmp_path / "c").write_text("where the folder would be")
+    settings = TrainingSettings().but("trees", rounds=2, max_depth=2, threads=1)
+    with pytest.raises(TrainingError, match="cannot be written"):
+        learn_confidence(
+            learnable(timings), "trees", settings=settings, checkpoints=Checkpoints(tmp_path / "c")
+        )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from diode_engine.training.whole_run import Stage, WholeRun, stages_of, stages_of_folds
+from diode_engine.training.whole_run import (
+    SideBySideRun,
+    Stage,
+    WholeRun,
+    stages_of,
+    stages_of_folds,
+)
 
 STEPS = 100
 
@@ -88,3 +94,24 @@ def test_the_stages_of_a_cross_validation():
     stages = stages_of_folds("ensemble", ["fold 1 of 2", "fold 2 of 2"])
     assert len(stages) == 8
     assert list(simulated(stages, COST))[-1][1] > 0.9
+
+
+def test_fits_side_by_side_are_told_by_the_work_that_is_done():
+    """Each fit of a group says in turn how far it is; the trees stop early."""
+    clock = Clock()
+    whole = SideBySideRun(stages_of("distilled", everything=True), clock=clock)
+    assert whole.seconds_left is None
+    seen = []
+    for group in ("", ", fold 1 of 3", ", all problems"):
+        for members in (["trees-0", "network-1", "network-2", "network-3"], ["distilled-4"]):
+            for step in range(1, STEPS + 1):
+                for member in members:
+                    if member != "trees-0" or step <= STEPS // 2:
+                        clock.now += 0.1
+                        whole.told(f"{member}{group}", step, STEPS)
+                        seen.append((whole.fraction, whole.seconds_left))
+    fractions = [fraction for fraction, _ in seen]
+    assert fractions == sorted(fractions)
+    assert 0.9 < fractions[-1] < 1.0
+    assert seen[-1][1] < 0.1 * clock.now
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +33,13 @@ from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of, told_of
-from diode_engine.inductor.lowering.space import NotOffered, OfferedSpace, Spaces, listed
+from diode_engine.inductor.lowering.space import (
+    NotOffered,
+    OfferedSpace,
+    Spaces,
+    listed,
+    search_space,
+)
 from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
 
@@ -98,8 +104,8 @@ class Chooser:
     ) -> list[Any] | None:
         """The KernelTemplateChoices to render, or None to leave the product to stock Inductor.
 
-        `offered` consumes Inductor's generator for a template, or with None all generators. With
-        `rebuild`, choices may be made from what is remembered instead.
+        `offered` gives Inductor's generator for a template, or with None what all of them make.
+        With `rebuild`, choices may be made from what is remembered instead.
         """
         try:
             return self._choose(request, offered, rebuild)
@@ -140,16 +146,40 @@ class Chooser:
         problem, decide = self._decide(
             op_name, kernel_inputs, request.overrides, options, dynamic=key is None
         )
-        if not rebuild:
-            choices = list(offered(None))
-            decision = decide(listed(choices))
-            by_params = {id(choice.params): choice for choice in choices}
-            kept = [by_params[id(pick.params)] for pick in decision.picks]
-            return annotated(kept, self._predictions(decision, remembered=False))
+        with search_space("EXHAUSTIVE"):  # generators read it when they are consumed
+            if not rebuild:
+                choices = list(offered(None))
+                decision = decide(listed(choices))
+                by_params = {id(choice.params): choice for choice in choices}
+                kept = [by_params[id(pick.params)] for pick in decision.picks]
+                return annotated(kept, self._predictions(decision, remembered=False))
+            decision, lists = self._decision(request, problem, decide, offered)
+        # whether some templates are offered depends on options that are not in the key
+        if key is not None and not any(template_of(pick.uid).option for pick in decision.picks):
+            memory[key] = self._predictions(decision, remembered=True)
+        request = request._replace(offers={**request.offers, **lists})
+        return made(self._predictions(decision, remembered=False), request)
+
+    def _decision(
+        self,
+        request: Request,
+        problem: Problem,
+        decide: Callable[[OfferedSpace], Decision],
+        offered: Callable[[str], Iterable[Any]],
+    ) -> tuple[Decision, dict[str, list[Any]]]:
+        """The decision on a space of which as little as possible is listed by Inductor, and what it
+        has listed, by template."""
         uids = tuple(request.offers)
+        lists: dict[str, list[Any]] = {}
+
+        def list_of(uid: str) -> list[Any]:
+            if uid not in lists:
+                lists[uid] = list(offered(uid))
+            return lists[uid]
+
         find = partial(
-            self.spaces.find, op_name, kernel_inputs, uids,
-            (problem.M, problem.N, problem.K), cache(offered),
+            self.spaces.find, request.op_name, request.kernel_inputs, uids,
+            (problem.M, problem.N, problem.K), list_of,
         )  # fmt: skip
         overridden = [uid for uid, given in (request.overrides or {}).items() if given]
         try:
@@ -157,10 +187,7 @@ class Chooser:
         except NotOffered as error:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
             decision = decide(find(list_from=uids))
-        # whether some templates are offered depends on options that are not in the key
-        if key is not None and not any(template_of(pick.uid).option for pick in decision.picks):
-            memory[key] = self._predictions(decision, remembered=True)
-        return made(self._predictions(decision, remembered=False), request)
+        return decision, lists
 
     def kept_of(
         self,

@@ -16,7 +16,7 @@ from torch._inductor.virtualized import V
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import search, trace
-from diode_engine.inductor.choosing.outcomes import Outcomes
+from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for
 
@@ -37,7 +37,7 @@ class FlexChooser:
         try:
             self.table = table_for(hardware)
         except ModelError as error:
-            outcomes.failed("FlexAttention's table could not be read", error)
+            outcomes.failed("FlexAttention's table could not be read", error, FLEX_CALLS)
 
     @property
     def identity(self) -> str:
@@ -55,7 +55,7 @@ class FlexChooser:
             log.debug("A %s call of FlexAttention is left to Inductor: %s.", kind, unlike)
             self._outcomes.stats.passed("flex_attention")
         except Exception as error:  # noqa: BLE001
-            self._outcomes.failed("FlexAttention's config could not be chosen", error)
+            self._outcomes.failed("the config could not be chosen", error, FLEX_CALLS)
         return offered()
 
     def _chosen(self, kind: str, offered: Offered) -> Any:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from diode_engine.inductor.choosing.stats import Fallback, Stats
 
 log = logging.getLogger(__name__)
+
+# What can be left to Inductor.
+PRODUCTS = "GEMMs"
+FLEX_CALLS = "calls of FlexAttention"
 
 
 class LeftToStock(Exception):
@@ -25,21 +30,28 @@ class Outcomes:
     def __init__(self, *, enable_fallback: bool) -> None:
         self.enable_fallback = enable_fallback
         self.stats = Stats()
+        self._lock = threading.Lock()
+        self._said: set[tuple[str, Fallback]] = set()
 
-    def failed(self, what: str, error: Exception) -> None:
-        """Notes that a part of Diode has raised and stock Inductor takes over; raises it again
-        without fallback."""
+    def failed(self, what: str, error: Exception, left: str = PRODUCTS) -> None:
+        """Notes that a part of Diode has raised and stock Inductor takes over for what is `left` to
+        it; raises it again without fallback."""
         if not self.enable_fallback:
             raise error
         log.debug("%s", what, exc_info=error)
-        self.fall_back(Fallback.ERROR, f"{what}, {type(error).__name__}: {error}")
+        self.fall_back(Fallback.ERROR, f"{what}, {type(error).__name__}: {error}", left)
 
-    def fall_back(self, reason: Fallback, why: str) -> None:
-        """Notes that a product is left to stock Inductor."""
-        if self.stats.fallback(reason):
+    def fall_back(self, reason: Fallback, why: str, left: str = PRODUCTS) -> None:
+        """Notes that a product, or what else is `left`, is left to stock Inductor."""
+        self.stats.fallback(reason)
+        with self._lock:
+            first = (left, reason) not in self._said
+            self._said.add((left, reason))
+        if first:
             log.warning(
-                "Diode leaves GEMMs to stock Inductor: %s (%s; said once, counted in "
+                "Diode leaves %s to stock Inductor: %s (%s; said once, counted in "
                 "diode_engine.get_stats()).",
+                left,
                 why,
                 reason,
             )

@@ -13,4 +13,5 @@ class Request(NamedTuple):
     kernel_inputs: Any  # Inductor's KernelInputs: the operands
     templates: Sequence[Any]  # Inductor's templates of kernels that it could use
     overrides: Mapping[str, Mapping[str, Any]] | None  # kwargs that Inductor sets, by template
-    offers: Mapping[str, Any]  # generators of choices by template, in the templates' order
+    # Choices by template, in the templates' order: Inductor's generator, or the list that it made.
+    offers: Mapping[str, Any]

@@ -7,6 +7,7 @@ of the program (add_preprocessing_fn) are called all the same, with Diode's choi
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from torch._inductor import config, select_algorithm
@@ -71,6 +72,7 @@ def _other_ways() -> str | None:
     return None
 
 
+@lru_cache(maxsize=64)  # each graph asks about the same ones
 def _inductors(function: Any) -> bool:
     if hasattr(function, "cache_info"):  # behind functools.cache
         function = getattr(function, "__wrapped__", None)

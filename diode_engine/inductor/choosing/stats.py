@@ -86,11 +86,10 @@ class Stats:
             for profile in _profiles:
                 profile.seconds += seconds
 
-    def fallback(self, reason: Fallback) -> bool:
-        """Counts a fallback; True for the first with this reason."""
+    def fallback(self, reason: Fallback) -> None:
+        """Counts a fallback."""
         with self._lock:
             self._fallbacks[reason] += 1
-            return self._fallbacks[reason] == 1
 
     def passed(self, op_name: str) -> None:
         """Counts a GEMM of an op that the model was not trained on."""

@@ -40,6 +40,10 @@ def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
     """What the template's generator (of InductorChoices.get_ktc) would yield for the pick, without
     all the others. The parts that take Inductor most of the time are reused."""
     op_name, kernel_inputs, offer = request.op_name, request.kernel_inputs, request.offers[pick.uid]
+    if isinstance(offer, list) and offer:
+        return KernelTemplateChoice(
+            template, pick.params, offer[0].extra_kwargs, offer[0].layout, offer[0].inputs
+        )
     given = offer.gi_frame.f_locals if isgenerator(offer) and offer.gi_frame else {}
     try:
         made_with = given["extra_kwargs"], given["layout"], given["inputs"]

@@ -31,7 +31,6 @@ from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
-from diode_engine.inductor.lowering.space import search_space
 from diode_engine.inductor.torch_versions import hook_of, uuid_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
@@ -187,9 +186,7 @@ class DiodeInductorChoices(InductorChoices):
             return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
-            # the generators read the search space when they are consumed
-            with search_space("EXHAUSTIVE"):
-                return stock(usable) if uid is None else list(usable[uid])
+            return stock(usable) if uid is None else usable[uid]
 
         try:
             chosen = chooser.choose(request, offered, rebuild=rebuild)

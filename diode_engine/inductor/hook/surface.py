@@ -8,6 +8,7 @@ from typing import Any
 
 from diode_engine import registry
 from diode_engine.core.hardware import Hardware, detect
+from diode_engine.errors import SeveralModelsError
 
 
 def get_detected_hardware(device: int | None = None) -> Hardware:
@@ -28,18 +29,30 @@ def list_available_models() -> list[dict[str, Any]]:
 def register_model(name: str | os.PathLike[str]) -> str:
     """Makes a model the one that is taken for its hardware. `name` is the folder of a model, which
     is copied into the user's registry, or a model in the registry ("name", "name@version" or an
-    alias). Returns its name@version. This process's compiles use it after the next
+    alias); where models for several GPUs have the name, it means the one for the GPU of this
+    machine. Returns its name@version. This process's compiles use it after the next
     `install_diode_choices()`.
 
     Raises ModelError where it cannot be loaded, and RegistryError where there is no such model or
     the registry cannot be written.
     """
-    model = registry.resolve(os.fspath(name))
+    model = _named(os.fspath(name))
     if model.source is None:
         return registry.register(model.folder, default=True).reference
     registry.verify(model)
     registry.set_default(model, reason="register_model")
     return model.reference
+
+
+def _named(reference: str) -> registry.ModelVersion:
+    try:
+        return registry.resolve(reference)
+    except SeveralModelsError as several:
+        try:
+            here = detect()
+        except ImportError:  # there is no torch
+            raise several from None
+        return registry.resolve_for(reference, here.slug)
 
 
 def set_log_level(level: int | str) -> None:

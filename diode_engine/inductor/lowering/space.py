@@ -11,11 +11,12 @@ not, as with a torch that cuts differently, Inductor is asked for its own list.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any
 
@@ -54,8 +55,8 @@ class NotOffered(Exception):
 @dataclass(frozen=True, eq=False)
 class OfferedSpace:
     """What the templates offer. `uid` is the template's name of the candidate at an index. `params`
-    makes the parameters of its KernelTemplateChoice; it raises NotOffered where Inductor does not
-    offer that candidate."""
+    makes the parameters of its KernelTemplateChoice, inside `search_space("EXHAUSTIVE")`; it raises
+    NotOffered where Inductor does not offer that candidate."""
 
     candidates: CandidateTable
     uid: Callable[[int], str]
@@ -82,10 +83,11 @@ class Spaces:
         KernelTemplateChoices of one template, which is needed for those in `list_from`."""
         tables: list[CandidateTable] = []
         makers: list[tuple[str, Callable[[int], Any]]] = []
+        limited = _limited()
         for uid in uids:
             configs = None
-            if uid not in list_from:
-                configs = self._configs(uid, op_name, kernel_inputs.device_type)
+            if not limited and uid not in list_from:
+                configs = self._configs(uid, op_name, kernel_inputs)
             if configs is None:
                 part = listed(offered(uid))
                 table, make = part.candidates, part.params
@@ -95,22 +97,22 @@ class Spaces:
             if len(table):
                 tables.append(table)
                 makers.append((uid, make))
-        starts = np.cumsum([0, *map(len, tables)])
+        starts = [0, *accumulate(map(len, tables))]
 
         def part_of(place: int) -> int:
-            return int(np.searchsorted(starts, place, "right")) - 1
+            return bisect_right(starts, place) - 1
 
         def params(place: int) -> Any:
             part = part_of(place)
-            return makers[part][1](place - int(starts[part]))
+            return makers[part][1](place - starts[part])
 
         return OfferedSpace(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
 
-    def _configs(self, uid: str, op_name: str, device_type: str) -> _Configs | None:
+    def _configs(self, uid: str, op_name: str, kernel_inputs: Any) -> _Configs | None:
         """Those of a template that is offered a list of configs and nothing else."""
-        if not template_of(uid).space(op_name).cut_from_list or _limited():
+        if not template_of(uid).space(op_name).cut_from_list:
             return None
-        heuristic = template_heuristic(uid, device_type, op_name)
+        heuristic = template_heuristic(uid, kernel_inputs.device_type, op_name)
         known = self._lists.get((uid, op_name))
         if known is None or not known.are_of(heuristic):
             known = _Configs.read(uid, heuristic)
@@ -209,8 +211,7 @@ class _Configs:
         """What Inductor makes of one config when it has no other."""
         alone = copy.copy(self._heuristic)
         alone.exhaustive_configs = [self._configs[places[place]]]
-        with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
-            made = list(alone.get_template_configs(kernel_inputs, op_name))
+        made = list(alone.get_template_configs(kernel_inputs, op_name))
         if [candidate_from(self._uid, each) for each in made] != [table[place]]:
             raise NotOffered(f"it does not offer {table[place]}")
         return made[0]
