@@ -85,6 +85,9 @@ def test_what_is_no_problem_of_diodes_is_not_read() -> None:
     assert OPERATORS["scaled_mm"].read({**shapes, "scale_a": scale}) is None
     odd = TensorShape((7, 3), (3, 1), DType.FLOAT32)
     assert OPERATORS["scaled_mm"].read({**shapes, "scale_a": odd}) is None
+    experts = Problem.make("scaled_grouped_mm_rows", 64, 48, 256, E4M3, B=4).input_shapes()
+    assert OPERATORS["scaled_grouped_mm_rows"].read(experts) == {}
+    assert OPERATORS["scaled_grouped_mm_rows"].read({**experts, "scale_a": scale}) is None
     gaps = TensorShape((64, 256), (300, 1), DType.BFLOAT16)
     assert OPERATORS["mm_plus_mm"].read({**TWO.input_shapes(), "c": gaps}) is None
 

@@ -1,4 +1,4 @@
-"""The linear layers of transformers in wide use, and which of them a problem belongs to.
+"""The layers of transformers in wide use, and which of them a problem belongs to.
 
 That a problem is a named model's is not stored anywhere: it follows from its sizes, so that it
 holds for every timing, wherever it was collected, and one model at a time can be held out.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.problem import Problem
 
 
@@ -59,26 +60,85 @@ TRANSFORMERS: Mapping[str, Transformer] = {
 }
 
 
+@dataclass(frozen=True)
+class Experts:
+    """Widths of a model's layers of experts, by its published configuration."""
+
+    hidden: int
+    inner: int  # of one expert
+    experts: int
+    chosen: int  # experts for each token
+    # (outputs, inputs) of its other linear layers, some of them also fused; empty where they are
+    # not known here.
+    others: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def weights(self) -> frozenset[tuple[int, int]]:
+        """(outputs, inputs) of an expert's layers; gate and up also fused."""
+        h, inner = self.hidden, self.inner
+        return frozenset({(inner, h), (2 * inner, h), (h, inner)})
+
+
+# As openai/gpt-oss-20b and meta-llama/Llama-4-Scout-17B-16E have it in their config.json: gpt-oss
+# has 64 heads and 8 of keys and values, of 64 elements; Llama 4 has 40 and 8 of 128, a shared
+# expert beside the others, and in Maverick every other layer is dense, of 16,384.
+_GPT_OSS = frozenset({(4096, 2880), (512, 2880), (5120, 2880), (2880, 4096), (201088, 2880)})
+_LLAMA_4 = frozenset(
+    {
+        (5120, 5120), (1024, 5120), (7168, 5120), (8192, 5120), (16384, 5120), (5120, 8192),
+        (202048, 5120),
+    }
+)  # fmt: skip
+_DENSE = frozenset({(32768, 5120), (5120, 16384)})
+EXPERTS: Mapping[str, Experts] = {
+    "mixtral-8x7b": Experts(4096, 14336, 8, 2),
+    "mixtral-8x22b": Experts(6144, 16384, 8, 2),
+    "qwen3-30b-a3b": Experts(2048, 768, 128, 8),
+    "qwen3-235b-a22b": Experts(4096, 1536, 128, 8),
+    "deepseek-v3": Experts(7168, 2048, 256, 8),
+    "deepseek-v2-lite": Experts(2048, 1408, 64, 6),
+    "gpt-oss-20b": Experts(2880, 2880, 32, 4, _GPT_OSS),
+    "gpt-oss-120b": Experts(2880, 2880, 128, 4, _GPT_OSS),
+    "llama-4-scout": Experts(5120, 8192, 16, 1, _LLAMA_4),
+    "llama-4-maverick": Experts(5120, 8192, 128, 1, _LLAMA_4 | _DENSE),
+    "olmoe-1b-7b": Experts(2048, 1024, 64, 8),
+}
+NAMES = (*TRANSFORMERS, *EXPERTS)
+# No model may be trained on layers that only these have (problems.splits).
+HELD_OUT = frozenset({"gpt-oss-20b", "gpt-oss-120b", "llama-4-scout", "llama-4-maverick"})
+
+
+def weights_of(name: str, op: Operator) -> frozenset[tuple[int, int]]:
+    """(outputs, inputs) of the layers of a model of NAMES that are products of this op."""
+    if op in _OF_GROUPS:
+        return EXPERTS[name].weights if name in EXPERTS else frozenset()
+    if op.batched:
+        return frozenset()
+    return EXPERTS[name].others if name in EXPERTS else TRANSFORMERS[name].weights
+
+
+_OF_GROUPS = frozenset((*GROUPED, *SCALED_GROUPED))
+
+
 @cache
-def _owners() -> dict[tuple[int, int], frozenset[str]]:
+def _owners(op: Operator) -> dict[tuple[int, int], frozenset[str]]:
     owners: dict[tuple[int, int], set[str]] = {}
-    for name, model in TRANSFORMERS.items():
-        for weight in model.weights:
+    for name in NAMES:
+        for weight in weights_of(name, op):
             owners.setdefault(weight, set()).add(name)
     return {weight: frozenset(names) for weight, names in owners.items()}
 
 
 def models_of(problem: Problem) -> frozenset[str]:
-    """The names of the models that have a linear layer with this product, whatever the number of
-    tokens: forward, or the gradient of the input or of the weight. Only the sizes are compared.
-    A problem that differs from a held-out one in layouts, types or op alone would give away its
+    """The names of the models that have a layer with this product, whatever the number of tokens:
+    forward, or the gradient of the input or of the weight. Products of groups are layers of
+    experts, all others that have no batch are other linear layers. Only the sizes are compared. A
+    problem that differs from a held-out one in layouts, types or op alone would give away its
     time."""
-    if problem.op.batched:
-        return frozenset()
+    owners = _owners(problem.op)
     m, n, k = problem.M, problem.N, problem.K
     # forward tokens×outputs×inputs, input's gradient tokens×inputs×outputs, weight's
     # gradient outputs×inputs×tokens or its transpose
-    owners = _owners()
     return frozenset().union(
         *(owners.get(weight, frozenset()) for weight in ((n, k), (k, n), (m, n), (n, m)))
     )

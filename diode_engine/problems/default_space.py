@@ -40,8 +40,12 @@ def version_of(torch: str) -> Version:
 
 def offered(problem: Problem, torch: Version) -> list[Template]:
     """The templates of which Inductor offers candidates for such a problem, including those that
-    need an option."""
-    templates = [t for t in templates_for(problem.op) if t.space(problem.op).offered(problem)]
+    need an option, without those that compute something else in this torch."""
+    templates = [
+        t
+        for t in templates_for(problem.op)
+        if torch >= t.right_from and t.space(problem.op).offered(problem)
+    ]
     if problem.bias in (Bias.VECTOR, Bias.SCALAR):
         if torch >= _FROM_2_13:  # see inductor.lowering.candidates.candidate_of
             templates = [t for t in templates if not t.recorded_with_bias_vector]

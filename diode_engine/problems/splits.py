@@ -1,7 +1,8 @@
 """Which problems a model is fitted to and which it is judged on.
 
-The sizes of a problem decide on which side it is: by a hash of them and a seed, and by whether a
-program of a held-out family of models has them. So the side stays the same as timings are added.
+The sizes of a problem decide on which side it is: by a hash of them and a seed, by whether a
+program of a held-out family of models has them, and by whether only layers of held-out models have
+them. So the side stays the same as timings are added.
 Problems that differ only in op, dtype, layout or bias are on the same side, since the time of one
 would give away that of the other.
 """
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.core.named_layers import TRANSFORMERS, models_of
+from diode_engine.core.named_layers import HELD_OUT as HELD_OUT_MODELS
+from diode_engine.core.named_layers import NAMES, models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.harvested import held_out_family
@@ -24,8 +26,9 @@ LARGEST_SHARE = 0.1  # of the problems, by work: how a model does beyond the siz
 VALIDATION = 0.15  # of the rest: what early stopping watches
 _VALIDATION_SEED = "validation"
 
-SIZES, FAMILIES = "sizes", "families"
-HELD_OUT_BY = (SIZES, FAMILIES)  # how problems are kept from models; gemm@6 and before: SIZES
+SIZES, FAMILIES, MODELS = "sizes", "families", "models"
+# How problems are kept from models; gemm@6 and before: SIZES; gemm@8 and before: not MODELS.
+HELD_OUT_BY = (SIZES, FAMILIES, MODELS)
 
 
 def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> bool:
@@ -57,13 +60,11 @@ def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[SplitPart]:
 
 
 def named(table: TimingTable) -> list[SplitPart]:
-    """Leave one out: each named transformer of which the table has a problem is judged by a model
+    """Leave one out: each named model of which the table has a problem is judged by a model
     that learned without its layers. A layer with sizes that several transformers share is judged
     with each of them."""
     there = {model for problem in table.problems for model in models_of(problem)}
-    parts = [
-        SplitPart(model, *split_named(table, (model,))) for model in TRANSFORMERS if model in there
-    ]
+    parts = [SplitPart(model, *split_named(table, (model,))) for model in NAMES if model in there]
     return [part for part in parts if len(part.judged)]
 
 
@@ -78,10 +79,21 @@ def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPa
     return [SplitPart(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
 
 
+def held_out_model(problem: Problem) -> bool:
+    """Whether only held-out models have a layer with this product, at any number of tokens: no
+    model may be trained on it. What another named model has as well may be learned."""
+    names = models_of(problem)
+    return bool(names) and names <= HELD_OUT_MODELS
+
+
 def held_out_by(problem: Problem) -> tuple[str, ...]:
     """Which of HELD_OUT_BY keep the problem from being learned; empty: a model may learn from
     it."""
-    ways = {SIZES: held_out(problem), FAMILIES: held_out_family(problem)}
+    ways = {
+        SIZES: held_out(problem),
+        FAMILIES: held_out_family(problem),
+        MODELS: held_out_model(problem),
+    }
     return tuple(way for way in HELD_OUT_BY if ways[way])
 
 
@@ -91,10 +103,10 @@ def split(table: TimingTable, by: Collection[str] = HELD_OUT_BY) -> tuple[Timing
 
 
 def split_named(
-    table: TimingTable, models: Collection[str] = tuple(TRANSFORMERS)
+    table: TimingTable, models: Collection[str] = NAMES
 ) -> tuple[TimingTable, TimingTable]:
-    """(the rows to learn from, the rows of problems of a linear layer of one of these named
-    transformers)."""
+    """(the rows to learn from, the rows of problems of a layer of one of these named
+    models)."""
     return _parted(table, lambda problem: not models_of(problem).isdisjoint(models))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from diode_engine.core.named_layers import TRANSFORMERS
+from diode_engine.core.named_layers import NAMES, weights_of
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import Attribute, Scalar, gemm_flops
 from diode_engine.core.problem import Bias, DType, Layout
@@ -219,15 +219,19 @@ def _layouts() -> dict[str, Condition]:
 
 
 def _layer(name: str) -> Condition:
-    """The condition that a problem is a product of one of this model's linear layers. For one
-    problem `named_layers.models_of` says the same."""
-    weights = sorted(TRANSFORMERS[name].weights)
-    weights += [(i, o) for o, i in weights]
-    sizes = ((_P.N, _P.K), (_P.M, _P.N))  # forward and the input's gradient; the weight's
-    return sa.and_(
-        _P.op.in_([op.name for op in OPERATORS.values() if not op.batched]),
-        sa.or_(*(sa.tuple_(*pair).in_(weights) for pair in sizes)),
-    )
+    """The condition that a problem is a product of one of this model's layers. For one problem
+    `named_layers.models_of` says the same."""
+    ops: dict[frozenset[tuple[int, int]], list[str]] = {}
+    for op in OPERATORS.values():
+        ops.setdefault(weights_of(name, op), []).append(op.name)
+    conditions = []
+    for weights, names in ops.items():
+        either = sorted({*weights, *((i, o) for o, i in weights)})
+        sizes = ((_P.N, _P.K), (_P.M, _P.N))  # forward and the input's gradient; the weight's
+        of_these = sa.or_(*(sa.tuple_(*pair).in_(either) for pair in sizes))
+        if weights:
+            conditions.append(sa.and_(_P.op.in_(names), of_these))
+    return sa.or_(*conditions)
 
 
 def _contains(column: sa.Column[Any]) -> Callable[[str], Condition]:
@@ -303,9 +307,9 @@ PROBLEMS = Language(
         ),
         "bias": _choice("the bias", {str(bias): _P.bias == str(bias) for bias in Bias}),
         "model": _Named(
-            "whose linear layers they are, as in model:llama-7b",
-            tuple(TRANSFORMERS),
-            conditions={name: _layer(name) for name in TRANSFORMERS},
+            "whose linear layers or experts they are, as in model:llama-7b",
+            NAMES,
+            conditions={name: _layer(name) for name in NAMES},
         ),
         "gpu": _Text("a part of the GPU's name, as in gpu:h200", match=_contains(_E.name)),
         "torch": _Text("how the version begins, as in torch:2.13", match=_begins(_E.torch)),

@@ -14,6 +14,7 @@ from diode_engine.collect.inputs import empty_output, random_inputs, reference
 from diode_engine.collect.timer import is_right, spoil
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.exhaustive_space import exhaustive_space
@@ -132,6 +133,41 @@ def test_a_program_has_the_predicted_kernel(name: str, make_predictor: Any) -> N
     again = lower(build).seen
     assert [one.candidates for one in again] == [seen.candidates]
     assert (len(predictor.asked), diode_engine.get_stats()["fallbacks"]) == (1, 0)
+
+
+BLOCKS = "triton::scaled_mm_device_tma_main_loop_scaling"
+
+
+def test_from_which_torch_on_the_template_reads_scales_of_blocks_as_they_lie() -> None:
+    from torch._inductor.kernel.mm_common import load_kernel_template
+
+    source = load_kernel_template("triton_main_loop_scaled_mm")
+    assert ('stride("A_inverse_scale"' in source) == is_usable(BLOCKS)
+    assert is_usable("triton::mm")
+
+
+@pytest.mark.parametrize("scaling", ["1x128_128x128", "1x128_1x128"])
+def test_no_kernel_is_taken_that_reads_other_scales(scaling: str, make_predictor: Any) -> None:
+    problem = made("scaled_mm", E4M3, scaling=scaling)
+
+    def build() -> Any:
+        def f(*tensors: torch.Tensor) -> torch.Tensor:
+            return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16)
+
+        return f, [
+            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
+            for size, stride, dtype in problem.input_shapes().values()
+        ]
+
+    best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8}
+    predictor = make_predictor(best=best)
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    [seen] = lower(build, options={"triton.enable_persistent_tma_matmul": True}).seen
+    [chosen] = seen.candidates
+    assert {p for p, _ in predictor.asked} == {problem}
+    assert chosen.template == (BLOCKS if is_usable(BLOCKS) else "aten::_scaled_mm")
+    offered = {c.template for c in exhaustive_space(problem, torch.__version__)}
+    assert (BLOCKS in offered) == is_usable(BLOCKS)
 
 
 def test_a_dynamic_size_keeps_what_no_tensor_tells(make_predictor: Any) -> None:

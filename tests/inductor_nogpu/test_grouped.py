@@ -11,27 +11,39 @@ import torch
 from torch._inductor import config
 
 import diode_engine
-from diode_engine.core.operators import GROUPED
+from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.lowering import kernels, preprocessing
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.exhaustive_space import exhaustive_space
 
-CALL = "extern_kernels._grouped_mm("  # of the library, in a generated program
+# Of the library, in a generated program.
+CALL = "extern_kernels._grouped_mm("
+CALLS = (CALL, "torch.ops.aten._scaled_grouped_mm.default(", "extern_kernels._scaled_grouped_mm(")
+EVERY = (*GROUPED, *SCALED_GROUPED)
 BEST = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 4, "num_warps": 8}
 
 
 def sizes(op: str, m: int = 4096, n: int = 2816, k: int = 2048) -> Problem:
-    return Problem.make(op, m, n, k, "bfloat16", B=64, b_layout="col")
+    fields: dict[str, Any] = {"fast_accum": True} if OPERATORS[op].attributes else {}
+    return Problem.make(op, m, n, k, OPERATORS[op].dtypes[0], B=64, b_layout="col", **fields)
+
+
+def template_of(op: str) -> Any:
+    """Inductor's template of Triton."""
+    from torch._inductor.kernel import mm_grouped
+
+    scaled = "scaled_" if OPERATORS[op] in SCALED_GROUPED else ""
+    return getattr(mm_grouped, f"triton_{scaled}grouped_mm_template")
 
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 33, 64, 65])
-@pytest.mark.parametrize("op", GROUPED)
+@pytest.mark.parametrize("op", EVERY)
 def test_the_spaces_are_those_of_inductor(op: str, rows: int) -> None:
-    problem = sizes(op, m=64 * rows if op == "grouped_mm_rows" else rows)
+    problem = sizes(op, m=64 * rows if op.endswith("_rows") else rows)
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-        offered = kernels.offered(problem.op, operands)
+        offered = kernels.offered(problem.op, operands, fields=problem.op_fields)
         assert tuple(offered) == default_space(problem) == exhaustive_space(problem)
         *_, last = offered.values()
         description = last.choice.description
@@ -42,14 +54,16 @@ def experts(
     op: str = "grouped_mm_rows", *, tokens: int = 4096, epilogue: bool = True
 ) -> Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]:
     def build() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        shapes = sizes(op, m=tokens).input_shapes()
+        problem = sizes(op, m=tokens)
+        shapes = problem.input_shapes()
         given = [
             torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
             for size, stride, dtype in shapes.values()
         ]
 
-        def run(a: Any, b: Any, offsets: Any = None) -> Any:
-            out = torch._grouped_mm(a, b, offs=offsets)
+        def run(*operands: Any) -> Any:
+            product = getattr(torch, problem.op.aten)
+            out = product(*operands, **problem.op.keywords(torch, problem.op_fields))
             return torch.relu(out) if epilogue else out
 
         return run, tuple(given)
@@ -75,14 +89,12 @@ def left() -> Iterator[list[int]]:
     preprocessing.remove(count)
 
 
-@pytest.mark.parametrize("op", GROUPED)
+@pytest.mark.parametrize("op", EVERY)
 def test_one_kernel_is_chosen_and_no_other_is_rendered(
     op: str, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._inductor.kernel import mm_grouped
-
     rendered: list[dict[str, Any]] = []
-    template = mm_grouped.triton_grouped_mm_template
+    template = template_of(op)
     append = template.maybe_append_choice
 
     def noting(choices: Any, **kwargs: Any) -> Any:
@@ -97,15 +109,18 @@ def test_one_kernel_is_chosen_and_no_other_is_rendered(
     assert [problem for problem, _ in predictor.asked] == [sizes(op)]
     assert "BLOCK_K : tl.constexpr = 64" in lowered.sources[0]
     assert "def triton_" in lowered.sources[0]
-    assert CALL not in lowered.sources[0]
+    assert not any(call in lowered.sources[0] for call in CALLS)
     stats = diode_engine.get_stats()
     assert (stats["model_selections"], stats["benchmarked"], stats["fallbacks"]) == (1, 0, 0)
 
 
-def test_the_librarys_kernel_is_chosen_without_rendering_another(make_predictor: Any) -> None:
+@pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
+def test_the_librarys_kernel_is_chosen_without_rendering_another(
+    op: str, make_predictor: Any
+) -> None:
     diode_engine.install_diode_choices(predictor=make_predictor(aten=0.5), top_k_configs=1)
-    lowered = without_gpu.lower(experts(epilogue=False))
-    assert CALL in lowered.sources[0]
+    lowered = without_gpu.lower(experts(op, epilogue=False))
+    assert any(call in lowered.sources[0] for call in CALLS)
     assert "triton_tem" not in lowered.sources[0]
     assert diode_engine.get_stats()["model_selections"] == 1
 
@@ -118,17 +133,19 @@ def test_several_that_are_kept_are_left_to_inductor(make_predictor: Any, left: l
     assert left == [4]  # and the library's
 
 
+@pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
 def test_what_the_model_does_not_know_is_as_without_diode(
-    make_predictor: Any, left: list[int]
+    op: str, make_predictor: Any, left: list[int]
 ) -> None:
     predictor = make_predictor(best=BEST)
     predictor.ops = frozenset({"mm"})
     diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
-    without_gpu.lower(experts())
-    assert left == [len(default_space(sizes("grouped_mm_rows")))]
+    without_gpu.lower(experts(op))
+    assert left == [len(default_space(sizes(op)))]
     assert not predictor.asked
     stats = diode_engine.get_stats()
-    assert (stats["passed_grouped_mm"], stats["fallbacks"]) == (1, 0)
+    passed = f"passed_{OPERATORS[op].aten.removeprefix('_')}"
+    assert (stats[passed], stats["fallbacks"]) == (1, 0)
 
 
 def test_a_failure_leaves_the_product_to_inductor(make_predictor: Any, left: list[int]) -> None:
@@ -197,52 +214,25 @@ def test_the_candidates_have_their_columns() -> None:
 
 
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
-@pytest.mark.parametrize("op", GROUPED)
+@pytest.mark.parametrize("op", EVERY)
 def test_they_are_captured_and_left_to_the_library(
     op: str, mode: str, notes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._inductor.kernel import mm_grouped
-
     rendered: list[Any] = []
     monkeypatch.setattr(
-        mm_grouped.triton_grouped_mm_template,
+        template_of(op),
         "maybe_append_choice",
         lambda choices, **kwargs: rendered.append(kwargs),
     )
     lowered = without_gpu.lower(experts(op), mode=mode)  # raises where one is to be benchmarked
     assert [Problem.from_dict(n["problem"]) for n in notes if "problem" in n] == [sizes(op)]
-    assert CALL in lowered.sources[0]
+    assert any(call in lowered.sources[0] for call in CALLS)
     assert not rendered
 
 
-def with_scales() -> Any:
-    def run(a: Any, b: Any, of_a: Any, of_b: Any, ends: Any) -> Any:
-        return torch._scaled_grouped_mm(
-            a, b.transpose(1, 2), of_a, of_b, offs=ends, out_dtype=torch.bfloat16
-        )
+def test_the_newer_function_of_products_in_8_bits_is_always_the_librarys() -> None:
+    """torch.nn.functional.scaled_grouped_mm: docs/integration.md says that it has no lowering."""
+    from torch._inductor.lowering import lowerings
 
-    def empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.empty(size, dtype=dtype, device="cuda")
-
-    f8 = torch.float8_e4m3fn
-    a, b = empty(512, 256, dtype=f8), empty(8, 128, 256, dtype=f8)
-    return run, (a, b, empty(512), empty(8, 128), empty(8, dtype=torch.int32))
-
-
-def test_one_with_scales_is_noted_as_left_out(notes: list[dict[str, Any]]) -> None:
-    without_gpu.lower(with_scales)
-    assert not [n for n in notes if "problem" in n]
-    [said] = [n["left_out"] for n in notes if "left_out" in n]
-    assert said == "grouped_mm with scales: (512, 256) @ (8, 256, 128)"
-
-
-def test_one_with_scales_is_counted_and_left_to_inductor(
-    make_predictor: Any, left: list[int]
-) -> None:
-    predictor = make_predictor(best=BEST)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
-    without_gpu.lower(with_scales)
-    assert not predictor.asked
-    assert left[0] > 1
-    stats = diode_engine.get_stats()
-    assert (stats["passed_scaled_grouped_mm"], stats["fallbacks"]) == (1, 0)
+    assert torch.ops.aten._scaled_grouped_mm.default in lowerings
+    assert torch.ops.aten._scaled_grouped_mm_v2.default not in lowerings

@@ -31,6 +31,10 @@ def drawn_problems() -> list[Problem]:
         Problem.make("mm", 4096, 32000, 33, "bfloat16"),
         Problem.make("mm", 64, 64, 64, "float8_e4m3fn", out_dtype="bfloat16"),
         Problem.make("addmm", 64, 64, 64, "float32", bias="scalar", allow_tf32=True),
+        Problem.make("grouped_mm_rows", 512, 5760, 2880, "bfloat16", B=32),
+        Problem.make("scaled_grouped_mm_depth", 16384, 5120, 512, "float8_e4m3fn", B=16),
+        Problem.make("mm", 512, 5760, 2880, "bfloat16"),  # not of groups
+        Problem.make("mm", 33, 5120, 7168, "bfloat16"),
     ]
     for i in range(60):
         op = ("mm", "addmm", "bmm", "baddbmm")[i % 4]
@@ -96,6 +100,8 @@ def store(place_of_module):
         ("model:qwen2", lambda p: any(name.startswith("qwen2-") for name in models_of(p))),
         ("-model:llama,qwen2", lambda p: not any("llama" in n or "qwen2-" in n
                                                   for n in models_of(p))),
+        ("model:gpt-oss-20b", lambda p: "gpt-oss-20b" in models_of(p)),
+        ("model:llama-4", lambda p: "llama-4-scout" in models_of(p)),
         ("gpu:h200", lambda p: True),
         ('gpu:"nvidia h",a100 torch:2.13 triton:3 driver:570.1', lambda p: True),
         ("gpu:h100", lambda p: False),

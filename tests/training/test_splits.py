@@ -12,10 +12,12 @@ from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.splits import (
+    MODELS,
     SplitPart,
     fold,
     folds,
     held_out,
+    held_out_by,
     largest,
     named,
     split,
@@ -147,6 +149,35 @@ def test_one_transformer_is_left_out_at_a_time(layers: TimingTable) -> None:
         assert sizes_apart(part)
     assert len(parts["llama-3-8b"].judged) == 6  # with what it shares with llama-2-7b
     assert len(parts["llama-2-7b"].judged) == 4
+
+
+def test_layers_of_gpt_oss_and_llama_4_are_held_out_by_their_names() -> None:
+    """At every number of tokens and of experts, forward and both gradients, in 16 bits and in 8."""
+    held = [
+        Problem.make("grouped_mm_rows", rows, *weight, "bfloat16", B=groups)
+        for weight in ((5760, 2880), (2880, 2880), (16384, 5120), (5120, 8192))
+        for rows, groups in ((64, 16), (4096, 4))
+    ]
+    held += [
+        Problem.make("grouped_mm_depth", 16384, 5120, 512, "bfloat16", B=16),
+        Problem.make("grouped_mm_rows", 512, 5120, 16384, "bfloat16", B=16),
+        Problem.make("scaled_grouped_mm_rows", 512, 5760, 2880, "float8_e4m3fn", B=32),
+        Problem.make("scaled_mm", 77, 5120, 8192, "float8_e4m3fn"),
+        Problem.make("int_mm", 77, 32768, 5120, "int8"),
+        Problem.make("mm", 4096, 2880, 77, "bfloat16"),
+    ]
+    assert [p for p in held if MODELS not in held_out_by(p)] == []
+    assert models_of(held[0]) == {"gpt-oss-20b", "gpt-oss-120b"}
+    assert models_of(held[-2]) == {"llama-4-maverick"}
+    learned = [
+        Problem.make("grouped_mm_rows", 512, 28672, 4096, "bfloat16", B=8),  # Mixtral's
+        Problem.make("mm", 77, 5120, 5120, "bfloat16"),  # Llama 2's too
+        Problem.make("mm", 77, 5760, 2880, "bfloat16"),  # an expert's sizes, but not of groups
+        Problem.make("bmm", 77, 2880, 4096, "bfloat16", B=2),
+    ]
+    assert [p for p in learned if MODELS in held_out_by(p)] == []
+    assert models_of(learned[0]) == {"mixtral-8x7b"}
+    assert "llama-2-13b" in models_of(learned[1])
 
 
 def test_the_largest_are_judged_by_what_is_learned_from_smaller_ones(layers: TimingTable) -> None:

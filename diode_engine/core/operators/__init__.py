@@ -7,12 +7,13 @@ from diode_engine.core.operators.gemm import ADDMM, BADDBMM, BMM, MM
 from diode_engine.core.operators.grouped import GROUPED
 from diode_engine.core.operators.int_mm import INT_MM
 from diode_engine.core.operators.mm_plus_mm import MM_PLUS_MM
+from diode_engine.core.operators.scaled_grouped import SCALED_GROUPED
 from diode_engine.core.operators.scaled_mm import SCALED_MM
 from diode_engine.core.operators.specification import OPERATORS, Operator, named, register
 
 __all__ = [
-    "ADDMM", "BADDBMM", "BMM", "GROUPED", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS", "SCALED_MM",
-    "Operator", "named", "register",
+    "ADDMM", "BADDBMM", "BMM", "GROUPED", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS",
+    "SCALED_GROUPED", "SCALED_MM", "Operator", "named", "register",
 ]  # fmt: skip
 
 register(MM)
@@ -22,5 +23,5 @@ register(BADDBMM)
 register(SCALED_MM)
 register(INT_MM)
 register(MM_PLUS_MM)
-for _each in GROUPED:
+for _each in (*GROUPED, *SCALED_GROUPED):
     register(_each)

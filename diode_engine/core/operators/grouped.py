@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from diode_engine.core.operand import DType
 from diode_engine.core.operators.specification import (
@@ -38,8 +38,9 @@ DIVISIONS = (UNIFORM, MILD, ZIPF, HOT, EMPTY)
 # What a router does where nothing is known of it: a problem's time is the mean over these.
 ROUTED = (MILD, ZIPF)
 _EXPONENTS = {UNIFORM: 0.0, MILD: 0.5, ZIPF: 1.0, HOT: 0.0, EMPTY: 0.5}
-# Columns and depths of groups are divisible by so many, as the addresses of operands have to be.
-_ALIGN = 8
+# Columns and depths of groups are divisible by so many bytes of the operands, as the addresses of
+# these have to be.
+_ALIGN_BYTES = 16
 
 
 @lru_cache(maxsize=4096)
@@ -62,7 +63,7 @@ def group_sizes(total: int, groups: int, division: str, align: int = 1) -> tuple
 def offsets_of(problem: Any, division: str) -> tuple[int, ...]:
     """Where each group of a problem ends."""
     total = getattr(problem, problem.op.divided)
-    align = 1 if problem.op.divided == "M" else _ALIGN
+    align = 1 if problem.op.divided == "M" else _ALIGN_BYTES // problem.dtype.itemsize
     return tuple(itertools.accumulate(group_sizes(total, problem.B, division, align)))
 
 
@@ -79,36 +80,56 @@ def _others(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> lis
     return [offsets_tensor(torch, problem, each, generator.device) for each in ROUTED[1:]]
 
 
-def _flops(sizes: Sizes) -> Any:
+def flops(sizes: Sizes) -> Any:
     """Of a size that is divided each group has a part: 2·M·N·K in all."""
     return 2.0 * sizes["M"] * sizes["N"] * sizes["K"]
 
 
-def function(torch: Any, problem: Any) -> Callable[..., Any]:
-    """Group by group in float32."""
-    dtype = getattr(torch, problem.out_dtype)
+class Part(NamedTuple):
+    """The indices of one group's part of a and of b, of the output, and of a scale for each row of
+    a and each column of b."""
+
+    a: Any
+    b: Any
+    out: Any
+    rows: Any
+    columns: Any
+
+
+def parts(problem: Any, offsets: Any) -> Iterator[Part]:
+    """The part of each group; `offsets` is the op's input, None where nothing is divided."""
     divided = problem.op.divided
+    ends = [0] * problem.B if offsets is None else offsets.tolist()
+    begin = 0
+    for group, end in enumerate(ends):
+        part, every = slice(begin, end), slice(None)
+        begin = end
+        if divided == "M":
+            yield Part(part, group, part, part, group)
+        elif divided == "N":
+            yield Part(group, (every, part), (every, part), group, part)
+        elif divided == "K":
+            yield Part((every, part), part, group, group, group)
+        else:
+            yield Part(group, group, group, group, group)
+
+
+def function(torch: Any, problem: Any) -> Callable[..., Any]:
+    """Group by group; sums are of float32."""
+    dtype = getattr(torch, problem.out_dtype)
 
     def computed(a: Any, b: Any, offsets: Any = None) -> Any:
         out = torch.zeros(problem.output_size, dtype=dtype, device=a.device)
         if offsets is None:
             return torch.bmm(a, b, out=out)
-        begin = 0
-        for group, end in enumerate(offsets.tolist()):
-            part = slice(begin, end)
-            begin = end
-            if divided == "M":
-                out[part] = a[part] @ b[group]
-            elif divided == "N":
-                out[:, part] = a[group] @ b[:, part]
-            else:
-                out[group] = a[:, part] @ b[part]
+        for at in parts(problem, offsets):
+            out[at.out] = a[at.a] @ b[at.b]
         return out
 
     return computed
 
 
-_OFFSETS = SideInput(
+OFFSETS = SideInput(
     "offsets",
     lambda sizes, fields: (sizes["B"],),
     DType.INT32,
@@ -121,11 +142,11 @@ _OFFSETS = SideInput(
 def _grouped(name: str, divided: str, a: str, b: str, output: str) -> Operator:
     return Operator(
         f"grouped_mm_{name}",
-        inputs=(Matrix("a", tuple(a)), Matrix("b", tuple(b)), *([_OFFSETS] if divided else [])),
+        inputs=(Matrix("a", tuple(a)), Matrix("b", tuple(b)), *([OFFSETS] if divided else [])),
         output=tuple(output),
         # As torch._grouped_mm has it.
         dtypes=(DType.BFLOAT16,),
-        flops=_flops if divided else gemm_flops,
+        flops=flops if divided else gemm_flops,
         function=function,
         aten="_grouped_mm",
         divided=divided,

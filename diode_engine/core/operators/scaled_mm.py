@@ -62,7 +62,7 @@ def _bias(sizes: Sizes, fields: Fields) -> tuple[Any, ...] | None:
     return (sizes["N"],) if fields["bias"] is Bias.VECTOR else None
 
 
-def _scales(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
+def scales(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
     """Between 0.5 and 1.5: of the operands of a layer in training and serving."""
     scale = torch.empty_strided(
         shape.size, shape.stride, dtype=torch.float32, device=generator.device
@@ -135,8 +135,8 @@ SCALED_MM = Operator(
     inputs=(
         Matrix("a", ("M", "K")),
         Matrix("b", ("K", "N")),
-        SideInput("scale_a", _scale_a, DType.FLOAT32, _scales, contiguous=_outer),
-        SideInput("scale_b", _scale_b, DType.FLOAT32, _scales, contiguous=_outer_of_b),
+        SideInput("scale_a", _scale_a, DType.FLOAT32, scales, contiguous=_outer),
+        SideInput("scale_b", _scale_b, DType.FLOAT32, scales, contiguous=_outer_of_b),
         SideInput("bias", _bias, lambda fields: fields["out_dtype"]),
     ),
     output=("M", "N"),

@@ -8,9 +8,10 @@ with as much shared memory as the H100 and the H200 have.
 from __future__ import annotations
 
 import itertools
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 
-from diode_engine.core.operators import GROUPED
+from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.templates.aten import one
 from diode_engine.core.templates.template import (
     TILE_PARAMETERS,
@@ -21,12 +22,10 @@ from diode_engine.core.templates.template import (
 )
 from diode_engine.core.templates.triton import REQUIRED
 
-_OPS = tuple(op.name for op in GROUPED)
 # BLOCK_M, BLOCK_N, BLOCK_K, stages, warps.
 _CONFIGS = tuple(
     itertools.product((16, 32, 64, 128), (64, 128, 256), (64, 128, 256), (3, 4), (4, 8))
 )
-_ITEMSIZE = 2  # bytes, of bfloat16
 _SHARED_BYTES = 232_448
 
 
@@ -37,37 +36,48 @@ def _reach(m: int, n: int, k: int) -> tuple[int, int, int]:
 
 
 @cache
-def _configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+def _configs(itemsize: int, m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+    """Of operands of `itemsize` bytes an element."""
     least, most = {16: (16, 32), 32: (16, 64), 64: (32, 128)}.get(m, (64, 128))
     return tuple(
         config
         for config in _CONFIGS
         if least <= config[0] <= most
-        and _ITEMSIZE * (config[0] + config[1]) * config[2] * config[3] <= _SHARED_BYTES
+        and itemsize * (config[0] + config[1]) * config[2] * config[3] <= _SHARED_BYTES
+    )
+
+
+def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Template]:
+    """The library's and Triton's, of operators whose operands have one type."""
+    ops = tuple(op.name for op in operators)
+    configs = partial(_configs, operators[0].dtypes[0].itemsize)
+    return (
+        Template(
+            name=f"aten::_{name}",
+            ops=ops,
+            launch=LaunchMethod.LIBRARY,
+            default_configs=one,
+            exhaustive_configs=one,
+        ),
+        Template(
+            name=f"triton::{name}",
+            label=name,
+            ops=ops,
+            launch=LaunchMethod.KERNEL,
+            parameters={name: at for name, at in TILE_PARAMETERS.items() if name != "GROUP_M"},
+            required=REQUIRED,
+            tiled=True,
+            tma=True,
+            persistent=True,
+            fuses_epilogue=True,
+            reach=_reach,
+            default_configs=configs,
+            exhaustive_configs=configs,
+        ),
     )
 
 
 TEMPLATES = (
-    Template(
-        name="aten::_grouped_mm",
-        ops=_OPS,
-        launch=LaunchMethod.LIBRARY,
-        default_configs=one,
-        exhaustive_configs=one,
-    ),
-    Template(
-        name="triton::grouped_mm",
-        label="grouped_mm",
-        ops=_OPS,
-        launch=LaunchMethod.KERNEL,
-        parameters={name: at for name, at in TILE_PARAMETERS.items() if name != "GROUP_M"},
-        required=REQUIRED,
-        tiled=True,
-        tma=True,
-        persistent=True,
-        fuses_epilogue=True,
-        reach=_reach,
-        default_configs=_configs,
-        exhaustive_configs=_configs,
-    ),
+    *_templates("grouped_mm", GROUPED),
+    *_templates("scaled_grouped_mm", SCALED_GROUPED),
 )

@@ -22,6 +22,7 @@ from diode_engine.core.templates.template import (
     LaunchMethod,
     Space,
     Template,
+    Version,
 )
 from diode_engine.core.templates.triton import (
     ARGUMENTS,
@@ -56,7 +57,14 @@ def shared_bytes(problem: Any, columns: Any, hardware: Any) -> npt.NDArray[np.fl
     return need
 
 
-def _template(name: str, label: str, offered: Callable[[Any], bool], *, shared: bool) -> Template:
+def _template(
+    name: str,
+    label: str,
+    offered: Callable[[Any], bool],
+    *,
+    shared: bool,
+    right_from: Version = (0, 0),
+) -> Template:
     return Template(
         name=f"triton::{name}",
         label=label,
@@ -70,6 +78,7 @@ def _template(name: str, label: str, offered: Callable[[Any], bool], *, shared: 
         persistent=True,
         fuses_epilogue=True,
         option=TMA_OPTION,
+        right_from=right_from,
         constants=frozenset() if shared else None,
         arguments={
             **ARGUMENTS, "arg_A_inverse_scale": "scale_a", "arg_B_inverse_scale": "scale_b",
@@ -94,5 +103,9 @@ TEMPLATES = (
     _template(
         "scaled_mm_device_tma_main_loop_scaling", "scaled_tma_blocks",
         lambda problem: not scaled_outside(problem), shared=False,
+        # Before, it reads all scales as if they lay side by side along K, while the library takes
+        # those of 1×128 side by side along M or N; and with tiles other than 128 along K, or along
+        # N with scales of 128×128, it reads others than the tile's.
+        right_from=(2, 15),
     ),
 )  # fmt: skip

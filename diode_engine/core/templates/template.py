@@ -112,6 +112,8 @@ class Template:
     # Inductor's option without which it is not offered; empty: offered by default. A choice of such
     # a template is not remembered, since options are not part of a choice's key.
     option: str = ""
+    # The torch from which on its kernels compute the product. Of an older one Diode takes none.
+    right_from: Version = (0, 0)
 
     # Whether it is a library's call that takes a bias vector as a vector, without a copy.
     bias_vector: bool = False

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diode_engine.core.hardware import Hardware
+from diode_engine.core.operators import GROUPED, SCALED_GROUPED
 from diode_engine.core.operators.grouped import ROUTED, group_sizes
 from diode_engine.core.problem import Bias, DType, Layout, Problem
 from diode_engine.core.resources import WIDEST_LOAD, Array, wgmma_type
@@ -57,6 +58,7 @@ class ProblemFacts(NamedTuple):
 
 BLOCKS = (16, 32, 64, 128, 256)
 _NO_BLOCKS = (0.0,) * len(BLOCKS)
+_WITHOUT_SCALES = dict(zip(SCALED_GROUPED, GROUPED, strict=True))
 
 
 def _parts(problem: Problem) -> Array:
@@ -90,7 +92,7 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     apart by values that these four do not have. For 8-bit operands, `bfloat16` and `float16` are
     the output's type, `mm` says that there are no scales, `tf32` that sums are rounded to be fast,
     and `bias_other` that each row and column has a scale. mm_plus_mm is none of the four ops, and
-    products of groups are two of them at once.
+    products of groups are two of them at once, of 8 bits with a scale for each row and column.
     """
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     divided, busy, blocks = 0, float(B), _NO_BLOCKS
@@ -111,11 +113,12 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     copy_a, copy_b = min(WIDEST_LOAD, size * a.align), min(WIDEST_LOAD, size * b.align)
     sms = max(hardware.multiprocessors, 1)
 
+    op = _WITHOUT_SCALES.get(problem.op, problem.op)
     typed, fast, scaled_by_row = problem.dtype, problem.allow_tf32, False
     if problem.op.attributes:
         fields = problem.op_fields
         fast = fast or fields.get("fast_accum", False)
-        scaled_by_row = fields.get("scaling") == "row"
+        scaled_by_row = fields.get("scaling") == "row" or op is not problem.op
     if size == 1:
         typed = problem.out_dtype
 
@@ -140,10 +143,10 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "bfloat16": typed is DType.BFLOAT16,
         "float16": typed is DType.FLOAT16,
         "tf32": fast,
-        "mm": problem.op in ("mm", "int_mm", "grouped_mm_rows", "grouped_mm_columns"),
-        "addmm": problem.op in ("addmm", "grouped_mm_columns", "grouped_mm_depth"),
-        "bmm": problem.op in ("bmm", "grouped_mm_rows", "grouped_mm_batch"),
-        "baddbmm": problem.op in ("baddbmm", "grouped_mm_depth", "grouped_mm_batch"),
+        "mm": op in ("mm", "int_mm", "grouped_mm_rows", "grouped_mm_columns"),
+        "addmm": op in ("addmm", "grouped_mm_columns", "grouped_mm_depth"),
+        "bmm": op in ("bmm", "grouped_mm_rows", "grouped_mm_batch"),
+        "baddbmm": op in ("baddbmm", "grouped_mm_depth", "grouped_mm_batch"),
         "a_col": a.layout is Layout.COL,
         "b_col": b.layout is Layout.COL,
         "log2_align_a": math.log2(a.align),

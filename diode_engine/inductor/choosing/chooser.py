@@ -189,13 +189,19 @@ class Chooser:
             decision = decide(find(list_from=uids))
         return decision, lists
 
-    def kept_of(self, op_name: str, kernel_inputs: Any, offered: Sequence[Any]) -> list[Prediction]:
-        """The choices to keep, for an op whose choices do not come through the hook. `offered` are
-        choices with a template and params, as KernelTemplateChoices have them. Raises LeftToStock
-        where none is chosen."""
+    def kept_of(
+        self,
+        op_name: str,
+        kernel_inputs: Any,
+        overrides: Mapping[str, Mapping[str, Any]] | None,
+        offered: Sequence[Any],
+    ) -> list[Prediction]:
+        """The choices to keep, for an op whose choices do not come through the hook. `overrides`
+        are as in `problem_of`, `offered` are choices with a template and params, as
+        KernelTemplateChoices have them. Raises LeftToStock where none is chosen."""
         self._check_device(kernel_inputs)
         options, _ = self._of_graph()
-        _, decide = self._decide(op_name, kernel_inputs, None, options, dynamic=True)
+        _, decide = self._decide(op_name, kernel_inputs, overrides, options, dynamic=True)
         return self._predictions(decide(listed(offered)), remembered=False)
 
     def _check_device(self, kernel_inputs: Any) -> None:

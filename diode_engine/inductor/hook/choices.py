@@ -30,6 +30,7 @@ from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
+from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.torch_versions import hook_of, uuid_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
@@ -165,7 +166,9 @@ class DiodeInductorChoices(InductorChoices):
             )
         start = time.perf_counter()
         chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
-        request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
+        usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
+        considered = [each for each in templates if is_usable(each.uid)]
+        request = Request(op_name, kernel_inputs, considered, kwarg_overrides, usable)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
         if rebuild and (known := chooser.again(request)) is not None:
             _chosen.set(bool(known))
@@ -183,7 +186,7 @@ class DiodeInductorChoices(InductorChoices):
             return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
-            return stock(template_choices) if uid is None else template_choices[uid]
+            return stock(usable) if uid is None else usable[uid]
 
         try:
             chosen = chooser.choose(request, offered, rebuild=rebuild)

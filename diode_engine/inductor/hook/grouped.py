@@ -1,4 +1,4 @@
-"""Diode's choices for products of groups (torch._grouped_mm).
+"""Diode's choices for products of groups (torch._grouped_mm, torch._scaled_grouped_mm).
 
 Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has no hook for it. So
 Diode wraps three functions of that module: the one that lowers such a product, which says what is
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -39,10 +39,10 @@ _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by n
 class _Product:
     """One product of groups that is being lowered."""
 
-    def __init__(self, chooser: Chooser, op_name: str, kernel_inputs: Any) -> None:
+    def __init__(self, chooser: Chooser, asked: grouped.Asked) -> None:
         self.chooser = chooser
-        self._op_name = op_name
-        self._inputs = kernel_inputs
+        self._asked = asked
+        self._inputs = asked.kernel_inputs
         self._predictions: list[Prediction] = []
 
     def kept(self, configs: Sequence[Any]) -> list[Any]:
@@ -58,11 +58,14 @@ class _Product:
         return list(configs)
 
     def _kept(self, configs: Sequence[Any]) -> list[Any]:
-        params = [grouped.params_of(each) for each in configs]
-        offers = [grouped.OfferedKernel(grouped.TRITON, each) for each in params]
+        op = self._asked.op
+        params = [grouped.params_of(op, each) for each in configs]
+        offers = [grouped.OfferedKernel(grouped.triton_of(op), each) for each in params]
         if use_aten_gemm_kernels():
-            offers.insert(0, grouped.OfferedKernel(grouped.LIBRARY, grouped.Params({})))
-        self._predictions = self.chooser.kept_of(self._op_name, self._inputs, offers)
+            library = grouped.OfferedKernel(grouped.library_of(op), grouped.Params({}))
+            offers.insert(0, library)
+        overrides = self._asked.overrides
+        self._predictions = self.chooser.kept_of(op, self._inputs, overrides, offers)
         preprocessing.add(final_choice)
         wanted = {id(each.pick.params) for each in self._predictions}
         return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
@@ -72,7 +75,8 @@ class _Product:
         wanted."""
         if not self._predictions:
             return choices
-        by_config = {_config(p.pick.params.to_kwargs()): p for p in self._predictions}
+        names = template_of(grouped.triton_of(self._asked.op)).parameters
+        by_config = {_values(names, p.pick.params.to_kwargs()): p for p in self._predictions}
         only = self._predictions[0]
         library = only.decision.library
         if library is not None and layouts.will_move(self._inputs.nodes()):
@@ -80,7 +84,7 @@ class _Product:
             by_config.setdefault((), replace(only, pick=library))
         kept = []
         for choice in choices:
-            key = () if isinstance(choice, ExternKernelCaller) else _config(_said(choice))
+            key = () if isinstance(choice, ExternKernelCaller) else _values(names, _said(choice))
             prediction = by_config.get(key)
             if prediction is not None:
                 choice.annotations[ANNOTATION] = prediction
@@ -142,10 +146,10 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
         asked = grouped.asked_of(signature, args, kwargs)
         if asked is None:
             return None
-        if asked.scales or not chooser.knows(asked.op):
-            chooser.outcomes.stats.passed(f"{'scaled_' if asked.scales else ''}grouped_mm")
+        if not chooser.knows(asked.op):
+            chooser.outcomes.stats.passed(asked.op.aten.removeprefix("_"))
             return None
-        return _Product(chooser, asked.op, asked.kernel_inputs)
+        return _Product(chooser, asked)
     except Exception as error:  # noqa: BLE001
         chooser.outcomes.failed("a product of groups could not be read", error)
         return None
@@ -177,7 +181,6 @@ def _said(choice: Any) -> dict[str, str]:
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
-def _config(kwargs: Any) -> tuple[Any, ...]:
+def _values(names: Iterable[str], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
     """The values of the tuned parameters, as texts; none for the library's."""
-    names = template_of(grouped.TRITON).parameters
     return tuple(str(kwargs.get(name)) for name in names) if kwargs else ()

@@ -107,13 +107,8 @@ def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: 
     from diode_engine.inductor.lowering import grouped
 
     asked = grouped.asked_of(signature, args, kwargs)
-    if asked is None:
-        return
-    if asked.scales:
-        a, b = (tuple(each.get_size()) for each in (asked.a, asked.b))
-        note(left_out=f"grouped_mm with scales: {a} @ {b}"[:300])
-    else:
-        _record(note, asked.kernel_inputs, asked.op, None)
+    if asked is not None:
+        _record(note, asked.kernel_inputs, asked.op, asked.overrides)
 
 
 def _record(note: Any, kernel_inputs: Any, op_name: str, overrides: Any) -> None:

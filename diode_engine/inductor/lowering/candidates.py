@@ -18,6 +18,7 @@ from diode_engine.core.operators.specification import Matrix, TensorShape, dense
 from diode_engine.core.problem import Bias, Candidate, DType, Operand, Problem, Scalar
 from diode_engine.core.templates import template_of
 from diode_engine.errors import RecordError
+from diode_engine.inductor.torch_versions import at_least
 
 
 @cache
@@ -180,6 +181,13 @@ def _bias(given: TensorShape, m: int, n: int) -> Bias:
     if rows:
         return Bias.VECTOR
     return Bias.COLUMN if cols else Bias.MATRIX
+
+
+@cache
+def is_usable(uid: str) -> bool:
+    """Whether the template's kernels compute the product in this torch."""
+    major, minor = template_of(uid).right_from
+    return at_least(f"{major}.{minor}")
 
 
 def candidate_of(choice: Any) -> Candidate:

@@ -19,11 +19,18 @@ from torch._inductor.kernel import mm_grouped
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.lowering import lowerings
 
-from diode_engine.core.operators import GROUPED, Operator
-from diode_engine.core.templates import template_of
+from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
+from diode_engine.core.operators.specification import Fields
+from diode_engine.core.templates import template_of, templates_for
 from diode_engine.inductor.replaced import replaced
 
-LIBRARY, TRITON = "aten::_grouped_mm", "triton::grouped_mm"
+# Inductor's templates by their uids.
+_TEMPLATES = {
+    template.uid: template
+    for template in (
+        mm_grouped.triton_grouped_mm_template, mm_grouped.triton_scaled_grouped_mm_template,
+    )
+}  # fmt: skip
 
 
 class Params:
@@ -56,19 +63,11 @@ class OfferedKernel:
 
 @dataclass(frozen=True)
 class Asked:
-    """What Inductor is asked to lower: one of Diode's products, unless it has `scales`."""
+    """What Inductor is asked to lower."""
 
     op: Operator
-    a: Any
-    b: Any
-    offsets: Any
-    scales: bool
-    out_dtype: Any
-
-    @property
-    def kernel_inputs(self) -> MMKernelInputs:
-        nodes = [self.a, self.b] if self.offsets is None else [self.a, self.b, self.offsets]
-        return MMKernelInputs(nodes, out_dtype=self.out_dtype, mat1_idx=0, mat2_idx=1)
+    kernel_inputs: MMKernelInputs  # in the op's order
+    overrides: Mapping[str, Mapping[str, Any]]  # the kwargs that it sets, by template
 
 
 def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | None:
@@ -78,52 +77,73 @@ def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | No
     a, b = given["mat_a"], given["mat_b"]
     if a.get_device().type != "cuda":
         return None
-    op = op_of(len(a.get_size()), len(b.get_size()))
-    scales = given.get("scale_a") is not None
-    out_dtype = given.get("out_dtype") or a.get_dtype()
-    return Asked(op, a, b, given.get("offs"), scales, out_dtype)
+    scales = [given[name] for name in ("scale_a", "scale_b") if given.get(name) is not None]
+    op = op_of(len(a.get_size()), len(b.get_size()), scaled=bool(scales))
+    offsets = [] if given.get("offs") is None else [given["offs"]]
+    inputs = MMKernelInputs(
+        [a, b, *scales, *offsets],
+        out_dtype=given.get("out_dtype") or a.get_dtype(),
+        mat1_idx=0,
+        mat2_idx=1,
+    )
+    return Asked(op, inputs, {triton_of(op): {"USE_FAST_ACCUM": bool(given.get("use_fast_accum"))}})
 
 
 class _Offered(Exception):
     """Raised to end the lowering when everything that is needed is known."""
 
 
-def op_of(a_dims: int, b_dims: int) -> Operator:
+def op_of(a_dims: int, b_dims: int, *, scaled: bool) -> Operator:
     """The op of operands with these numbers of dimensions."""
     return next(
         op
-        for op in GROUPED
+        for op in (SCALED_GROUPED if scaled else GROUPED)
         if tuple(len(matrix.dims) for matrix in op.matrices) == (a_dims, b_dims)
     )
 
 
-def params_of(config: Any) -> Params:
+def library_of(op: Operator) -> str:
+    """The uid of the library's call."""
+    return next(template.name for template in templates_for(op) if template.extern)
+
+
+def triton_of(op: Operator) -> str:
+    """The uid of Triton's template."""
+    return next(template.name for template in templates_for(op) if not template.extern)
+
+
+def params_of(op: Operator, config: Any) -> Params:
     """The tuned parameters in one of Inductor's configs."""
     kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
-    return Params({name: kwargs[name] for name in template_of(TRITON).parameters})
+    return Params({name: kwargs[name] for name in template_of(triton_of(op)).parameters})
 
 
-def offers(operands: Sequence[Any]) -> list[OfferedKernel]:
-    """What Inductor offers for torch._grouped_mm of these TensorBoxes, the library's call first.
-    Call it inside `kernels.graph_for`, with options under which Inductor offers kernels."""
+def offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[OfferedKernel]:
+    """What Inductor offers for the op of these TensorBoxes, the library's call first; `fields` are
+    as in `kernels.ask`. Call it inside `kernels.graph_for`, with options under which Inductor
+    offers kernels."""
     found: list[OfferedKernel] = []
     cut: Any = mm_grouped.early_config_prune
-    triton: list[tuple[Any, Mapping[str, Any]]] = []
+    configs_kept: list[tuple[Any, Mapping[str, Any]]] = []
+    library, triton = library_of(op), triton_of(op)
+    render = _TEMPLATES[triton].maybe_append_choice
 
     def note_configs(g: Any, m: Any, itemsize: int, configs: Any, named: Any) -> list[Any]:
         kept = cut(g, m, itemsize, configs, named)
-        triton.extend((config, dict(named)) for config in kept)
+        configs_kept.extend((config, dict(named)) for config in kept)
         return []
 
     def note_choices(name: str, choices: list[Any], nodes: Any, layout: Any, **_: Any) -> None:
         found.extend(
-            OfferedKernel(LIBRARY, Params({}), partial(_same, choice)) for choice in choices
+            OfferedKernel(library, Params({}), partial(_same, choice)) for choice in choices
         )
         found.extend(
             OfferedKernel(
-                TRITON, params_of(config), partial(_rendered, config, named, nodes, layout)
+                triton,
+                params_of(op, config),
+                partial(_rendered, render, config, named, nodes, layout),
             )
-            for config, named in triton
+            for config, named in configs_kept
         )
         raise _Offered
 
@@ -132,7 +152,8 @@ def offers(operands: Sequence[Any]) -> list[OfferedKernel]:
         replaced(mm_grouped, "autotune_select_algorithm", note_choices),
         contextlib.suppress(_Offered),
     ):
-        lowerings[torch.ops.aten._grouped_mm.default](*operands)
+        lower = lowerings[getattr(torch.ops.aten, op.aten).default]
+        lower(*operands, **op.keywords(torch, fields))
     return found
 
 
@@ -140,9 +161,11 @@ def _same(choice: Any) -> Any:
     return choice
 
 
-def _rendered(config: Any, named: Mapping[str, Any], nodes: Any, layout: Any) -> Any:
+def _rendered(
+    render: Callable[..., Any], config: Any, named: Mapping[str, Any], nodes: Any, layout: Any
+) -> Any:
     choices: list[Any] = []
-    mm_grouped.triton_grouped_mm_template.maybe_append_choice(
+    render(
         choices,
         input_nodes=nodes,
         layout=layout,

@@ -34,7 +34,7 @@ from diode_engine.core.operators.specification import Fields
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering import grouped
-from diode_engine.inductor.lowering.candidates import candidate_of, tf32_allowed
+from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
 
 
@@ -140,17 +140,22 @@ def offered(
     space: str = "EXHAUSTIVE",
     optional: bool | None = True,
 ) -> dict[Candidate, Any]:
-    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them.
+    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them,
+    without those that compute something else in this torch.
 
     The configs are those of `space`: EXHAUSTIVE (what Diode chooses among) or DEFAULT. `optional`
     is as in `asking`, `fields` as in `ask`. Call it inside `graph_for`.
     """
     if op.beside_hook:
         with config.patch(asking()):
-            return {candidate_of(offer): offer for offer in grouped.offers(operands)}
+            return {candidate_of(offer): offer for offer in grouped.offers(op, operands, fields)}
     collector = _Collector(space)
     ask(collector, op, operands, fields=fields, optional=optional)
-    return {candidate_of(choice): choice for choice in collector.offered}
+    return {
+        candidate_of(choice): choice
+        for choice in collector.offered
+        if is_usable(choice.template.uid)
+    }
 
 
 def ask(

@@ -43,6 +43,7 @@ _LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
 _STEP = 16  # by which K and N of an 8-bit product are divisible
 _WIDE = 65536  # above are vocabularies, which are not computed in 8 bits
 _MIN_INT_ROWS = 17  # of torch._int_mm
+_BY_BLOCKS = 0.3  # so many of the forward products in float8 are drawn with scales of blocks too
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,15 @@ class EightBit:
                 if max(outputs, inputs) <= _WIDE and outputs % _STEP == inputs % _STEP == 0
             }
         )
+        others = random.Random(f"eight-bit by blocks/{seed}")
         while True:
             outputs, inputs = rng.choice(layers)
             op = rng.choices(list(ops), list(ops.values()))[0]
-            yield _MAKERS[op][1](rng, rng.choice(TOKENS), outputs, inputs)
+            problem = _MAKERS[op][1](rng, rng.choice(TOKENS), outputs, inputs)
+            yield problem
+            forward = op == "scaled_mm" and (outputs, inputs) == (problem.N, problem.K)
+            if forward and others.random() < _BY_BLOCKS:
+                yield _by_blocks(others, problem)
 
 
 def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
@@ -102,6 +108,13 @@ def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Probl
         return Problem.make("scaled_mm", tokens, inputs, outputs, gradient, **fields)
     depth = max(_STEP, tokens // _STEP * _STEP)  # the weight's
     return Problem.make("scaled_mm", outputs, inputs, depth, gradient, **fields)
+
+
+def _by_blocks(rng: random.Random, p: Problem) -> Problem:
+    """As DeepSeek-V3 has it: activations by 1×128, weights by 128×128 or, as a gradient, by 1×128.
+    Inductor's kernel of Triton's has no bias."""
+    scaling = rng.choices(("1x128_128x128", "1x128_1x128"), (3, 1))[0]
+    return Problem.make("scaled_mm", p.M, p.N, p.K, DType.FLOAT8_E4M3FN, scaling=scaling)
 
 
 def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:

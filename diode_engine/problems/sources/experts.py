@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from diode_engine.core.named_layers import EXPERTS
 from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
 
-
-@dataclass(frozen=True)
-class Experts:
-    """Widths of a layer of experts, by a model's published configuration."""
-
-    hidden: int
-    inner: int  # of one expert
-    experts: int
-    chosen: int  # experts for each token
-
-
-EXPERTS: Mapping[str, Experts] = {
-    "mixtral-8x7b": Experts(4096, 14336, 8, 2),
-    "mixtral-8x22b": Experts(6144, 16384, 8, 2),
-    "qwen3-30b-a3b": Experts(2048, 768, 128, 8),
-    "qwen3-235b-a22b": Experts(4096, 1536, 128, 8),
-    "deepseek-v3": Experts(7168, 2048, 256, 8),
-    "deepseek-v2-lite": Experts(2048, 1408, 64, 6),
-    "gpt-oss-20b": Experts(2880, 2880, 32, 4),
-    "gpt-oss-120b": Experts(2880, 2880, 128, 4),
-    "llama-4-scout": Experts(5120, 8192, 16, 1),
-    "llama-4-maverick": Experts(5120, 8192, 128, 1),
-    "olmoe-1b-7b": Experts(2048, 1024, 64, 8),
-}
 # Of a batch: decoding, and prompts or training. Each goes to `chosen` experts.
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 # Experts are often spread over so many GPUs, each of which has that part of them.
 SPREAD = (1, 1, 2, 4, 8)
 _STEP = 8  # by which K of the weights' gradient is divisible, as groups are padded for it
+_STEP_8_BIT = 16
+_IN_8_BITS = 0.3  # so many of the products are drawn in float8 too
 
 
 @dataclass(frozen=True)
 class GroupedExperts:
     """Products of groups in layers of experts at 1 to 16,384 tokens: up (with the gate) and down,
-    and both gradients. `models` are names of EXPERTS; all, if empty."""
+    and both gradients, in bfloat16 and with scales in float8. `models` are names of EXPERTS; all,
+    if empty."""
 
     models: tuple[str, ...] = ()
 
@@ -55,6 +35,13 @@ class GroupedExperts:
             )
 
     def problems(self, seed: int) -> Iterator[Problem]:
+        rng = random.Random(f"experts in 8 bits/{seed}")
+        for problem in self._of_16_bits(seed):
+            yield problem
+            if rng.random() < _IN_8_BITS:
+                yield _of_8_bits(rng, problem)
+
+    def _of_16_bits(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"experts/{seed}")
         models = [EXPERTS[name] for name in self.models or EXPERTS]
         while True:
@@ -88,3 +75,13 @@ def _rows(groups: int, rows: int, outputs: int, inputs: int, layout: Layout) -> 
     return Problem.make(
         "grouped_mm_rows", rows, outputs, inputs, DType.BFLOAT16, B=groups, b_layout=layout
     )
+
+
+def _of_8_bits(rng: random.Random, p: Problem) -> Problem:
+    """The product as float8 has it, with operands that lie along K. The weights' gradient is not
+    accumulated fast."""
+    depth = p.op == "grouped_mm_depth"
+    return Problem.make(
+        f"scaled_{p.op}", p.M, p.N, -(-p.K // _STEP_8_BIT) * _STEP_8_BIT, DType.FLOAT8_E4M3FN,
+        B=p.B, fast_accum=not depth and rng.random() < 0.6,
+    )  # fmt: skip
