@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from diode_engine.collect.ray_hosts import Setup
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.ray_connection import error_line
-
-if TYPE_CHECKING:
-    from diode_engine.collect.ray_executor import RayExecutor
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +60,22 @@ class RayOrder:
             raise self._error
 
 
+class Cores(Protocol):
+    """A cluster's cores, as compilers use them."""
+
+    def compile_cores(self) -> int:
+        """How many cores there are to compile on."""
+
+    def compile_host(self, setup: Setup, environment: Environment) -> Any:
+        """A new process on one of them."""
+
+    def later(self, reference: Any, then: Callable[[Future[Any]], None]) -> None:
+        """Calls it with what the reference stands for, when that is there."""
+
+    def is_own_error(self, error: BaseException) -> bool:
+        """Whether the process itself raised the error, and was not lost."""
+
+
 @dataclass(eq=False)
 class _Job:
     classes: list[KernelClass]
@@ -73,8 +86,8 @@ class RayCompilers:
     """Compilers on a cluster's cores, for one environment. What they compile stays in Ray's object
     store, from where the machine of a GPU takes it; only its keys come here."""
 
-    def __init__(self, executor: RayExecutor, setup: Setup, environment: Environment) -> None:
-        self._executor = executor
+    def __init__(self, cores: Cores, setup: Setup, environment: Environment) -> None:
+        self._cores = cores
         self._setup = setup
         self._environment = environment
         self._references: dict[str, Any] = {}  # by key
@@ -90,11 +103,11 @@ class RayCompilers:
 
     def grow(self) -> None:
         """Has as many processes as there are cores for them."""
-        for _ in range(self._executor.compile_cores() - len(self.hosts)):
-            host = self._executor.compile_host(self._setup, self._environment)
+        for _ in range(self._cores.compile_cores() - len(self.hosts)):
+            host = self._cores.compile_host(self._setup, self._environment)
             self.hosts.append(host)
             # A job is only given to one that has a core; Ray may be waiting for one.
-            self._executor.later(host.ready.remote(), partial(self._started, host))
+            self._cores.later(host.ready.remote(), partial(self._started, host))
 
     def _started(self, host: Any, future: Future[Any]) -> None:
         error = future.exception()
@@ -144,7 +157,7 @@ class RayCompilers:
         while self._idle and self._jobs:
             host, job = self._idle.pop(), self._jobs.popleft()
             keys, contents = host.compile.options(num_returns=2).remote(job.classes)
-            self._executor.later(keys, partial(self._compiled, host, job, contents))
+            self._cores.later(keys, partial(self._compiled, host, job, contents))
 
     def _compiled(self, host: Any, job: _Job, contents: Any, future: Future[Any]) -> None:
         error = future.exception()
@@ -155,7 +168,7 @@ class RayCompilers:
         else:
             job.losses += 1
             log.warning("A compiler is lost: %s", error_line(error))
-            if self._executor.is_own_error(error):
+            if self._cores.is_own_error(error):
                 self._broken += 1
                 if self._broken == len(self.hosts):
                     self._fail(CollectionError(error_line(error)))
