@@ -78,7 +78,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "models": {
         "model": "its name and version",
         "hardware": "the GPU that it is made for",
-        "status": "candidate, promoted, archived, or broken",
+        "status": "draft (not judged), validated, rejected, retired, or broken",
         "taken": "● it is what torch.compile takes on its GPU, and why",
         "efficiency": f"on held-out problems, a geometric mean; {_EFFICIENCY}",
         "efficiency_p10": "a tenth of the problems has an efficiency below this",

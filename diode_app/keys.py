@@ -68,7 +68,7 @@ class Keys:
         self._waiting.append(event)
         if self._task is None:
             before = self._now()
-            at_once = self._screen_is_made()
+            at_once = self._screen_is_made() and not self._rows_are_old()
             if at_once:
                 await self._deliver(self._waiting.popleft())
             self._task = asyncio.create_task(self._go(before if at_once else None))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_engine import paths
-from diode_engine.errors import DiodeError
+from diode_engine.errors import DiodeError, SeveralModelsError
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -70,9 +70,9 @@ class ModelInUse:
     others: Mapping[str, float]  # the efficiency of other choosers on the same problems
 
 
-def model_in_use(hardware: Hardware | None) -> ModelInUse | None:
+def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
     """The model that the registry takes for this hardware. Where no hardware is given or no model
-    fits, the default of the only hardware that has one. None where there is no such model."""
+    fits, the default of the only hardware that has one. A sentence where there is no such model."""
     from diode_engine import registry
 
     likeness = None
@@ -82,8 +82,11 @@ def model_in_use(hardware: Hardware | None) -> ModelInUse | None:
     else:
         try:
             model = registry.resolve("default")
+        except SeveralModelsError as several:
+            gpus = " and ".join(several.slugs)
+            return f"None for this machine. There are models for {gpus}: M shows them."
         except DiodeError:
-            return None
+            return "None: train one, or register one."
     manifest = model.manifest
     metrics = manifest.metrics
     return ModelInUse(

@@ -68,13 +68,16 @@ def said(status: Status) -> str:
     if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
         words.append(str(doing))
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
-        words.append(f"{progress.get('problems_done', 0):,} of {problems:,} problems")
+        words.append(
+            f"{progress.get('problems_done', 0):,} of {text.counted(problems, 'problems')}"
+        )
         for name, label in (
             ("problems_refused", "refused"), ("problems_elsewhere", "left to another collection"),
-            ("workers_lost", "workers lost"),
         ):  # fmt: skip
             if count := progress.get(name):
                 words.append(f"{count:,} {label}")
+        if lost := progress.get("workers_lost"):
+            words.append(f"{text.counted(lost, 'workers')} lost")
     if rate := as_number(progress.get("rate")):
         words.append(f"{rate:.3g} timings/s")
     return " · ".join(words)

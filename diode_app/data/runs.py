@@ -90,7 +90,8 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     contents = run_contents(store, run)
     if not contents.timings:
         return seen
-    holds = [("holds", f"{contents.timings:,} timings of {contents.problems:,} problems")]
+    timings = text.counted(contents.timings, "timings")
+    holds = [("holds", f"{timings} of {text.counted(contents.problems, 'problems')}")]
     holds += [
         (
             "environment",

@@ -237,9 +237,10 @@ class HomeScreen(DiodeScreen):
         except DiodeError as error:
             panel.update(f"✗ {error}")
             return
-        panel.update("None: train one, or register one.")
-        panel.display = model is None
-        self.query_one("#model-facts", Facts).show(() if model is None else _model(model))
+        panel.display = isinstance(model, str)
+        if isinstance(model, str):
+            panel.update(model)
+        self.query_one("#model-facts", Facts).show(() if isinstance(model, str) else _model(model))
 
 
 def _model(model: ModelInUse) -> list[tuple[str, str]]:

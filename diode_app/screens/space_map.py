@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.widgets import Static
 
+from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.problems import known_values, suggestions
 from diode_app.data.space_map import AXES, FEW, SizeMap, size_map
@@ -119,7 +120,8 @@ class SpaceMapScreen(DiodeScreen):
         count = found.counts[event.row][event.column]
         self.query_one("#map-cell", Static).update(
             f"{_range(found.down, found.rows[event.row])}, "
-            f"{_range(found.across, found.columns[event.column])}: {count:,} problems"
+            f"{_range(found.across, found.columns[event.column])}: "
+            f"{text.counted(count, 'problems')}"
         )
 
     def on_heat_map_chosen(self, event: HeatMap.Chosen) -> None:

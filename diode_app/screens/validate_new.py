@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalGroup
 from textual.widgets import Button, Static
 
+from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.problems import suggestions
 from diode_app.data.training import FAMILIES
@@ -137,7 +138,7 @@ class NewValidationScreen(DiodeScreen):
         return count
 
     def show(self, snapshot: int) -> None:
-        self.put("#validation-count", f"{snapshot:,} problems with timings match.")
+        self.put("#validation-count", f"{text.counted(snapshot, 'problems')} with timings.")
 
     # Actions
 

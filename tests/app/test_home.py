@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from diode_app.data.overview import model_in_use
 from tests.app.trained import make_training
 from tests.app.waiting import settled, started, text_of
 
@@ -22,6 +24,14 @@ async def test_the_charts_come_when_the_terminal_becomes_large(make_app, store):
         await settled(pilot)
         assert "efficiency on held-out problems" in text_of(app)
         assert "No training is done yet." not in text_of(app)
+
+
+def test_without_a_gpu_it_does_not_say_that_there_is_no_model():
+    """Two GPUs have a shipped default: none of them is this machine's."""
+    found = model_in_use(None)
+    assert isinstance(found, str)
+    assert "nvidia-h200" in found
+    assert "nvidia-h100" in found
 
 
 def test_the_start_imports_neither_plots_nor_kernels():
@@ -42,3 +52,18 @@ def test_a_store_in_a_file_imports_no_dialect_of_another_database():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
+    """Textual reads the delay once, when it is imported."""
+    code = (
+        "import sys, diode_app.main as m\n"
+        "m.main(['--theme=nonsense'])\n"
+        "from textual import constants\n"
+        "print(constants.ESCAPE_DELAY)"
+    )
+    environment = {name: v for name, v in os.environ.items() if name != "ESCDELAY"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) == 0.01

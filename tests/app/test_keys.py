@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from textual.widgets import Input
 
@@ -135,6 +137,35 @@ async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
         await burst(pilot, "R", ":", "reverse", "enter")
         assert not app.screen.is_modal
         assert not app.screen.table.query_now.descending
+
+
+async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
+    make_app, ended, monkeypatch
+):
+    """The first of them is handled, and nothing else waits, when the second one comes."""
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "tag:nothing", "enter")
+        table = app.screen.table
+        assert not table.page.rows
+        asked, answered, fetch = asyncio.Event(), asyncio.Event(), table.fetch
+
+        async def slowly(query):
+            asked.set()
+            await answered.wait()
+            return await fetch(query)
+
+        monkeypatch.setattr(table, "fetch", slowly)
+        app.simulate_key("l")
+        await asked.wait()
+        while app.keys.busy:
+            await asyncio.sleep(0)
+        app.simulate_key("n")
+        await pilot.pause()
+        answered.set()
+        await settled(pilot)
+        assert isinstance(app.screen, Prompt)
 
 
 # Escape always leaves, and the footer says how

@@ -167,7 +167,7 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         await pilot.press("n")
         await settled(pilot)
         assert isinstance(app.screen, NewValidationScreen)
-        assert "60 problems with timings match" in text_of(app)
+        assert "60 problems with timings." in text_of(app)
         only = app.screen.query_one("#field-query Input", Input)
         only.value = "wings:2"
         await pilot.press("g")
