@@ -39,7 +39,6 @@ def fitted_to(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
         return fit(table, *rest, **more)
 
     monkeypatch.setattr(fits, "fit", recording)
-    monkeypatch.setattr(confidence, "fit", recording)
     return seen
 
 
