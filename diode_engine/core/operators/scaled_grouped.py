@@ -18,7 +18,7 @@ from typing import Any
 
 from diode_engine.core.operand import DType, Layout
 from diode_engine.core.operators import grouped
-from diode_engine.core.operators.scaled_mm import read_kwargs, scales
+from diode_engine.core.operators.scaled_mm import keywords, read_kwargs, scales
 from diode_engine.core.operators.specification import (
     Attribute,
     Fields,
@@ -74,10 +74,7 @@ def _scaled(op: Operator) -> Operator:
         read=read,
         read_kwargs=read_kwargs,
         aten="_scaled_grouped_mm",
-        keywords=lambda torch, fields: {
-            "out_dtype": getattr(torch, fields["out_dtype"]),
-            "use_fast_accum": fields["fast_accum"],
-        },
+        keywords=keywords,
         layouts=((Layout.ROW, Layout.COL),),
         divided=op.divided,
         beside_hook=True,

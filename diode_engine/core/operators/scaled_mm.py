@@ -130,6 +130,14 @@ def read_kwargs(told: Mapping[str, Any]) -> Fields:
     return {"fast_accum": bool(told.get("use_fast_accum", told.get("USE_FAST_ACCUM", False)))}
 
 
+def keywords(torch: Any, fields: Fields) -> dict[str, Any]:
+    """Of the library's call, of groups too."""
+    return {
+        "out_dtype": getattr(torch, fields["out_dtype"]),
+        "use_fast_accum": fields["fast_accum"],
+    }
+
+
 SCALED_MM = Operator(
     "scaled_mm",
     inputs=(
@@ -152,9 +160,6 @@ SCALED_MM = Operator(
     read=read,
     read_kwargs=read_kwargs,
     aten="_scaled_mm",
-    keywords=lambda torch, fields: {
-        "out_dtype": getattr(torch, fields["out_dtype"]),
-        "use_fast_accum": fields["fast_accum"],
-    },
+    keywords=keywords,
     layouts=((Layout.ROW, Layout.COL),),
 )
