@@ -7,9 +7,12 @@ altered sizes, while a collection writes 2,000 timings a second into it; presses
 the screen. Limits: 0.5 s to a usable screen, 1 s to the store's figures on it, 100 ms from a key to
 what it shows, and for which the event loop may be held up (watched_dashboard.py notes it), 0.5 s to
 quit.
+Then, with the collection ended, it counts the bytes that are sent to the terminal while nothing
+changes: none, on any of the screens that it looks at, since none shows a clock.
 With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
 core is busy; how many of them did what they say, and how many runs they started: none, it is
-to be.
+to be. After Escape it waits 50 ms, as a finger does: a terminal sends Alt and a letter as Escape
+and the letter, so that what comes with Escape cannot be told from Alt.
 The compiled modules are kept between its processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start compiles all of Diode. A first start is not counted.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat,
@@ -48,6 +51,13 @@ PLACES = (
     ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "Escape closes it"),
     ("?", "Kept in"), ("A", "python is"), ("H", "Model in use"),
 )  # fmt: skip  # keys, and what is only on the screen that each goes to
+# What is looked at while nothing changes, and the keys that lead there from the one before.
+RESTS = (
+    ("Home", "H"), ("a problem's page", "D\r"), ("a run's page", "\x1bR\r"),
+    ("a dialog", "n"), ("the help", "\x1b?"),
+)  # fmt: skip
+SETTLE, REST = 4.0, 5.0  # seconds until nothing changes, and for which it is looked at
+ESCAPED = 0.05  # seconds behind Escape
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(
@@ -92,11 +102,12 @@ class Terminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         self._raw = b""
 
-    def read_for(self, seconds: float) -> None:
-        """Lets it write, as a terminal does, for so long."""
-        end = time.perf_counter() + seconds
+    def read_for(self, seconds: float) -> int:
+        """Lets it write, as a terminal does, for so long; returns how many bytes it wrote."""
+        end, sent = time.perf_counter() + seconds, 0
         while select.select([self._fd], [], [], max(0.0, end - time.perf_counter()))[0]:
-            os.read(self._fd, 1 << 16)
+            sent += len(os.read(self._fd, 1 << 16))
+        return sent
 
     def press(self, key: str) -> None:
         self._raw = b""
@@ -108,8 +119,8 @@ class Terminal:
         self._raw = b""
         for key in keys:
             os.write(self._fd, key.encode())
-            if gap:
-                self.collect(gap)
+            if wait := max(gap, ESCAPED) if key == "\x1b" else gap:
+                self.collect(wait)
         self.began = time.perf_counter()
 
     def collect(self, seconds: float) -> None:
@@ -166,7 +177,7 @@ class Terminal:
 def verdict(name: str, taken: list[float], limit: float, note: str = "") -> None:
     worst = max(taken)
     say(
-        f"{name:44}median {1000 * statistics.median(taken):6.0f} ms  worst {1000 * worst:6.0f} ms"
+        f"{name:48}median {1000 * statistics.median(taken):6.0f} ms  worst {1000 * worst:6.0f} ms"
         f"  {worst / limit:5.2f} of the limit{'' if worst <= limit else '  TOO SLOW'}{note}"
     )
 
@@ -199,10 +210,11 @@ def measure(path: Path, settings: Path) -> None:
     terminal = Terminal(path, settings)
     terminal.until("candidates")
     # While the modules of the screens are still being imported; then when they are there.
-    first, again, moves = [], [], []
+    frames, first, again, moves = [], [], [], []
     tour = (("R", "time left"), ("S", "Kept in"), ("A", "python is"), ("H", "Model in use"))
     for key, shows in tour[:-1]:
         terminal.press(key)
+        frames.append(terminal.painted())
         first.append(terminal.until(shows))
     for _ in range(10):
         for key, shows in (("H", "Model in use"), *tour[:-1]):
@@ -213,6 +225,7 @@ def measure(path: Path, settings: Path) -> None:
     for turn in range(20):
         terminal.press("o")
         moves.append(terminal.until("▲" if turn % 2 == 0 else "▼"))
+    verdict("a key to a screen's frame, just after the start", frames, 0.1)
     verdict("a key to a screen, just after the start", first, 0.1)
     verdict("a key to a screen", again, 0.1)
     verdict("a table turned round", moves, 0.1)
@@ -227,7 +240,7 @@ def blocked(path: Path, settings: Path) -> None:
     report = settings / "blocked"
     terminal = Terminal(path, settings, report)
     terminal.until("candidates")
-    terminal.read_for(3)  # until all modules are imported
+    terminal.read_for(8)  # until all modules are imported and the screens are made ahead
     visits = []
     for turn in ("first", "again"):
         for key, shows in PLACES:
@@ -255,6 +268,25 @@ def blocked(path: Path, settings: Path) -> None:
     say(f"  the loop's own work at one time: {1000 * busiest:.0f} ms at most")
 
 
+def rest(path: Path, settings: Path) -> None:
+    with Store.open(path) as store:
+        for run in store.runs():
+            if run.finished is None:
+                store.finish_run(run.id, "cancelled", "The benchmark has ended it.")
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    for name, keys in RESTS:
+        for key in keys:
+            terminal.press(key)
+            terminal.read_for(SETTLE)
+        sent = terminal.read_for(REST)
+        what = f"sent in {REST:.0f} s while nothing changes, {name}"
+        say(f"{what:60}{sent:6,} bytes, of 0{'  TOO MANY' if sent else ''}")
+    terminal.press("\x1b")
+    terminal.read_for(1)
+    terminal.quit()
+
+
 def words(draw: random.Random) -> str:
     """Letters each of which does something by itself in a list of runs."""
     return "".join(draw.choices("acdefgiklnoprstwxy", k=draw.randint(3, 12)))
@@ -277,15 +309,24 @@ def bursts(path: Path, settings: Path, count: int) -> None:
             for number in range(count):
                 gap = draw.choice((0.0, 0.001, 0.003, 0.01))
                 word = words(draw)
-                kind = number % 3
+                kind = number % 6
                 if kind == 0:
                     terminal.type(f"R/\x15tag:{word}\r", gap)
                     wanted = f"filter: tag:{word}"
                 elif kind == 1:
                     terminal.type(f"D/\x15m<={number + 1}\r", gap)
                     wanted = f"filter: m<={number + 1}"
-                else:  # on the first run, the filter taken away; the list shows its note
+                elif kind == 2:  # on the first run, the filter taken away; the list shows its note
                     terminal.type(f"Rln\x15{word}{number}\r", gap)
+                    wanted = f"{word}{number}"
+                elif kind == 3:  # out of a filter's line, and into it again
+                    terminal.type(f"R/{word}\x1b/tag:{word}\r", gap)
+                    wanted = f"filter: tag:{word}"
+                elif kind == 4:  # out of the palette
+                    terminal.type(f"R:{word}\x1bD/\x15m<={number + 1}\r", gap)
+                    wanted = f"filter: m<={number + 1}"
+                else:  # out of a dialog, and of a run's page
+                    terminal.type(f"Rlg\rn{word}\x1b\x1bn\x15{word}{number}\r", gap)
                     wanted = f"{word}{number}"
                 if terminal.showed(wanted, 20.0):
                     taken.append(time.perf_counter() - terminal.began)
@@ -335,6 +376,8 @@ def main() -> None:
         finally:
             writer.kill()
             writer.join()
+        if not given.bursts:
+            rest(path, Path(folder))
 
 
 if __name__ == "__main__":
