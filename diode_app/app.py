@@ -114,7 +114,7 @@ class DiodeApp(Actions, App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            for each in apart(event, self.screen.active_bindings if self.screen_stack else ()):
+            for each in apart(event, lambda key: key in self.screen.active_bindings):
                 await self.keys.put(each)
         else:
             await super().on_event(event)

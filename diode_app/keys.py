@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -194,10 +194,10 @@ class _KeyState:
     asking: frozenset[Worker[Any]]
 
 
-def apart(event: Typed, bound: Container[str]) -> Iterable[Typed]:
+def apart(event: Typed, is_bound: Callable[[str], bool]) -> Iterable[Typed]:
     """The keys that were pressed. A terminal sends Alt and a letter as Escape and the letter, so on
     a slow line Escape and the next letter come as one key: two again, where it is not bound."""
-    if isinstance(event, events.Key) and event.key.startswith("alt+") and event.key not in bound:
+    if isinstance(event, events.Key) and event.key.startswith("alt+") and not is_bound(event.key):
         letter = event.character or ""
         if len(letter) == 1 and letter.isalnum():
             return events.Key("escape", "\x1b"), events.Key(letter, letter)

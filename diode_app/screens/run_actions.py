@@ -51,12 +51,13 @@ class RunActions(DiodeScreen):
             return False
         over = known["state"] not in _LIVE
         again = over and known["command"] is not None and known["directory"] is not None
-        return {
+        offered: dict[str, bool] = {
             "cancel": not over,
             "resume": again and known["state"] != "done",
             "retry": again,
             "pin": known["kind"] == "train",
-        }.get(action, True)
+        }
+        return offered.get(action, True)
 
     def _chosen(self) -> int | None:
         if self.run is None:

@@ -205,7 +205,7 @@ class PagedTable(Actions, Vertical):
     def _make_columns(self) -> None:
         self._widths = [0] * len(self._shown)
         self.grid.clear(columns=True)
-        given = self._room or [None] * len(self._shown)
+        given: Sequence[int | None] = self._room or [None] * len(self._shown)
         for column, width in zip(self._shown, given, strict=True):
             self.grid.add_column(self._heading(column), key=column.key, width=width)
 
