@@ -164,7 +164,7 @@ def _in_store(store: Store, query: str) -> tuple[Part, ...]:
 def _in_file(path: Path, _changed: int) -> tuple[Part, ...]:
     import numpy as np
 
-    from diode_engine.store.transfer import read_dataset
+    from diode_engine.store.datasets.reading import read_dataset
 
     table: TimingTable = read_dataset(path)
     parts = []

@@ -19,7 +19,7 @@ from diode_engine.models.families import FAMILIES, members_of, trainable
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import split_validation
-from diode_engine.store.transfer import dataset_key
+from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings

@@ -15,7 +15,9 @@ from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Job
-from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
+from diode_engine.store.datasets.key import dataset_key
+from diode_engine.store.datasets.reading import read_dataset
+from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.fits import FitExecutor

@@ -19,7 +19,7 @@ from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, sav
 from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
-from diode_engine.store.transfer import dataset_key
+from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.correction import corrected_to

@@ -136,7 +136,7 @@ def problems_in(path: Path, seed: int) -> list[Problem]:
     neither, or is malformed."""
     if is_shapeset(path):
         return read_shapeset(path).problems(seed)
-    from diode_engine.store.transfer import read_dataset
+    from diode_engine.store.datasets.reading import read_dataset
 
     return list(read_dataset(path, times_required=False).problems)
 
