@@ -25,7 +25,7 @@ from transfer import artifact, hardware_of
 
 from diode_engine.core.problem import DType, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Coverage
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
 from diode_engine.models.predictor import Predictor

@@ -98,7 +98,7 @@ class TrainingPlan:
 
 def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
     """The plan for values that have no mistakes of their own. Needs no torch."""
-    from diode_engine.models.artifact import check_name
+    from diode_engine.models.manifest import check_name
     from diode_engine.store.query import known_values
 
     mistakes: dict[str, str] = {}

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
-from diode_engine.store.database import File
+from diode_engine.store.file import File
 
 
 class Backend(Protocol):
-    """See `database.File` and `server.Server`."""
+    """See `file.File` and `server.Server`."""
 
     @property
     def location(self) -> Location: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_engine.errors import StoreMissingError
 from diode_engine.location import Location
-from diode_engine.store.database import Connection, connect, is_outdated, sentences
+from diode_engine.store.file_connection import Connection, connect, is_outdated, sentences
 from diode_engine.store.schema import CHANNEL
 
 _BUSY_MS = 100  # whoever watches asks again soon

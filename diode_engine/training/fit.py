@@ -14,7 +14,7 @@ from diode_engine import features
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Coverage
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES, members_of, trainable
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel

@@ -15,7 +15,9 @@ import numpy as np
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import Artifact, save_artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel

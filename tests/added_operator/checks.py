@@ -27,7 +27,9 @@ from diode_engine.inductor.choosing.stats import OTHER_OPS
 from diode_engine.inductor.fusion import epilogue
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
 from diode_engine.inductor.lowering.kernel_class import class_of
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import OPS, Wanted, mixed, read_shapeset

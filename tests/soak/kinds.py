@@ -34,10 +34,12 @@ from diode_engine.core.table import TimingTable
 from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.artifact import Coverage, Data, Manifest, load_artifact, save_artifact
+from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fitting import Examples, pack
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor

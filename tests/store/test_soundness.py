@@ -20,7 +20,15 @@ from diode_engine.core.problem import Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import SchemaTooNewError, StoreError
 from diode_engine.location import Location, ServerUrl, location_of
-from diode_engine.store import Store, checksums, database, export_dataset, query, schema, soundness
+from diode_engine.store import (
+    Store,
+    checksums,
+    export_dataset,
+    migrations,
+    query,
+    schema,
+    soundness,
+)
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
@@ -300,7 +308,7 @@ def test_a_checksum_follows_from_the_timings_alone(
 
 
 def _migration() -> Any:
-    where = database.migrations_folder() / "versions" / "0004_checksums.py"
+    where = migrations.migrations_folder() / "versions" / "0004_checksums.py"
     spec = importlib.util.spec_from_file_location("migration", where)
     assert spec is not None
     assert spec.loader is not None
