@@ -152,6 +152,6 @@ def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str
 def known_values(store: Store) -> dict[str, list[str]]:
     """The store's values of the fields without choices of their own: GPUs, versions of torch,
     ..."""
-    from diode_engine.store import query
+    from diode_engine.store import run_query
 
-    return query.known_values(store)
+    return run_query.known_values(store)

@@ -25,7 +25,8 @@ from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
-    from diode_engine.store.query import CandidateRow, ProblemRow, SpaceMap
+    from diode_engine.store.problem_counts import SpaceMap
+    from diode_engine.store.query import CandidateRow, ProblemRow
 
 __all__ = ["data"]  # the group, with these commands
 
@@ -168,7 +169,7 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 def map_(query: str, store: Location, across: str, down: str, form: str) -> None:
     """Count the problems by their sizes, each bin from a power of two to the next: it shows for
     which sizes there are few timings. QUERY as in `data problems`."""
-    from diode_engine.store.query import space_map
+    from diode_engine.store.problem_counts import space_map
 
     with existing(store) as opened:
         found = space_map(opened, query, x=across, y=down)

@@ -39,6 +39,7 @@ from diode_engine.store import (
     copying,
     export_dataset,
     import_dataset,
+    problem_counts,
     query,
     read_dataset,
     soundness,
@@ -200,7 +201,7 @@ def test_a_row_in_the_store(tmp_path: Path) -> None:
         (row,) = query.problems(store, f"op:paired_mm flops:{USUAL.flops:.0f}")
         assert (row.problem, row.timings) == (USUAL, len(table))
         assert query.problems(store, f"flops:{USUAL.flops / 2:.0f}") == []
-        assert [s.values for s in query.statistics(store, by=("op",))] == [("paired_mm",)]
+        assert [s.values for s in problem_counts.statistics(store, by=("op",))] == [("paired_mm",)]
         unusual = TimingTable.from_records(
             (problem, table.candidates[0], HERE, Timing(min_us=1.0)) for problem in (ROWS, MANY)
         )

@@ -25,7 +25,9 @@ from diode_engine.store import (
     checksums,
     export_dataset,
     migrations,
+    problem_counts,
     query,
+    run_query,
     schema,
     soundness,
 )
@@ -215,9 +217,9 @@ USES: dict[str, Callable[[Store], object]] = {
     "stats": lambda store: store.stats(),
     "page": lambda store: query.problems(store),
     "candidates": lambda store: query.candidates(store, 3, 1),
-    "statistics": lambda store: query.statistics(store),
-    "runs": lambda store: query.runs(store),
-    "contents": lambda store: query.run_contents(store, 1),
+    "statistics": lambda store: problem_counts.statistics(store),
+    "runs": lambda store: run_query.runs(store),
+    "contents": lambda store: run_query.run_contents(store, 1),
     "result": lambda store: store.result(3),
 }
 DAMAGE = {
