@@ -27,7 +27,7 @@ LARGE_WAL = 8 * 2**20  # bytes of a write-ahead log that are not left behind
 _WAL_SECONDS = 1.0  # at most, for those who read meanwhile
 
 
-class File:
+class FileBackend:
     """The store at a path, as `Session` and maintenance use it."""
 
     def __init__(self, location: Path) -> None:

@@ -52,7 +52,7 @@ _MAY_WRITE = (
 )
 
 
-class Server:
+class ServerBackend:
     """The store at a URL, as `Session` and maintenance use it."""
 
     def __init__(self, location: ServerUrl) -> None:

@@ -106,7 +106,7 @@ def train_from_store(
     table, origin = _timings(store, r)
     table = keep(table)
     with Job(store, "train", r.spec()) as job:
-        run = _Run(store, job)
+        run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
@@ -157,7 +157,7 @@ def _searched(
     store: Store,
     r: TrainingRequest,
     learned: TimingTable,
-    run: _Run,
+    run: _TrainingRun,
     report: MemberProgressCallback,
     told: Callable[[Trial], None],
     fits: FitExecutor | None,
@@ -178,7 +178,7 @@ def _searched(
     )  # fmt: skip
 
 
-class _Run:
+class _TrainingRun:
     """Writes to a training's run: its progress, its curves, and its result."""
 
     def __init__(self, store: Store, job: Job) -> None:

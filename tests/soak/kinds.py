@@ -506,11 +506,11 @@ def _network_fit() -> Any:
     """Of a network, with its first state."""
     import torch
 
-    from diode_engine.models.fit_network import NetworkSettings, _Fit
+    from diode_engine.models.fit_network import NetworkSettings, _NetworkFit
 
     examples = Examples.of(_table(), H200)
     settings = NetworkSettings(hidden=(4,), epochs=3, problems=2, rows=4)
-    fit = _Fit(examples, examples, settings, torch.device("cpu"))
+    fit = _NetworkFit(examples, examples, settings, torch.device("cpu"))
     fit.history.append(fit.epoch())
     return fit, fit.state()
 
@@ -532,9 +532,9 @@ def _checkpoint(rng: random.Random, family: str) -> bytes:
 
 def _resumed(path: Path, family: str) -> None:
     from diode_engine.models.fit_trees import _restored
-    from diode_engine.training.checkpoints import _File
+    from diode_engine.training.checkpoints import _CheckpointFile
 
-    saved = _File(path, 10.0, lambda: 0.0).load()
+    saved = _CheckpointFile(path, 10.0, lambda: 0.0).load()
     if saved is None:
         raise ModelError("The checkpoint is not used.")
     if family == "network":
