@@ -82,6 +82,32 @@ class ProblemRow:
             return None
         return self.best_us / self.aten_us
 
+    def problem_values(self) -> dict[str, Any]:
+        """The problem and the environment, as an export has them."""
+        e = self.environment
+        return {
+            "id": self.number,
+            "key": self.problem.key,
+            **self.problem.to_dict(),
+            "gpu": e.hardware.name,
+            "driver": e.driver,
+            "torch": e.torch,
+            "triton": e.triton,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row, as an export has it."""
+        return {
+            **self.problem_values(),
+            "candidates": self.candidates,
+            "failed": self.failed,
+            "timings": self.timings,
+            "best": None if self.best is None else str(self.best),
+            "best_us": self.best_us,
+            "aten_us": self.aten_us,
+            "aten_efficiency": self.efficiency,
+        }
+
 
 @dataclass(frozen=True)
 class CandidateRow:
