@@ -39,7 +39,7 @@ _MAX_MEMBERS = 64
 MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
-OF_BEFORE = ("sizes",)  # by what problems were held out before manifests told it
+EARLIER_HELD_OUT_BY = ("sizes",)  # by what problems were held out before manifests told it
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Manifest:
     members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
     confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
     everything: bool | None = None
-    held_out_by: tuple[str, ...] = OF_BEFORE
+    held_out_by: tuple[str, ...] = EARLIER_HELD_OUT_BY
 
     @property
     def feature_set(self) -> features.FeatureSet:
@@ -199,7 +199,8 @@ class Manifest:
             confidence=None if given.get("confidence") is None else _weight_file(
                 read.mapping("confidence")),
             everything=None if given.get("everything") is None else read.flag("everything"),
-            held_out_by=read.texts("held_out_by") if "held_out_by" in given else OF_BEFORE,
+            held_out_by=EARLIER_HELD_OUT_BY if "held_out_by" not in given
+            else read.texts("held_out_by"),
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")

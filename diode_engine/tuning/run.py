@@ -205,7 +205,7 @@ class _Tuning:
                 )
             if state is not None and state.throttled:
                 self._disturbed(
-                    f"GPU {gpu} was held back when the timing began ({', '.join(state.held_back)})."
+                    f"GPU {gpu} was throttled when the timing began ({', '.join(state.held_back)})."
                 )
 
     def _undisturbed(self, table: TimingTable) -> TimingTable:

@@ -162,7 +162,7 @@ def test_features() -> None:
     assert of["log2_flops"] == pytest.approx(np.log2(USUAL.flops))
     assert of["log2_bytes"] == pytest.approx(np.log2(matrices + 96 * 80 * 4 + 4))
     rest = features.space(USUAL, candidates, H200).rest
-    assert np.array_equal(rest, x[:, features.OF_PROBLEM :].T)
+    assert np.array_equal(rest, x[:, features.PROBLEM_COLUMN_COUNT :].T)
 
 
 def test_a_plan_and_sources(tmp_path: Path) -> None:

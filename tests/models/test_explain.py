@@ -50,7 +50,7 @@ def test_every_column_that_candidates_differ_in_is_in_one_group():
     named = [name for names in GROUPS.values() for name in names]
     assert len(named) == len(set(named))
     assert set(named) == {
-        name for each in features.SETS.values() for name in each.names[each.of_problem :]
+        name for each in features.SETS.values() for name in each.names[each.problem_column_count :]
     }
 
 

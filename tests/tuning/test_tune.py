@@ -284,7 +284,7 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
     page = document["page"]
     assert "## What disturbed it" in page
     assert "shared with others when the timing began: it was 97 % busy" in page
-    assert "held back when the timing began (hw_thermal_slowdown)" in page
+    assert "throttled when the timing began (hw_thermal_slowdown)" in page
     assert f"{document['throttled']:,} timings were taken while the GPU was throttled" in page
 
 
