@@ -20,8 +20,8 @@ from diode_engine import features
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
-from diode_engine.models.artifact import Coverage, kernel, op_type
 from diode_engine.models.blas import one_thread
+from diode_engine.models.coverage import Coverage, kernel, op_type
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places

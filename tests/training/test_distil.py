@@ -16,7 +16,8 @@ from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, kernel, load_artifact
+from diode_engine.models.artifact import Artifact, load_artifact
+from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
