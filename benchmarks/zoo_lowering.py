@@ -43,6 +43,7 @@ from diode_engine.core.resources import fits
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
 from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.without_gpu.inputs import of_one_mode
 
 CUDA = torch.device("cuda", 0)
 # as for a user, several choices are left until what is fused with them is benchmarked
@@ -136,7 +137,7 @@ def _traced(model: Model) -> list[_Graph]:
                 if isinstance(mask, torch.fx.Node) and mask.meta["example_value"].shape[-1] % 8:
                     node.target = _attention
         graph.recompile()
-        return autograd(graph, inputs)
+        return autograd(graph, of_one_mode(inputs))
 
     grad = contextlib.nullcontext() if model.train else torch.no_grad()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:
@@ -209,9 +210,15 @@ def _timed() -> Iterator[None]:
         return 1.0, ""
 
     made = (None, SimpleNamespace())
+    # torch 2.10 has no such step, and compiles what it benchmarks in another one below
+    compiled = (
+        replaced(Scheduler, "compile_kernel", lambda *_, **__: made)
+        if hasattr(Scheduler, "compile_kernel")
+        else contextlib.nullcontext()
+    )
     with (
         replaced(AlgorithmSelectorCache, "benchmark", times),
-        replaced(Scheduler, "compile_kernel", lambda *_, **__: made),
+        compiled,
         replaced(Scheduler, "benchmark_codegened_module", fused),
         replaced(Scheduler, "benchmark_fused_nodes", fused),
         # what padding has timed before: it does not pay; Diode, in its ways, is asked first
