@@ -31,7 +31,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import measuring
 import torch
@@ -51,6 +50,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.inductor.replaced import replaced
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.sources.wanted import Wanted
 from diode_engine.store import Store
@@ -158,7 +158,7 @@ def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any)
         torch.cuda.synchronize()
 
     compile_one(Problem.make("mm", 512, 512, 512, "bfloat16"), measuring.MAX_AUTOTUNE)
-    with mock.patch.object(AlgorithmSelectorCache, "benchmark_choice", staticmethod(counting)):
+    with replaced(AlgorithmSelectorCache, "benchmark_choice", staticmethod(counting)):
         began.value = time.monotonic()
         for problem in problems:
             try:
@@ -175,9 +175,14 @@ def searched(problems: Sequence[Problem], seconds: float, found: dict[str, Any])
     counted, done = spawn.Value("q", 0), spawn.Value("q", 0)
     began = spawn.Value("d", 0.0)
     # A search of Inductor's own, whose end this process does not wait for.
-    with mock.patch.dict(os.environ, {"DIODE_DISABLE": "1"}):
-        child = spawn.Process(target=exhaustive, args=(problems, counted, began, done))
-        child.start()
+    child = spawn.Process(target=exhaustive, args=(problems, counted, began, done))
+    before = os.environ.get("DIODE_DISABLE")
+    os.environ["DIODE_DISABLE"] = "1"  # the child has the environment of its start
+    child.start()
+    if before is None:
+        del os.environ["DIODE_DISABLE"]
+    else:
+        os.environ["DIODE_DISABLE"] = before
     try:
         start = time.monotonic()
         while child.is_alive() and time.monotonic() < (began.value or start + 60) + seconds:

@@ -33,7 +33,7 @@ from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.sources.mix import mixed
-from diode_engine.store.transfer import write_dataset
+from diode_engine.store.datasets.writing import write_dataset
 
 AHEAD = 6  # problems that are being compiled while one is timed
 BUDGET_MS = 3.0  # of launches, for a candidate and a division

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 from typing import Any
-from unittest import mock
 
 import torch
 from harvest_models.programs import Program
@@ -22,6 +21,7 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
+from diode_engine.inductor.replaced import replaced
 
 Asked = dict[str, Any]
 
@@ -62,7 +62,7 @@ def products(program: Program, batch: int | None = None) -> tuple[int, list[Aske
 
     model, taken = program.in_zoo(batch)
     with (
-        mock.patch.object(capture, "_record", record),
+        replaced(capture, "_record", record),
         WAYS["plain"].installed(),
         _captured([]),
         torch._dynamo.config.patch(specialize_float=True),
@@ -99,4 +99,8 @@ def whole(program: Program, batch: int, dtype: torch.dtype, *, tf32: bool) -> se
 
 def _no_code() -> Any:
     """Has Inductor stop where it knows all kernels and would generate code."""
-    return mock.patch.object(GraphLowering, "compile_to_module", side_effect=_Known)
+
+    def stop(_: Any) -> None:
+        raise _Known
+
+    return replaced(GraphLowering, "compile_to_module", stop)

@@ -25,13 +25,14 @@ from transfer import artifact, hardware_of
 
 from diode_engine.core.problem import DType, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Coverage
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.harvested import families_of, harvest
 from diode_engine.problems.splits import fold
-from diode_engine.store.transfer import read_dataset, read_datasets
+from diode_engine.store.datasets.reading import read_dataset
+from diode_engine.store.transfer import read_datasets
 from diode_engine.training.fit import fitted_and_watched, thinned
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems

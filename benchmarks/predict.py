@@ -33,10 +33,12 @@ from diode_engine import features
 from diode_engine.core.encoding import _encode
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Candidate, Problem
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel

@@ -36,7 +36,7 @@ from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import load_predictor
-from diode_engine.store.transfer import read_dataset
+from diode_engine.store.datasets.reading import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 ODD = 0.75  # of the sample

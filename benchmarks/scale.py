@@ -36,7 +36,7 @@ from diode_engine.collect.plan import Plan
 from diode_engine.collect.progress import Progress
 from diode_engine.core.problem import Problem
 from diode_engine.store import Store
-from diode_engine.store.transfer import read_dataset
+from diode_engine.store.datasets.reading import read_dataset
 
 ROOT = Path(__file__).parents[1]
 DATASET = ROOT / "datasets/nvidia-h200/gemm-direct-bf16-2026-11-21.packed.zst"

@@ -22,7 +22,7 @@ from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import held_out
-from diode_engine.store.transfer import read_dataset
+from diode_engine.store.datasets.reading import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 SIZES = (SHORTLIST // 4, SHORTLIST // 2, SHORTLIST)

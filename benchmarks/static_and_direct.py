@@ -22,7 +22,7 @@ from diode_engine.core.resources import uses_wgmma, wgmma_operands
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering.kernel_class import loads_a_thread
-from diode_engine.store.transfer import read_dataset
+from diode_engine.store.datasets.reading import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 STATIC = "gemm-2026-11-21.msgpack.zst"

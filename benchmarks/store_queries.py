@@ -27,7 +27,7 @@ from postgresql_server import PostgresServer, missing
 from diode_engine import paths, runs
 from diode_engine.core.table import TimingTable
 from diode_engine.location import location_of
-from diode_engine.store import Store, query, read_dataset, schema
+from diode_engine.store import Store, problem_counts, query, read_dataset, run_query, schema
 
 LIMIT_MS = 100.0
 
@@ -132,14 +132,14 @@ def measure(store: Store) -> None:
         "a problem's candidates": lambda: query.candidates(
             store, some.number, some.environment_number
         ),
-        "map of M and N": lambda: query.space_map(store),
-        f"map of M and K, {filtered}": lambda: query.space_map(store, filtered, x="k"),
-        "statistics by GPU, op and dtype": lambda: query.statistics(store),
+        "map of M and N": lambda: problem_counts.space_map(store),
+        f"map of M and K, {filtered}": lambda: problem_counts.space_map(store, filtered, x="k"),
+        "statistics by GPU, op and dtype": lambda: problem_counts.statistics(store),
         "stats": store.stats,
         "runs": lambda: runs.find(store),
         "runs with problems>100 gpu:h200": lambda: runs.find(store, "problems>100 gpu:h200"),
-        "what a run holds": lambda: query.run_contents(store, 1),
-        "values for completions": lambda: query.known_values(store),
+        "what a run holds": lambda: run_query.run_contents(store, 1),
+        "values for completions": lambda: run_query.known_values(store),
     }.items():
         taken = milliseconds(work)
         verdict = "" if taken <= LIMIT_MS else "  TOO SLOW"

@@ -31,13 +31,16 @@ from diode_engine import features
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import fold, split
-from diode_engine.store.transfer import read_dataset, read_datasets
+from diode_engine.store.datasets.reading import read_dataset
+from diode_engine.store.transfer import read_datasets
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fit import fitted_and_watched, learnable, one_environment, thinned
 from diode_engine.training.settings import TrainingSettings

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 import triton
@@ -43,6 +42,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
+from diode_engine.inductor.replaced import replaced
 
 CUDA = torch.device("cuda", 0)
 # as for a user, several choices are left until what is fused with them is benchmarked
@@ -205,14 +205,17 @@ def _timed() -> Iterator[None]:
 
         return {c: 2.0 if isinstance(c, ExternKernelCaller) else 1.0 for c in choices}
 
+    def fused(*_: Any, **__: Any) -> tuple[float, str]:
+        return 1.0, ""
+
     made = (None, SimpleNamespace())
     with (
-        mock.patch.object(AlgorithmSelectorCache, "benchmark", times),
-        mock.patch.object(Scheduler, "compile_kernel", return_value=made),
-        mock.patch.object(Scheduler, "benchmark_codegened_module", return_value=(1.0, "")),
-        mock.patch.object(Scheduler, "benchmark_fused_nodes", return_value=(1.0, "")),
+        replaced(AlgorithmSelectorCache, "benchmark", times),
+        replaced(Scheduler, "compile_kernel", lambda *_, **__: made),
+        replaced(Scheduler, "benchmark_codegened_module", fused),
+        replaced(Scheduler, "benchmark_fused_nodes", fused),
         # what padding has timed before: it does not pay; Diode, in its ways, is asked first
-        mock.patch.object(pad_mm, "get_cached_should_pad", return_value=False),
+        replaced(pad_mm, "get_cached_should_pad", lambda *_: False),
     ):
         yield
 
@@ -227,7 +230,7 @@ def _captured(notes: list[dict[str, Any]]) -> Iterator[None]:
             (mm_grouped, "_tuned_grouped_mm_common"),
             (mm_grouped, "early_config_prune"),
         ):  # put back later
-            stack.enter_context(mock.patch.object(place, name, getattr(place, name)))
+            stack.enter_context(replaced(place, name, getattr(place, name)))
         capture._attach(lambda **note: notes.append(note))
         try:
             yield

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ import diode_engine
 from diode_engine.collect.inputs import random_inputs
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.replaced import replaced
 
 ROUNDS = 9
 WAY_SECONDS = 0.4  # of timing
@@ -381,7 +381,7 @@ def _kept_alive() -> Iterator[list[Any]]:
         kept.append(self)
         return ready(self, *args, **kwargs)
 
-    with mock.patch.object(CompiledFxGraph, "post_compile", post_compile):
+    with replaced(CompiledFxGraph, "post_compile", post_compile):
         yield kept
 
 

@@ -77,7 +77,7 @@ def view(status: Status) -> RunView:
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
     from diode_engine.runs import look
-    from diode_engine.store.query import run_contents
+    from diode_engine.store.run_query import run_contents
 
     seen = view(look(store, run))
     seen = replace(seen, curves={**seen.curves, **curves.read(store, run)})

@@ -216,7 +216,7 @@ def train(
 
 def _files_in(folder: Path, extensions: Sequence[str]) -> tuple[Path, ...]:
     from diode_engine.errors import NoSuchDatasetError
-    from diode_engine.store.transfer import SUFFIXES
+    from diode_engine.store.datasets.format import SUFFIXES
 
     endings = tuple(f".{name.lstrip('.')}" for name in extensions) or SUFFIXES
     if unknown := [ending for ending in endings if ending not in SUFFIXES]:

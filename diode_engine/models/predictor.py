@@ -16,8 +16,10 @@ from diode_engine.core.operators import Operator
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, Manifest, kernel, load_artifact, op_type
+from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.blas import one_thread
+from diode_engine.models.coverage import kernel, op_type
+from diode_engine.models.manifest import Manifest
 from diode_engine.models.members import answers_of, prediction_of, space_answers_of
 from diode_engine.models.protocol import Matrix, mean_answer
 from diode_engine.models.ranking import Ranking

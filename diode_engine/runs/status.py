@@ -10,7 +10,8 @@ from typing import Any
 from diode_engine.runs.process import current, is_alive
 from diode_engine.store import Process, Run, RunState, Store
 from diode_engine.store.fields import RUNS
-from diode_engine.store.query import MAX_ROWS, runs
+from diode_engine.store.query import MAX_ROWS
+from diode_engine.store.run_query import runs
 from diode_engine.store.runs import ENDED
 
 # A run beats every few seconds (see `job`), and waits up to half a minute for a locked store.
@@ -94,7 +95,7 @@ def find(
     limit: int = MAX_ROWS,
     clock: Clock = now,
 ) -> list[Status]:
-    """A page of the runs that a filter query lets through (see `store.query.runs`), the last one
+    """A page of the runs that a filter query finds (see `store.run_query.runs`), the last one
     first; the next page are those `before` the number of its last one. Raises QueryError."""
     wanted = RUNS.parse(query).judged.get("state")
     found: list[Status] = []

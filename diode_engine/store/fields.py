@@ -43,7 +43,7 @@ class _Equal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choice(_Equal):
+class _ChoiceField(_Equal):
     """One of a few values, each with its condition."""
 
     conditions: Mapping[str, Condition]
@@ -55,9 +55,9 @@ class _Choice(_Equal):
             raise BadValue("is not one of them") from None
 
 
-def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _Choice:
+def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _ChoiceField:
     """`shown` is how many of the values are listed; those after it are other names of the same."""
-    return _Choice(help_line, tuple(conditions)[: shown or None], conditions=conditions)
+    return _ChoiceField(help_line, tuple(conditions)[: shown or None], conditions=conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class _Number(_Equal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Attribute(_Equal):
+class _AttributeField(_Equal):
     """A field that only problems of some operators have. The store keeps it as JSON, where it is
     not the default."""
 
@@ -202,7 +202,7 @@ _SHORT = {
 }
 
 
-def _dtypes(help_line: str, column: sa.Column[str]) -> _Choice:
+def _dtypes(help_line: str, column: sa.Column[str]) -> _ChoiceField:
     names = {str(dtype): (dtype,) for dtype in DType} | _SHORT
     conditions = {name: column.in_(map(str, dtypes)) for name, dtypes in names.items()}
     return _choice(help_line, conditions, shown=len(DType))
@@ -257,14 +257,14 @@ def _flops() -> Any:
     return sa.case(*own, else_=gemm_flops(sizes)) if own else gemm_flops(sizes)
 
 
-def _attributes() -> dict[str, _Attribute]:
+def _attributes() -> dict[str, _AttributeField]:
     """The attributes of all ops, by name."""
     named: dict[str, tuple[Attribute, list[str]]] = {}
     for op in OPERATORS.values():
         for attribute in op.attributes:
             named.setdefault(attribute.name, (attribute, []))[1].append(op.name)
     return {
-        name: _Attribute(
+        name: _AttributeField(
             f"of {', '.join(ops)}",
             () if isinstance(of.values, range) else tuple(map(_text, of.values)),
             of=of,

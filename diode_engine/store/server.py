@@ -25,7 +25,8 @@ from diode_engine.errors import (
 )
 from diode_engine.location import ServerUrl
 from diode_engine.store import schema
-from diode_engine.store.database import BUSY_SECONDS, alembic_config, refuse_newer
+from diode_engine.store.file_connection import BUSY_SECONDS
+from diode_engine.store.migrations import alembic_config, refuse_newer
 from diode_engine.store.schema import APPLICATION_ID, CHANNEL, HEAD
 
 _MARK = "The schema of a Diode store"  # a comment on Alembic's table tells it from other programs'
@@ -51,7 +52,7 @@ _MAY_WRITE = (
 )
 
 
-class Server:
+class ServerBackend:
     """The store at a URL, as `Session` and maintenance use it."""
 
     def __init__(self, location: ServerUrl) -> None:

@@ -15,7 +15,9 @@ from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Job
-from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
+from diode_engine.store.datasets.key import dataset_key
+from diode_engine.store.datasets.reading import read_dataset
+from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.fit_nodes import FitNodes
@@ -105,7 +107,7 @@ def train_from_store(
     table, origin = _timings(store, r)
     table = keep(table)
     with Job(store, "train", r.spec()) as job:
-        run = _Run(store, job)
+        run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
@@ -156,7 +158,7 @@ def _searched(
     store: Store,
     r: TrainingRequest,
     learned: TimingTable,
-    run: _Run,
+    run: _TrainingRun,
     report: MemberProgressCallback,
     told: Callable[[Trial], None],
     fits: FitExecutor | None,
@@ -177,7 +179,7 @@ def _searched(
     )  # fmt: skip
 
 
-class _Run:
+class _TrainingRun:
     """Writes to a training's run: its progress, its curves, and its result."""
 
     def __init__(self, store: Store, job: Job) -> None:

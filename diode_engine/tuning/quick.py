@@ -10,8 +10,10 @@ import numpy as np
 from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.correction import corrected_to

@@ -24,9 +24,9 @@ from diode_engine.problems.splits import held_out_by
 from diode_engine.runs import find
 from diode_engine.store import RunState, Store
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.tuning import questions, quick
-from diode_engine.tuning import run as tuning
-from diode_engine.tuning.run import Tuned, TuneRequest, tune
+from diode_engine.tuning import questions, quick, rounds
+from diode_engine.tuning.request import TuneRequest
+from diode_engine.tuning.run import Tuned, tune
 
 WORKERS = Path(__file__).parents[1] / "collect"
 COMMAND = (sys.executable, str(WORKERS / "scripted_worker.py"))
@@ -71,7 +71,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )
-    monkeypatch.setattr(tuning, "DRAWN", 120)
+    monkeypatch.setattr(rounds, "DRAWN", 120)
     monkeypatch.setattr("diode_engine.collect.writing.WRITE_SECONDS", 0.0)  # the clock reads them
     monkeypatch.setattr("diode_engine.training.confidence.MIN_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
@@ -220,7 +220,7 @@ def test_too_few_timings_are_told_and_kept(
 ) -> None:
     with Store.open(tmp_path / "s.db") as store:
         problems = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 7)]
-        monkeypatch.setattr(tuning, "mixed", lambda *_: problems)
+        monkeypatch.setattr(rounds, "mixed", lambda *_: problems)
         with pytest.raises(TrainingError, match="too few"):
             tuned(store)
         run = next(s.run for s in find(store) if s.run.kind == "tune")
@@ -284,7 +284,7 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
     page = document["page"]
     assert "## What disturbed it" in page
     assert "shared with others when the timing began: it was 97 % busy" in page
-    assert "held back when the timing began (hw_thermal_slowdown)" in page
+    assert "throttled when the timing began (hw_thermal_slowdown)" in page
     assert f"{document['throttled']:,} timings were taken while the GPU was throttled" in page
 
 

@@ -85,7 +85,7 @@ def flops(sizes: Sizes) -> Any:
     return 2.0 * sizes["M"] * sizes["N"] * sizes["K"]
 
 
-class Part(NamedTuple):
+class GroupSlices(NamedTuple):
     """The indices of one group's part of a and of b, of the output, and of a scale for each row of
     a and each column of b."""
 
@@ -96,7 +96,7 @@ class Part(NamedTuple):
     columns: Any
 
 
-def parts(problem: Any, offsets: Any) -> Iterator[Part]:
+def parts(problem: Any, offsets: Any) -> Iterator[GroupSlices]:
     """The part of each group; `offsets` is the op's input, None where nothing is divided."""
     divided = problem.op.divided
     ends = [0] * problem.B if offsets is None else offsets.tolist()
@@ -105,13 +105,13 @@ def parts(problem: Any, offsets: Any) -> Iterator[Part]:
         part, every = slice(begin, end), slice(None)
         begin = end
         if divided == "M":
-            yield Part(part, group, part, part, group)
+            yield GroupSlices(part, group, part, part, group)
         elif divided == "N":
-            yield Part(group, (every, part), (every, part), group, part)
+            yield GroupSlices(group, (every, part), (every, part), group, part)
         elif divided == "K":
-            yield Part((every, part), part, group, group, group)
+            yield GroupSlices((every, part), part, group, group, group)
         else:
-            yield Part(group, group, group, group, group)
+            yield GroupSlices(group, group, group, group, group)
 
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.sources.harvest import Harvested
 from diode_engine.problems.sources.layers import Attention, Transformers, Zoo
 from diode_engine.problems.sources.shapeset import is_shapeset, read_shapeset
-from diode_engine.problems.sources.sizes import Grid, LogNormal, Odd, Powers, Skinny, Widths
+from diode_engine.problems.sources.sizes import LogNormal, Odd, Powers, SizeGrid, Skinny, Widths
 from diode_engine.problems.sources.wanted import Wanted
 
 # Above these a bad kernel takes a second, and cuBLAS is the answer anyway.
@@ -42,7 +42,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "skinny": Skinny,
     "widths": Widths,
     "odd": Odd,
-    "grid": Grid,
+    "grid": SizeGrid,
     "powers": Powers,
     "harvest": Harvested,
     "eight-bit": EightBit,
@@ -136,7 +136,7 @@ def problems_in(path: Path, seed: int) -> list[Problem]:
     neither, or is malformed."""
     if is_shapeset(path):
         return read_shapeset(path).problems(seed)
-    from diode_engine.store.transfer import read_dataset
+    from diode_engine.store.datasets.reading import read_dataset
 
     return list(read_dataset(path, times_required=False).problems)
 

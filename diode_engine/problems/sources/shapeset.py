@@ -38,8 +38,8 @@ from diode_engine.documents import (
 )
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problems.sources.drawing import completed
-from diode_engine.store.parsing import items
-from diode_engine.store.torch_diode import problem_fields
+from diode_engine.store.datasets.parsing import items
+from diode_engine.store.datasets.torch_diode import problem_fields
 
 # The largest that torch-diode publishes has some ten thousand shapes, of three lists and objects
 # each; a capture has hundreds.

@@ -137,7 +137,7 @@ def _padded(rng: random.Random, problem: Problem) -> Problem:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SizeGrid:
     """Every M with every N and K, in each type and layout, in an order by the seed."""
 
     m: tuple[int, ...] = (1, 16, 64, 256, 1024, 4096)
@@ -180,4 +180,4 @@ class Powers:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         sizes = tuple(1 << e for e in range(31) if self.least <= 1 << e <= self.most)
-        return Grid(sizes, sizes, sizes, self.b, self.op).problems(seed)
+        return SizeGrid(sizes, sizes, sizes, self.b, self.op).problems(seed)
