@@ -20,7 +20,7 @@ from diode_engine.core.problem import (
     DType,
     Layout,
 )
-from diode_engine.store import bulk, schema
+from diode_engine.store import schema
 from diode_engine.store.fields import PROBLEMS, SUMMARIES
 from diode_engine.store.query import MAX_ROWS, one_of
 from diode_engine.store.records import (
@@ -95,24 +95,35 @@ def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") 
     """The problems counted in bins of sizes, each from one power of two to the next. `x` and `y`
     are of AXES."""
     across, down = one_of(AXES, x, "draw a map by"), one_of(AXES, y, "draw a map by")
-    sizes = (
-        sa.select(_S.problem, bulk.packed(across, down))
+    # A problem counts once, in however many environments it was measured.
+    measured = (
+        sa.select(_S.problem, _doublings(across).label("x"), _doublings(down).label("y"))
         .distinct()
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
+        .subquery()
     )
+    bins = sa.select(measured.c.x, measured.c.y, sa.func.count()).group_by("x", "y")
     with store.reads() as connection:
-        pairs = bulk.rows(connection, sizes, [("problem", np.int64), ("sizes", np.int64)])
-    both = pairs["sizes"]
-    if not len(both):
+        found = np.array([tuple(each) for each in connection.execute(bins)], dtype=np.int64)
+    if not len(found):
         return SpaceMap(x, y, 0, 0, np.zeros((0, 0), dtype=np.int64))
-    # frexp is exact, unlike a logarithm just below a power of two.
-    columns = np.frexp((both >> 32).astype(np.float64))[1] - 1
-    rows = np.frexp((both & 0xFFFFFFFF).astype(np.float64))[1] - 1
-    x_first, y_first = int(columns.min()), int(rows.min())
-    counts = np.zeros((rows.max() - y_first + 1, columns.max() - x_first + 1), dtype=np.int64)
-    np.add.at(counts, (rows - y_first, columns - x_first), 1)
+    x_first, y_first = found[:, :2].min(axis=0).tolist()
+    x_last, y_last = found[:, :2].max(axis=0).tolist()
+    counts = np.zeros((y_last - y_first + 1, x_last - x_first + 1), dtype=np.int64)
+    counts[found[:, 1] - y_first, found[:, 0] - x_first] = found[:, 2]
     return SpaceMap(x, y, x_first, y_first, counts)
+
+
+def _doublings(size: sa.ColumnElement[int], least: int = 0, most: int = 30) -> Any:
+    """The exponent of the largest power of two that is no larger than the size, 1 to 2**31 - 1."""
+    if least == most:
+        return sa.literal_column(str(least), sa.Integer)
+    middle = (least + most + 1) // 2
+    return sa.case(
+        (size < sa.literal_column(str(1 << middle)), _doublings(size, least, middle - 1)),
+        else_=_doublings(size, middle, most),
+    )
 
 
 def statistics(

@@ -135,8 +135,10 @@ class ServerBackend:
                 f"The database {at} does not hold every text; make it with the encoding UTF8."
             )
         # All rows are read, so the plan must not be one that is fast for the first few alone.
+        # Compiling a query's expressions takes longer than what is asked here.
         connection.execute(
-            f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'; SET cursor_tuple_fraction = 1"
+            f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'; SET cursor_tuple_fraction = 1;"
+            " SET jit = off"
         )
         connection.autocommit = autocommit
         return connection

@@ -20,6 +20,7 @@ from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
+from diode_engine.training.fit_nodes import FitNodes
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
@@ -186,6 +187,7 @@ class _TrainingRun:
         self._job = job
         self._written = time.monotonic()
         self._whole: WholeRun | SideBySideRun | None = None
+        self._nodes = FitNodes()
         self._points: dict[str, list[tuple[float, float]]] = {}
         job.ending = self._write_points
 
@@ -210,13 +212,14 @@ class _TrainingRun:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
                     value = progress.rmse if name == "log_rmse" else getattr(progress, name)
                     self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
+            self._nodes.told(member, progress)
             whole = self._whole
             if whole is not None:
                 whole.told(member, progress.step, progress.steps)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
                 together = {} if whole is None else whole.to_dict()
-                self._job.tell({**_progress(member, progress), **together})
+                self._job.tell({**_progress(member, progress), **together, **self._nodes.to_dict()})
                 self._write_points()
 
         return told
