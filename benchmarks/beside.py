@@ -3,11 +3,11 @@
     git worktree add --detach OTHER COMMIT
     python benchmarks/beside.py OTHER hook.py trained_models/nvidia-h200/gemm/6
 
-Runs the script, which both checkouts have, of the other checkout and of this one in turn, ROUNDS times
-each. Time is processor time (user and system, of all threads), so that other work on the machine
-matters less. Of each figure the best of the rounds is printed, and the ratio of this checkout to the
-other: below 1 this one is faster. For hook.py, predict.py and store.py, whose figures are
-times or timings a second.
+Each checkout has the script. The other checkout's and this one's run in turn, ROUNDS times each.
+Time is processor time (user and system, of all threads), which other work on the machine changes
+less. For each figure it prints the best of the rounds, and the ratio of this checkout to the other:
+below 1, this one is faster. It is for hook.py, predict.py and store.py, whose figures are times or
+timings a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROUNDS = 6
+ROUNDS = 4
 HERE = Path(__file__).parents[1]
 # Python imports this module at its start, in the benchmark's child processes too.
 CLOCK = "import time\ntime.perf_counter = time.process_time\n"
@@ -27,7 +27,7 @@ FIGURE = re.compile(r"^ *(?P<what>\S.*?) {2,}(?P<value>[\d,]+(\.\d+)?) (?P<unit>
 
 
 def figures(checkout: Path, words: list[str], clock: str) -> dict[tuple[str, str], float]:
-    """What one run of the script prints, by name and unit."""
+    """The figures that one run of the script prints, by name and unit."""
     path = os.pathsep.join((clock, str(checkout)))
     ran = subprocess.run(
         [sys.executable, checkout / "benchmarks" / words[0], *words[1:]],
