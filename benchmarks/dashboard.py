@@ -1,12 +1,14 @@
 """How fast the dashboard is, as a person at a terminal sees it.
 
-    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE] [--bursts 1000]
+    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL] [--bursts 1000]
 
 It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped timings, repeated with
 altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
 the screen. Limits: 0.5 s to a usable screen, 1 s to the store's figures on it, 100 ms from a key to
 what it shows, and for which the event loop may be held up (watched_dashboard.py notes it), 0.5 s to
 quit.
+With --keep the store is left in a file, or taken from there, or from a server
+(`repeated_store.py` makes one of 50 million timings).
 With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
 core is busy; how many of them did what they say, and how many runs they started: none, it is
 to be.
@@ -40,6 +42,7 @@ import numpy as np
 from store_queries import altered, fill, say
 
 from diode_engine import paths
+from diode_engine.location import Location, location_of
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store import Store, read_dataset
 
@@ -55,8 +58,8 @@ _ESCAPES = re.compile(
 )
 
 
-def write(path: Path, ready: object) -> None:
-    """A collection, as far as the store sees it, until it is killed."""
+def write(path: Location, ready: object) -> None:
+    """Writes to the store as a collection does, until the process is killed."""
     (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
     table = altered(read_dataset(shipped), 100_000)
     with Store.open(path) as store:
@@ -77,9 +80,9 @@ def write(path: Path, ready: object) -> None:
 
 
 class Terminal:
-    """diode-tui in a pseudo-terminal; what it wrote, without escape sequences."""
+    """diode-tui in a pseudo-terminal, and its output without escape sequences."""
 
-    def __init__(self, store: Path, settings: Path, report: Path | None = None) -> None:
+    def __init__(self, store: Location, settings: Path, report: Path | None = None) -> None:
         self.began = time.perf_counter()
         environment = {**os.environ, "TERM": "xterm-256color", "DIODE_HOME": str(settings)}
         self._pid, self._fd = pty.fork()
@@ -171,7 +174,7 @@ def verdict(name: str, taken: list[float], limit: float, note: str = "") -> None
     )
 
 
-def measure(path: Path, settings: Path) -> None:
+def measure(path: Location, settings: Path) -> None:
     terminal = Terminal(path, settings)
     terminal.until("candidates")
     terminal.read_for(5)  # until all modules are compiled
@@ -221,7 +224,7 @@ def measure(path: Path, settings: Path) -> None:
     verdict("quit, while a run is watched", [terminal.quit()], 0.5)
 
 
-def blocked(path: Path, settings: Path) -> None:
+def blocked(path: Location, settings: Path) -> None:
     """Every screen, first made and then come back to: when its frame is there, when its body is,
     and for how long at most nothing else could be done."""
     report = settings / "blocked"
@@ -256,11 +259,11 @@ def blocked(path: Path, settings: Path) -> None:
 
 
 def words(draw: random.Random) -> str:
-    """Letters each of which does something by itself in a list of runs."""
+    """Letters; each of them is a key with an effect of its own in a list of runs."""
     return "".join(draw.choices("acdefgiklnoprstwxy", k=draw.randint(3, 12)))
 
 
-def bursts(path: Path, settings: Path, count: int) -> None:
+def bursts(path: Location, settings: Path, count: int) -> None:
     with Store.open(path) as store:
         # What a letter that has gone astray could start again, or stop.
         for kind in ("train", "validate", "collect"):
@@ -312,14 +315,14 @@ def bursts(path: Path, settings: Path, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the dashboard on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
     parser.add_argument("--bursts", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder, "compiled"))
         path = given.keep or Path(folder, "store.db")
-        if not path.exists():
+        if isinstance(path, Path) and not path.exists():
             fill(path, given.timings)
         ready = multiprocessing.get_context("spawn").Event()
         writer = multiprocessing.get_context("spawn").Process(

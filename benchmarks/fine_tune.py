@@ -23,10 +23,12 @@ from diode_engine import paths
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold, split
-from diode_engine.store.transfer import read_dataset
+from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.training.fine_tune import covered, fine_tune
 from diode_engine.training.fit import fit, learnable, one_environment
 from diode_engine.validation import evaluate

@@ -1,11 +1,12 @@
 """How long the dashboard's questions to a store of millions of timings take.
 
-    python benchmarks/store_queries.py [--timings 5000000] [--keep FILE | --server]
+    python benchmarks/store_queries.py [--timings 5000000] [--keep FILE|URL | --server]
 
 The store is made of the shipped H200 timings, repeated with altered sizes. Each figure is the
 median of five, beside a plain lookup by an index (one problem by its key) on the same store, and
 beside the 100 ms that a dashboard may take. `--keep` leaves the store in a file, or takes it from
-there if it exists; `--server` measures one on a PostgreSQL server of its own on loopback.
+there if it exists, or from a server (`repeated_store.py` makes one of 50 million timings);
+`--server` measures one on a PostgreSQL server of its own on loopback.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from postgresql_server import PostgresServer, missing
 
 from diode_engine import paths, runs
 from diode_engine.core.table import TimingTable
-from diode_engine.store import Store, query, read_dataset, schema
+from diode_engine.location import location_of
+from diode_engine.store import Store, problem_counts, query, read_dataset, run_query, schema
 
 LIMIT_MS = 100.0
 
@@ -66,7 +68,7 @@ def say(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the store's queries on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
     parser.add_argument("--server", action="store_true")
     given = parser.parse_args()
     if given.server:
@@ -74,7 +76,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = given.keep or Path(folder, "store.db")
-        if not path.exists():
+        if isinstance(path, Path) and not path.exists():
             fill(path, given.timings)
         with Store.open(path, read_only=True) as store:
             measure(store)
@@ -130,14 +132,14 @@ def measure(store: Store) -> None:
         "a problem's candidates": lambda: query.candidates(
             store, some.number, some.environment_number
         ),
-        "map of M and N": lambda: query.space_map(store),
-        f"map of M and K, {filtered}": lambda: query.space_map(store, filtered, x="k"),
-        "statistics by GPU, op and dtype": lambda: query.statistics(store),
+        "map of M and N": lambda: problem_counts.space_map(store),
+        f"map of M and K, {filtered}": lambda: problem_counts.space_map(store, filtered, x="k"),
+        "statistics by GPU, op and dtype": lambda: problem_counts.statistics(store),
         "stats": store.stats,
         "runs": lambda: runs.find(store),
         "runs with problems>100 gpu:h200": lambda: runs.find(store, "problems>100 gpu:h200"),
-        "what a run holds": lambda: query.run_contents(store, 1),
-        "values for completions": lambda: query.known_values(store),
+        "what a run holds": lambda: run_query.run_contents(store, 1),
+        "values for completions": lambda: run_query.known_values(store),
     }.items():
         taken = milliseconds(work)
         verdict = "" if taken <= LIMIT_MS else "  TOO SLOW"

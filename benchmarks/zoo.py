@@ -8,8 +8,8 @@
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
 
-Rows go to --json as they come, one JSON object a line; a model and way that the file has already
-are not done again. What is measured how: docs/benchmarks.md.
+Each row goes to --json at once, one JSON object a line. A model and way that the file has already
+are not done again. What is measured, and how: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _one(args: argparse.Namespace, models: list[Model]) -> None:
 
 
 class _Rows:
-    """The rows of a file, of before and as they come."""
+    """The rows of a file: those of earlier runs and new ones."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -144,7 +144,7 @@ class _Rows:
 def _tasks(
     models: list[Model], ways: list[str], done: set[tuple[str, str]], work: str
 ) -> list[tuple[str, list[str]]]:
-    """(name, command) for each model that can be built here and has a way to be done."""
+    """(name, command) for each model that can be built here and has a way that is not done yet."""
     from zoo_ways import python
 
     tasks = []
@@ -160,7 +160,7 @@ def _tasks(
 
 
 def _lower(args: argparse.Namespace, models: list[Model]) -> int:
-    """Lowers them; returns the exit code: 1 where something is wrong."""
+    """Lowers the models; returns the exit code: 1 where something is wrong."""
     import torch
     from zoo_ways import each_in_a_process
 
@@ -212,7 +212,7 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
-    """What a row of --lower says that should not be."""
+    """What is wrong in a row of --lower; empty where nothing is."""
     found = [row["error"]] if row.get("error") else []
     found += [
         f"a new warning: {text}" for text in row.get("warnings", ()) if not _DOCUMENTED.search(text)

@@ -47,3 +47,18 @@ def error_line(error: BaseException) -> str:
     cause = getattr(error, "cause", None)
     lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
+
+
+class MachineNames:
+    """Names for the machines of a cluster: their own, with a part of Ray's where several have the
+    same."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}  # by Ray's
+
+    def of(self, node: str, own: str) -> str:
+        """The name of the machine that Ray calls `node` and that calls itself `own`."""
+        if node not in self._names:
+            taken = own in self._names.values()
+            self._names[node] = f"{own}-{node[:6]}" if taken else own
+        return self._names[node]

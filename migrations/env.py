@@ -1,7 +1,7 @@
 """Alembic's entry: runs on the connection, and in the transaction, that the store hands over.
 
-See `diode_engine.store.database` and `server`: one transaction makes a migration whole or nothing;
-in SQLite foreign keys are off in it.
+See `diode_engine.store.file_migration` and `server`: a migration is one transaction, so it is whole
+or nothing. In SQLite foreign keys are off in it.
 """
 
 from alembic import context

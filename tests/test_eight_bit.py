@@ -21,10 +21,17 @@ from diode_engine.core.resources import fits, shared_bytes
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError, RecordError
 from diode_engine.inductor.lowering.kernel_class import KernelClass, class_of
-from diode_engine.models.artifact import Coverage
+from diode_engine.models.coverage import Coverage
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed, parse_source
-from diode_engine.store import Store, import_dataset, query, read_dataset, write_dataset
+from diode_engine.store import (
+    Store,
+    import_dataset,
+    problem_counts,
+    query,
+    read_dataset,
+    write_dataset,
+)
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 CPU = torch.device("cpu")
@@ -204,7 +211,7 @@ def test_a_store_and_a_file(tmp_path: Path) -> None:
             ("fast_accum:no -scaling:tensor", {BLOCKS, STRIPS}),
         ):  # fmt: skip
             assert {row.problem for row in query.problems(store, asked)} == found, asked
-        by_op = {group.values[0] for group in query.statistics(store, by=("op",))}
+        by_op = {group.values[0] for group in problem_counts.statistics(store, by=("op",))}
     assert by_op == {"scaled_mm", "int_mm", "mm_plus_mm"}
     coverage = Coverage.of(table)
     assert "scaled_mm aten::_scaled_mm" in coverage.kernels

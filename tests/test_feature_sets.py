@@ -15,11 +15,13 @@ from diode_engine.core.hardware import H200, KNOWN, Hardware
 from diode_engine.core.problem import MAX_DIM, Candidate, DType, Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import Artifact, save_artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 
 OLD, NEW = features.SETS[2], features.SETS[3]

@@ -23,8 +23,10 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import TEMPLATES, template_of, templates_for
 from diode_engine.core.templates.template import Configs, LaunchMethod, Template
 from diode_engine.inductor.lowering.kernel_class import SharedKeys, class_of, grid, shared_class
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import explain, rival
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import Why, taken, usual
 from diode_engine.models.protocol import TimingModel

@@ -207,7 +207,7 @@ def _drawn(count: int, seed: int, sources: tuple[str, ...], wanted: Wanted) -> S
 def _rate(store: Store, gpus: int, *, direct: bool) -> Any:
     from diode_engine.collect.local import cores
     from diode_engine.collect.plan import expected_rate
-    from diode_engine.store.query import runs
+    from diode_engine.store.run_query import runs
 
     earlier = [
         (run.spec, run.progress or {})

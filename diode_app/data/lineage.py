@@ -11,7 +11,7 @@ from diode_app.data.models import Verdict, entry_of, facts
 from diode_app.data.pages import Row
 
 if TYPE_CHECKING:
-    from diode_engine.models.artifact import Manifest
+    from diode_engine.models.manifest import Manifest
     from diode_engine.registry import Event, ModelEntry
     from diode_engine.store import Store
 

@@ -244,7 +244,7 @@ async def promote(access: StoreAccess, entry: ModelEntry, *, force: str = "") ->
 
 def _last_judged(model: str, store: Store) -> int | None:
     """The last run that judged the model for a promotion."""
-    from diode_engine.store.query import runs
+    from diode_engine.store.run_query import runs
 
     found = (run for run in runs(store, "kind:promote state:done") if run.spec["model"] == model)
     return next((run.id for run in found), None)

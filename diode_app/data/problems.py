@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.data.pages import Page, PageQuery, Row
@@ -56,7 +56,7 @@ def problems_page(store: Store, query: PageQuery) -> Page:
         offset=query.page * query.rows,
         limit=query.rows,
     )  # fmt: skip
-    rows = tuple(Row(key_of(row), _cells(row), record(row)) for row in found)
+    rows = tuple(Row(key_of(row), _cells(row), row.to_dict()) for row in found)
     return Page(rows, count_problems(store, query.filter))
 
 
@@ -81,26 +81,6 @@ def _cells(row: ProblemRow) -> Mapping[str, str]:
         "timings": f"{row.timings:,}",
         "gpu": row.environment.hardware.name,
         "fastest": "" if row.best is None else short(row.best),
-    }
-
-
-def record(row: ProblemRow) -> dict[str, Any]:
-    """A row as values, as an export has it; times are in microseconds."""
-    return {
-        "id": row.number,
-        "key": row.problem.key,
-        **row.problem.to_dict(),
-        "gpu": row.environment.hardware.name,
-        "driver": row.environment.driver,
-        "torch": row.environment.torch,
-        "triton": row.environment.triton,
-        "candidates": row.candidates,
-        "failed": row.failed,
-        "timings": row.timings,
-        "best": None if row.best is None else str(row.best),
-        "best_us": row.best_us,
-        "aten_us": row.aten_us,
-        "aten_efficiency": row.efficiency,
     }
 
 
@@ -152,6 +132,6 @@ def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str
 def known_values(store: Store) -> dict[str, list[str]]:
     """The store's values of the fields without choices of their own: GPUs, versions of torch,
     ..."""
-    from diode_engine.store import query
+    from diode_engine.store import run_query
 
-    return query.known_values(store)
+    return run_query.known_values(store)

@@ -77,7 +77,7 @@ def view(status: Status) -> RunView:
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
     from diode_engine.runs import look
-    from diode_engine.store.query import run_contents
+    from diode_engine.store.run_query import run_contents
 
     seen = view(look(store, run))
     seen = replace(seen, curves={**seen.curves, **curves.read(store, run)})
@@ -154,12 +154,13 @@ def _machine(name: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
 
 
 # What the meter says already.
-_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing"})
+_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing", "nodes"})
 
 
 def _facts(status: Status) -> list[tuple[str, str]]:
     run = status.run
     process = run.process
+    nodes = (run.progress or {}).get("nodes")  # machines of a cluster that make fits
     facts = {
         "why": status.why,
         "message": run.message,
@@ -174,6 +175,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "in": run.directory,
         "log": run.log,
         "asked for": text.pairs(run.spec),
+        **({f"on {name}": str(said) for name, said in nodes.items()} if nodes else {}),
         "tells": text.pairs({k: v for k, v in (run.progress or {}).items() if k not in _SHOWN}),
         "tags": " ".join(run.tags),
         "note": run.note,

@@ -63,7 +63,7 @@ class SizeMap:
 def size_map(store: Store, query: str, across: str, down: str) -> SizeMap:
     """The map of the problems that a filter query matches. Raises QueryError for a mistake in
     it."""
-    from diode_engine.store.query import space_map
+    from diode_engine.store.problem_counts import space_map
 
     found = space_map(store, query, x=across, y=down)
     rows, columns = found.counts.shape

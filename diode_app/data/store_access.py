@@ -187,7 +187,7 @@ class StoreAccess:
         """The runs that have not ended. They are read again only if something was written or one is
         alive: the store does not show whether a run's process is alive."""
         from diode_engine.runs import find
-        from diode_engine.store.query import runs
+        from diode_engine.store.run_query import runs
 
         last = self.last
         if last.ready and last.version == version and not last.live:

@@ -98,8 +98,8 @@ class TrainingPlan:
 
 def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
     """The plan for values that have no mistakes of their own. Needs no torch."""
-    from diode_engine.models.artifact import check_name
-    from diode_engine.store.query import known_values
+    from diode_engine.models.manifest import check_name
+    from diode_engine.store.run_query import known_values
 
     mistakes: dict[str, str] = {}
     parts: tuple[Part, ...] = ()
@@ -152,7 +152,7 @@ def _least() -> int:
 
 
 def _in_store(store: Store, query: str) -> tuple[Part, ...]:
-    from diode_engine.store.query import statistics
+    from diode_engine.store.problem_counts import statistics
 
     return tuple(
         Part(group.values[0], group.values[1], group.problems, group.timings, group.failed)
@@ -164,7 +164,7 @@ def _in_store(store: Store, query: str) -> tuple[Part, ...]:
 def _in_file(path: Path, _changed: int) -> tuple[Part, ...]:
     import numpy as np
 
-    from diode_engine.store.transfer import read_dataset
+    from diode_engine.store.datasets.reading import read_dataset
 
     table: TimingTable = read_dataset(path)
     parts = []

@@ -78,7 +78,7 @@ class Trainings:
 
 def baseline_of(store: Store) -> int | None:
     """The run that others are compared with: the last one with the tag."""
-    from diode_engine.store.query import runs
+    from diode_engine.store.run_query import runs
 
     found = runs(store, f"kind:train tag:{BASELINE}", limit=1)
     return found[0].id if found else None
@@ -87,7 +87,7 @@ def baseline_of(store: Store) -> int | None:
 def pin(store: Store, run: int) -> bool:
     """Makes a run the one that others are compared with, in place of another. Where it is that
     already, removes the tag and returns False."""
-    from diode_engine.store.query import runs
+    from diode_engine.store.run_query import runs
 
     pinned = [other.id for other in runs(store, f"kind:train tag:{BASELINE}")]
     for other in pinned:

@@ -79,7 +79,7 @@ class FileActions(DiodeScreen):
 
 
 def _check_target(given: str) -> str | None:
-    from diode_engine.store.transfer import SUFFIXES
+    from diode_engine.store.datasets.format import SUFFIXES
 
     path = Path(given).expanduser()
     if not path.name.endswith(SUFFIXES):

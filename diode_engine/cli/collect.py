@@ -136,7 +136,7 @@ def collect(
     from diode_engine.collect.plan import Plan, read_candidates
     from diode_engine.errors import NothingError
     from diode_engine.problems.sources import mixed, problems_in
-    from diode_engine.store.transfer import SUFFIXES
+    from diode_engine.store.datasets.format import SUFFIXES
 
     if candidates is not None and budget is not None:
         raise click.UsageError("Give --budget or --candidates, not both.")

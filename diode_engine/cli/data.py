@@ -24,7 +24,7 @@ from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.store import Store, StoreStats
-    from diode_engine.store.query import Statistic
+    from diode_engine.store.problem_counts import Statistic
 
 GROUPS = ("gpu", "torch", "op", "dtype", "layout", "bias")
 _LAST_RUNS = 10  # in `stats`
@@ -122,7 +122,7 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
     GPU, op and type), with the share of them where ATen is within 5 % of the best candidate.
     """
     from diode_engine.runs import look_at_all
-    from diode_engine.store.query import statistics
+    from diode_engine.store.problem_counts import statistics
 
     if by or query or form == "csv":
         by = by or ("gpu", "op", "dtype")

@@ -13,7 +13,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.models import model_for
 from diode_engine.cli.models.looking import taken_here
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import as_json_option, model_option
 from diode_engine.cli.predict import named_hardware
 from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import ModelError, NoSuchModelError, NothingError
@@ -68,12 +68,7 @@ _SURE = 0.9
     type=click.Choice(("scalar", "vector", "column", "matrix")),
     help="Of an op that has one. [default: the op's usual one, such as a vector for addmm]",
 )
-@click.option(
-    "--model",
-    "reference",
-    metavar="NAME|PATH",
-    help="NAME, NAME@VERSION or a model's folder. [default: the one for the GPU]",
-)
+@model_option("the one for the GPU")
 @click.option(
     "--hardware",
     metavar="NAME",

@@ -10,7 +10,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.models import model_for
-from diode_engine.cli.options import F, store_option
+from diode_engine.cli.options import F, model_option, store_option
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ def one_source(dataset: Path | None, query: str) -> None:
 
 
 _OPTIONS = (
-    click.option(
-        "--model",
-        "reference",
-        metavar="NAME|PATH",
-        help="NAME, NAME@VERSION or a model's folder. [default: the one for the timings' GPU]",
-    ),
+    model_option("the one for the timings' GPU"),
     store_option,
     click.option("--query", default="", help="Judge on the problems that this filter query finds."),
     click.option(

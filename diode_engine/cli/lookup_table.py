@@ -14,7 +14,7 @@ from diode_engine.atomic import write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.explain import model_and_hardware
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import as_json_option, model_option, store_option
 from diode_engine.errors import IntegrationError, NothingError
 from diode_engine.location import Location
 
@@ -37,12 +37,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @store_option
 @click.option("--query", help="For the store's problems that this filter query finds.")
-@click.option(
-    "--model",
-    "reference",
-    metavar="NAME|PATH",
-    help="NAME, NAME@VERSION or a model's folder. [default: the one for the GPU]",
-)
+@model_option("the one for the GPU")
 @click.option(
     "--hardware",
     metavar="NAME",

@@ -82,6 +82,17 @@ def seed_option(
     return click.option("--seed", type=int, default=default, show_default=True, help=meaning)
 
 
+def model_option(default: str) -> Callable[[F], F]:
+    """Adds --model; the command gets `reference: str | None`. `default` says which model is taken
+    where none is named."""
+    return click.option(
+        "--model",
+        "reference",
+        metavar="NAME|PATH",
+        help=f"NAME, NAME@VERSION or a model's folder. [default: {default}]",
+    )
+
+
 def gpus_option(more: str) -> Callable[[F], F]:
     """Adds --gpu (or --gpus); the command gets `gpus: tuple[int, ...]`, empty where none is named.
     `more` is added to the help: which GPUs may be named together, and which are the default."""

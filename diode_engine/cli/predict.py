@@ -12,7 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models import model_for
-from diode_engine.cli.options import json_anyway_option
+from diode_engine.cli.options import json_anyway_option, model_option
 from diode_engine.errors import NoSuchModelError
 
 if TYPE_CHECKING:
@@ -26,12 +26,7 @@ _ROWS = 1 << 15  # predicted at once, so that the first lines come while the res
 
 @click.command()
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option(
-    "--model",
-    "reference",
-    metavar="NAME|PATH",
-    help="NAME, NAME@VERSION or a model's folder. [default: the one for each environment's GPU]",
-)
+@model_option("the one for each environment's GPU")
 @click.option("--hardware", metavar="NAME", help="Take the model for this GPU instead.")
 @json_anyway_option
 def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:

@@ -25,7 +25,8 @@ from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
-    from diode_engine.store.query import CandidateRow, ProblemRow, SpaceMap
+    from diode_engine.store.problem_counts import SpaceMap
+    from diode_engine.store.query import CandidateRow, ProblemRow
 
 __all__ = ["data"]  # the group, with these commands
 
@@ -72,7 +73,7 @@ def problems(
             opened, query, sort=sort, descending=descending, offset=first, limit=rows
         )
     if form != "text":
-        write(form, map(_dict, found), _COLUMNS)
+        write(form, (row.to_dict() for row in found), _COLUMNS)
         return
     if not found:
         diagnostics.note(f"There are no such problems on page {page} (of {total} in all).")
@@ -119,15 +120,15 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
         ]  # fmt: skip
     if form == "json":
         shown = [
-            {**_dict(row), "environment": row.environment.to_dict(),
+            {**row.to_dict(), "environment": row.environment.to_dict(),
              "ranked": [_candidate(row, c, first + i) for i, c in enumerate(some, 1)]}
             for row, some in ranked
         ]  # fmt: skip
         click.echo(json.dumps(shown))
     elif form == "csv":
         cells = [
-            {**_facts(row), **c, "failures": " ".join(f"{k}:{n}" for k, n in c["failures"].items()),
-             "kwargs": json.dumps(c["kwargs"])}
+            {**row.problem_values(), **c, "kwargs": json.dumps(c["kwargs"]),
+             "failures": " ".join(f"{k}:{n}" for k, n in c["failures"].items())}
             for row, some in ranked
             for c in (_candidate(row, each, first + i) for i, each in enumerate(some, 1))
         ]  # fmt: skip
@@ -168,7 +169,7 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 def map_(query: str, store: Location, across: str, down: str, form: str) -> None:
     """Count the problems by their sizes, each bin from a power of two to the next: it shows for
     which sizes there are few timings. QUERY as in `data problems`."""
-    from diode_engine.store.query import space_map
+    from diode_engine.store.problem_counts import space_map
 
     with existing(store) as opened:
         found = space_map(opened, query, x=across, y=down)
@@ -231,32 +232,6 @@ _CANDIDATE_COLUMNS = (
     "timings", "failures", "registers", "spill_stores", "spill_loads", "shared_bytes",
     "instructions",
 )  # fmt: skip
-
-
-def _facts(row: ProblemRow) -> dict[str, Any]:
-    e = row.environment
-    return {
-        "id": row.number,
-        "key": row.problem.key,
-        **row.problem.to_dict(),
-        "gpu": e.hardware.name,
-        "driver": e.driver,
-        "torch": e.torch,
-        "triton": e.triton,
-    }
-
-
-def _dict(row: ProblemRow) -> dict[str, Any]:
-    return {
-        **_facts(row),
-        "candidates": row.candidates,
-        "failed": row.failed,
-        "timings": row.timings,
-        "best": None if row.best is None else str(row.best),
-        "best_us": row.best_us,
-        "aten_us": row.aten_us,
-        "aten_efficiency": row.efficiency,
-    }
 
 
 def _candidate(problem: ProblemRow, row: CandidateRow, rank: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ They are read from `config.toml` in the user's configuration directory and then 
 the current one, which comes first. An environment variable comes before both (DIODE_STORE,
 DIODE_COLLECT_BUDGET, DIODE_DATA_PROBLEMS_ROWS), and what is given on the command line before all.
 
-The current directory may be somebody else's, so its file does not say everything: see OF_THE_USER.
+The current directory may be somebody else's, so its file does not say everything: see USER_ONLY.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HERE = "diode.toml"
 
 # Options that the file in the current directory cannot set, of whatever command; nor a store on a
 # server, which would be told who the user is, and perhaps their password.
-OF_THE_USER = frozenset(
+USER_ONLY = frozenset(
     {
         "host", "port", "public-url", "read-only",  # who can use the dashboard that is served
         "output", "o", "figure", "replace",  # which file is written, and over what
@@ -126,7 +126,7 @@ def _leave_out(table: Any, name: str, *, warns: bool) -> None:
     for key in list(table):
         if isinstance(table[key], Mapping):
             _leave_out(table[key], f"{name}.{key}", warns=warns)
-        elif key in OF_THE_USER or (key == "store" and is_url(table[key])):
+        elif key in USER_ONLY or (key == "store" and is_url(table[key])):
             del table[key]
             if warns:
                 _warn_of(key, f"of [{name}] in {HERE}")

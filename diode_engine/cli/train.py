@@ -216,7 +216,7 @@ def train(
 
 def _files_in(folder: Path, extensions: Sequence[str]) -> tuple[Path, ...]:
     from diode_engine.errors import NoSuchDatasetError
-    from diode_engine.store.transfer import SUFFIXES
+    from diode_engine.store.datasets.format import SUFFIXES
 
     endings = tuple(f".{name.lstrip('.')}" for name in extensions) or SUFFIXES
     if unknown := [ending for ending in endings if ending not in SUFFIXES]:
@@ -288,10 +288,25 @@ def _say(trained: Trained) -> None:
 
 
 def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
-    """Shows a progress bar for each fit."""
+    """Shows a progress bar for each fit; of those on a cluster, a line for each machine."""
+    from diode_engine.training.fit_nodes import FitNodes, NodeFitProgress
+
+    nodes = FitNodes()
     tasks: dict[str, TaskID] = {}
 
     def report(member: str, progress: FitProgress) -> None:
+        if isinstance(progress, NodeFitProgress):
+            nodes.told(member, progress)
+            for node, said, last in nodes.lines():
+                if tasks.get(node) not in display.task_ids:  # the end of a trial removes all
+                    tasks[node] = display.add_task(node)
+                display.update(
+                    tasks[node],
+                    completed=last.step,
+                    total=last.steps,
+                    description=f"{node}: {said}",
+                )
+            return
         if member not in tasks:
             tasks[member] = display.add_task(member, total=progress.steps)
         display.update(

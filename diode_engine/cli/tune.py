@@ -94,7 +94,7 @@ def tune(
     from diode_engine.paths import beside
     from diode_engine.problems.sources import problems_in
     from diode_engine.store import Store
-    from diode_engine.tuning.run import TuneRequest
+    from diode_engine.tuning.request import TuneRequest
     from diode_engine.tuning.run import tune as run
 
     if output is not None and not output.absolute().parent.is_dir():

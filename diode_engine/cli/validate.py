@@ -146,10 +146,12 @@ def _cross_validated(
     """`check` may raise to stop it; `tell` is called with how far it is."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
+    from diode_engine.training.fit_nodes import FitNodes
     from diode_engine.training.run import WRITE_SECONDS
-    from diode_engine.training.whole_run import WholeRun, stages_of_folds
+    from diode_engine.training.whole_run import SideBySideParts, WholeRun, stages_of_folds
 
-    whole = WholeRun([])
+    whole = WholeRun([]) if ray is None else SideBySideParts([])
+    nodes = FitNodes()
     told = time.monotonic()
 
     def begins(parts: Sequence[str]) -> None:
@@ -163,9 +165,10 @@ def _cross_validated(
             check()
             shown(member, progress)
             whole.told(member, progress.step, progress.steps)
+            nodes.told(member, progress)
             if time.monotonic() - told >= WRITE_SECONDS:
                 told = time.monotonic()
-                tell({"member": member, **whole.to_dict()})
+                tell({"member": member, **whole.to_dict(), **nodes.to_dict()})
 
         return cross_validate(table, kind, family=family, report=report, begins=begins, fits=fits)
 

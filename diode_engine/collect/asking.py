@@ -35,7 +35,7 @@ def ask(request: Offer | Batch, *, in_turn: bool) -> Asking:
     at which one it is."""
     if isinstance(request, Offer):
         return _ask_offer(request)
-    return _Batch(request, in_turn).ask()
+    return _BatchTiming(request, in_turn).ask()
 
 
 def _ask_offer(request: Offer) -> Asking:
@@ -51,7 +51,7 @@ _Rows = list[tuple[int, Timing]]
 _Asking = Generator[Message | None, Message | WorkerDied, _Rows]
 
 
-class _Batch:
+class _BatchTiming:
     def __init__(self, request: Batch, in_turn: bool) -> None:
         self._problem = request.problem
         self._candidates = request.candidates

@@ -27,7 +27,7 @@ MAX_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
 ALL = CandidateSelection()
 
 
-class _Kind(Enum):
+class _Reason(Enum):
     """Why a candidate is chosen."""
 
     EXPECTED = auto()  # the model expects it to be fast
@@ -103,9 +103,9 @@ class CandidatePlan:
         self.left = left
         spread = max(0, left - len(self._first))
         self._advice = advise(self._rest) if budget is not None and spread else None
-        kinds = [_Kind.RANDOM] if self._in_order else [_Kind.RANDOM, _Kind.NEAR]
+        kinds = [_Reason.RANDOM] if self._in_order else [_Reason.RANDOM, _Reason.NEAR]
         if self._advice is not None:
-            kinds = [_Kind.EXPECTED, _Kind.HOPED, *kinds]
+            kinds = [_Reason.EXPECTED, _Reason.HOPED, *kinds]
         # Of so many that are still to come, the last ones are of the last kind.
         self._kinds = [kinds[i * len(kinds) // spread] for i in range(spread)][::-1]
 
@@ -118,7 +118,7 @@ class CandidatePlan:
         """The next `size` candidates or fewer; empty when the plan is done."""
         batch = self._first[: min(size, self.left)]
         del self._first[: len(batch)]
-        orders: dict[_Kind, Iterator[int]] = {}  # what is known changes between batches only
+        orders: dict[_Reason, Iterator[int]] = {}  # what is known changes between batches only
         wanted = min(size, self.left) - len(batch)
         at_hand: dict[int, bool] = {}
 
@@ -150,11 +150,11 @@ class CandidatePlan:
         self.left -= len(batch)
         return batch
 
-    def _scores(self, kind: _Kind) -> npt.NDArray[np.float64]:
+    def _scores(self, kind: _Reason) -> npt.NDArray[np.float64]:
         """[n] for the candidates that are left: the one with the least is next."""
-        if self._advice is not None and kind in (_Kind.EXPECTED, _Kind.HOPED):
-            return self._advice.expected if kind is _Kind.EXPECTED else self._advice.hoped
-        if kind is _Kind.NEAR:
+        if self._advice is not None and kind in (_Reason.EXPECTED, _Reason.HOPED):
+            return self._advice.expected if kind is _Reason.EXPECTED else self._advice.hoped
+        if kind is _Reason.NEAR:
             tiled = (c for c in self._times if c.tile is not None)
             near = [_place(c) for c in heapq.nsmallest(ELITE, tiled, self._times.__getitem__)]
             if near:

@@ -38,7 +38,7 @@ from diode_engine.collect.timer import (
     spoil,
     within,
 )
-from diode_engine.collect.worker import ProblemAtWork, held, quiet, serve
+from diode_engine.collect.worker import ProblemAtWork, gpu_locked, quiet, serve
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels
@@ -115,7 +115,7 @@ class Bench:
         results: list[Result | None]
         try:
             prepared = [self._prepared(work, candidate) for candidate in candidates]
-            with held(self._lock):
+            with gpu_locked(self._lock):
                 outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
                 self._shed(MAX_LOADED)
             results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
@@ -129,7 +129,7 @@ class Bench:
         for index, result in enumerate(results):
             if result is None:
                 if self._one_by_one is None:
-                    with held(self._lock):
+                    with gpu_locked(self._lock):
                         self._one_by_one = Timer(self._device)
                 result = work.time(candidates[index], self._one_by_one)
             yield protocol.timed(index, *result)
@@ -289,7 +289,7 @@ def main() -> None:
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))
-    with held(lock):
+    with gpu_locked(lock):
         torch.cuda.synchronize(device)
         driver = Driver(device=device.index)
         bench = Bench(device, lock, Binaries(root, environment()), driver)

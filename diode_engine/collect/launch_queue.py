@@ -34,7 +34,7 @@ def _event() -> torch.cuda.Event:
 
 
 @dataclass
-class _Group:
+class _LaunchGroup:
     """A group of `count` launches that are enqueued, with the events around each. The device waits
     `wait_us` before the group."""
 
@@ -61,7 +61,7 @@ class LaunchQueue:
         self._device = device
         self._clock_mhz = clock_mhz
         self._host_us = 15.0  # to enqueue one launch with its events
-        self._free: list[_Group] = []
+        self._free: list[_LaunchGroup] = []
 
     def times(
         self,
@@ -78,7 +78,7 @@ class LaunchQueue:
         """
         stream = torch.cuda.current_stream(self._device)
         found: list[tuple[float, bool]] = []
-        ahead: deque[_Group] = deque()
+        ahead: deque[_LaunchGroup] = deque()
 
         def note() -> None:
             group = ahead.popleft()
@@ -89,7 +89,7 @@ class LaunchQueue:
             if len(ahead) == MAX_AHEAD:
                 note()
             some = launches[at : at + GROUP]
-            group = self._free.pop() if self._free else _Group()
+            group = self._free.pop() if self._free else _LaunchGroup()
             group.count = len(some)
             began = _now_us()
             group.wait_us = max(0.0, margin * self._host_us * len(some) - _left_us(ahead))
@@ -112,7 +112,7 @@ class LaunchQueue:
         return found
 
 
-def _left_us(ahead: Sequence[_Group]) -> float:
+def _left_us(ahead: Sequence[_LaunchGroup]) -> float:
     """A lower bound of how long the device is still busy with these groups. Only groups that it has
     not begun count; the wait before the first of these does not, since the device may be in it
     already."""

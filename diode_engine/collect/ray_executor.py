@@ -128,7 +128,7 @@ class RayExecutor:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._gpus: list[_Gpu] = []
         self._numbers: dict[tuple[str, str], int] = {}
-        self._machines: dict[str, str] = {}  # by Ray's name of a node, ours
+        self._machines = ray_connection.MachineNames()
         self._environment: Environment | None = None
         self._failed_starts = 0
         self._looked = 0.0
@@ -279,7 +279,7 @@ class RayExecutor:
         else:
             hello: Hello = future.result()
             self._failed_starts = 0
-            gpu.machine = self._machine(hello)
+            gpu.machine = self._machines.of(hello.node, hello.machine)
             if hello.version != __version__:
                 self._set_aside(gpu, f"it has Diode {hello.version}, and this is {__version__}")
                 return
@@ -295,14 +295,6 @@ class RayExecutor:
             gpu.slots = [_Slot(gpu, place) for place in range(self._per_gpu)]
             for slot in gpu.slots:
                 self._begin(slot)
-
-    def _machine(self, hello: Hello) -> str:
-        """The machine's name; with a part of Ray's, where several have the same."""
-        if hello.node not in self._machines:
-            taken = hello.machine in self._machines.values()
-            name = f"{hello.machine}-{hello.node[:6]}" if taken else hello.machine
-            self._machines[hello.node] = name
-        return self._machines[hello.node]
 
     def _set_aside(self, gpu: _Gpu, why: str) -> None:
         """The GPU is not used, and its process keeps it, so that it is not tried again."""

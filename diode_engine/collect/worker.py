@@ -37,7 +37,7 @@ STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
 
 
 @contextlib.contextmanager
-def held(lock: Path) -> Iterator[None]:
+def gpu_locked(lock: Path) -> Iterator[None]:
     """Holds the GPU for this process alone. The kernel releases the lock if the process dies."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -87,12 +87,12 @@ class ProblemAtWork:
             return Timing(failure=Failure.COMPILE_ERROR), "Inductor does not offer it here"
         try:
             if self._tensors is None:
-                with held(self._lock):
+                with gpu_locked(self._lock):
                     self._prepare()
                     torch.cuda.synchronize()
             *inputs, out, right = self._prepare()
             launch = kernels.launchable(choice, inputs, out)
-            with held(self._lock):
+            with gpu_locked(self._lock):
                 spoil(out)
                 result = launch()
                 result = result if isinstance(result, torch.Tensor) else out
@@ -185,7 +185,7 @@ def main() -> None:
     quiet()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))
-    with held(lock):
+    with gpu_locked(lock):
         timer = Timer(device)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         serve(connection, lock, device, one_by_one(timer))

@@ -25,7 +25,7 @@ from diode_engine.features.version_2 import VERSION_2
 from diode_engine.features.version_3 import VERSION_3
 
 __all__ = [
-    "BASE", "CURRENT", "DTYPES", "NAMES", "NAMES_HASH", "OF_PROBLEM", "SETS", "VERSION",
+    "BASE", "CURRENT", "DTYPES", "NAMES", "NAMES_HASH", "PROBLEM_COLUMN_COUNT", "SETS", "VERSION",
     "FeatureSet", "SpaceFeatures", "matrix", "space", "supported",
 ]  # fmt: skip
 
@@ -35,6 +35,6 @@ VERSION = CURRENT.version
 NAMES = CURRENT.names
 NAMES_HASH = CURRENT.names_hash
 BASE = CURRENT.base
-OF_PROBLEM = CURRENT.of_problem
+PROBLEM_COLUMN_COUNT = CURRENT.problem_column_count
 matrix = CURRENT.matrix
 space = CURRENT.space

@@ -72,7 +72,7 @@ class FeatureSet:
         return self.names.index(self.base_name)
 
     @cached_property
-    def of_problem(self) -> int:
+    def problem_column_count(self) -> int:
         """How many columns follow from the problem alone; they come first."""
         return len(self.problem)
 
@@ -89,14 +89,16 @@ class FeatureSet:
         NaN or infinite."""
         n = len(problem_index)
         described = [self.describe(problem, hardware) for problem in problems]
-        problem_rows = np.array([d[0] for d in described], np.float32).reshape(-1, self.of_problem)
+        problem_rows = np.array([d[0] for d in described], np.float32).reshape(
+            -1, self.problem_column_count
+        )
         facts = np.array([d[1] for d in described], np.float32).reshape(-1, len(self.facts))
         facts = np.ascontiguousarray(facts.T)
         candidate_columns, knobs = self.of_candidates(encode(candidates))
         candidate_rows = candidate_columns.T
 
         x = np.empty((n, len(self.names)), np.float32)
-        first, second = self.of_problem, self.of_problem + len(self.candidate)
+        first, second = self.problem_column_count, self.problem_column_count + len(self.candidate)
         block = np.empty((len(self.cross), min(n, _BLOCK)), np.float32)
         for start in range(0, n, _BLOCK):
             rows = slice(start, min(start + _BLOCK, n))
@@ -120,11 +122,11 @@ class FeatureSet:
         row, facts = self.describe(problem, hardware)
         candidate_columns, knobs = self.of_candidates(encode(candidates))
         own = len(self.candidate)
-        rest = np.empty((len(self.names) - self.of_problem, len(candidates)), np.float32)
+        rest = np.empty((len(self.names) - self.problem_column_count, len(candidates)), np.float32)
         rest[:own] = candidate_columns
         with np.errstate(over="ignore", invalid="ignore"):
             self.fill_cross(np.array(facts, np.float32)[:, None], knobs, hardware, rest[own:])
-        return SpaceFeatures(np.array(row, np.float32), rest, self.base - self.of_problem)
+        return SpaceFeatures(np.array(row, np.float32), rest, self.base - self.problem_column_count)
 
 
 @dataclass(frozen=True, eq=False)

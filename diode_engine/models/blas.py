@@ -1,7 +1,8 @@
 """BLAS on one thread.
 
 A problem is ranked in less than a millisecond, while Inductor's compilers keep the cores busy.
-Waiting for BLAS's other threads would then take tens of milliseconds.
+Waiting for BLAS's other threads would then take tens of milliseconds. The same holds where a
+training asks a model about thousands of problems, one at a time.
 """
 
 from __future__ import annotations

@@ -97,16 +97,16 @@ class DistilledNetwork(TimingModel):
     def space_answers(self, space: features.SpaceFeatures) -> Matrix:
         """[outputs, n] the same bits as `answers` gives for the same rows."""
         first = self.layers[0]
-        of_problem = self.feature_set.of_problem
-        own = slice(None, of_problem)
+        columns = self.feature_set.problem_column_count
+        own = slice(None, columns)
         common = first.weight[:, own] @ self._levels(space.problem[:, None], own)
         common += first.bias
         n = space.rest.shape[1]
         out = np.empty((len(self.layers[-1].weight), n), np.float32)
-        weight = first.weight[:, of_problem:]
+        weight = first.weight[:, columns:]
         for start in range(0, n, _BLOCK):
             rest = space.rest[:, start : start + _BLOCK]
-            sums = weight @ self._levels(rest, slice(of_problem, None))
+            sums = weight @ self._levels(rest, slice(columns, None))
             sums += common
             answers = self._after_first(sums)
             answers += space.base[start : start + _BLOCK] * _LN2

@@ -69,10 +69,10 @@ def _logistic(x: Values, y: npt.NDArray[np.bool_]) -> Values:
     target = np.where(y, high, low)
 
     def loss(weights: Values) -> tuple[float, Values]:
-        logit, held = x @ weights[1:] + weights[0], _L2 * weights[1:]
+        logit, penalty = x @ weights[1:] + weights[0], _L2 * weights[1:]
         wrong = expit(logit) - target
-        value = np.sum(np.logaddexp(0, logit) - target * logit) + held @ weights[1:] / 2
-        return float(value), np.append(wrong.sum(), x.T @ wrong + held)
+        value = np.sum(np.logaddexp(0, logit) - target * logit) + penalty @ weights[1:] / 2
+        return float(value), np.append(wrong.sum(), x.T @ wrong + penalty)
 
     start = np.zeros(1 + x.shape[1])
     start[0] = np.log(target.mean() / (1 - target.mean()))

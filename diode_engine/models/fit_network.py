@@ -103,10 +103,10 @@ def fit_network(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(s.seed)
-        return _Fit(train, held_out, s, where).run(report, checkpoint)
+        return _NetworkFit(train, held_out, s, where).run(report, checkpoint)
 
 
-class _Fit:
+class _NetworkFit:
     """A fit in progress: its data and its state."""
 
     def __init__(

@@ -18,16 +18,8 @@ from pathlib import Path
 
 from diode_engine.atomic import whole_file
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.models.artifact import (
-    MANIFEST,
-    MAX_MANIFEST,
-    MAX_MODEL,
-    Manifest,
-    check_member,
-    load_files,
-    parse_manifest,
-    read_folder,
-)
+from diode_engine.models.artifact import check_member, load_files, read_folder
+from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, MAX_MODEL, Manifest, parse_manifest
 from diode_engine.registry.sources import ModelVersion, list_models
 from diode_engine.registry.versions import add
 

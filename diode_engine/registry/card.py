@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diode_engine.models.artifact import Manifest
+from diode_engine.models.manifest import Manifest
 from diode_engine.registry.facts import ModelFacts
 from diode_engine.registry.sources import ModelVersion
 

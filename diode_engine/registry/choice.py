@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.models.artifact import Manifest
+from diode_engine.models.manifest import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, pointed

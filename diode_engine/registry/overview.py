@@ -7,7 +7,7 @@ from typing import Any
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.models.artifact import Manifest
+from diode_engine.models.manifest import Manifest
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.choice import Match, rank

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from diode_engine.core.hardware import slug_of
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
-from diode_engine.models.artifact import MANIFEST, load_manifest
+from diode_engine.models.artifact import load_manifest
+from diode_engine.models.manifest import MANIFEST
 from diode_engine.registry.aliases import pointed
 from diode_engine.registry.sources import ModelVersion, list_models
 

@@ -24,7 +24,8 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from diode_engine import paths
-from diode_engine.models.artifact import MANIFEST, Manifest, load_manifest
+from diode_engine.models.artifact import load_manifest
+from diode_engine.models.manifest import MANIFEST, Manifest
 
 log = logging.getLogger(__name__)
 

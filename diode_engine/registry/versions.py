@@ -14,16 +14,13 @@ from diode_engine.atomic import scratch_beside
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.artifact import (
-    MANIFEST,
     Artifact,
-    Manifest,
-    check_name,
     load_artifact,
     load_files,
-    parse_manifest,
     read_folder,
     write_folder,
 )
+from diode_engine.models.manifest import MANIFEST, Manifest, check_name, parse_manifest
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, check_registered, set_default
 from diode_engine.registry.facts import Document, Event, HistoryAction, ModelFacts, ModelStatus

@@ -1,20 +1,16 @@
 """The store: every timing, in one SQLite file or on a PostgreSQL server, with the run that it came
 from.
 
-`Store` opens it (and migrates it first); `transfer` reads and writes dataset files.
+`Store` opens it (and migrates it first); `datasets` has the files of timings, and `transfer` brings
+them into a store and out of it.
 """
 
+from diode_engine.store.datasets.key import dataset_key
+from diode_engine.store.datasets.reading import Group, read_dataset, read_groups
+from diode_engine.store.datasets.writing import write_dataset
 from diode_engine.store.runs import Process, Run, RunState
 from diode_engine.store.store import Imported, Store, StoreStats
-from diode_engine.store.transfer import (
-    Group,
-    dataset_key,
-    export_dataset,
-    import_dataset,
-    read_dataset,
-    read_groups,
-    write_dataset,
-)
+from diode_engine.store.transfer import export_dataset, import_dataset
 
 __all__ = [
     "Group",

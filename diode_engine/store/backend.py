@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
-from diode_engine.store.database import File
+from diode_engine.store.file import FileBackend
 
 
 class Backend(Protocol):
-    """See `database.File` and `server.Server`."""
+    """See `file.FileBackend` and `server.ServerBackend`."""
 
     @property
     def location(self) -> Location: ...
@@ -64,12 +64,12 @@ class Backend(Protocol):
 def backend_of(location: Location) -> Backend:
     """Raises StoreError where what a server needs is not installed."""
     if isinstance(location, Path):
-        return File(location)
+        return FileBackend(location)
     try:
-        from diode_engine.store.server import Server
+        from diode_engine.store.server import ServerBackend
     except ImportError as error:  # psycopg, or the libpq that it looks for
         raise StoreError(
             f"A store on PostgreSQL needs psycopg, which is not installed ({error}): install "
             "diode-engine with its extra, postgres."
         ) from error
-    return Server(location)
+    return ServerBackend(location)

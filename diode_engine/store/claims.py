@@ -13,7 +13,7 @@ from diode_engine.errors import StoreError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
-    from diode_engine.store.server import Server
+    from diode_engine.store.server import ServerBackend
 
 
 class NumberClaims(Protocol):
@@ -71,7 +71,7 @@ class ServerClaims:
     """PostgreSQL's advisory locks of a connection, which processes on all machines see. Where the
     connection is lost the claims are lost too; the next connection takes them again."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerBackend) -> None:
         self._server = server
         self._lock = threading.Lock()
         self._held: set[int] = set()

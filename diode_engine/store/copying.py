@@ -16,7 +16,7 @@ from diode_engine.atomic import scratch_beside
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk, checksums, schema
-from diode_engine.store.database import move_without_replacing
+from diode_engine.store.file_copy import move_without_replacing
 from diode_engine.store.session import OpenStore
 
 _AT_ONCE = 5000  # rows of a table other than the timings

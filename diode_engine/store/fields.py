@@ -15,7 +15,7 @@ from diode_engine.core.named_layers import NAMES, weights_of
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import Attribute, Scalar, gemm_flops
 from diode_engine.core.problem import Bias, DType, Layout
-from diode_engine.store import schema
+from diode_engine.store import bulk, schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
 from diode_engine.store.runs import RunState
 
@@ -43,7 +43,7 @@ class _Equal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choice(_Equal):
+class _ChoiceField(_Equal):
     """One of a few values, each with its condition."""
 
     conditions: Mapping[str, Condition]
@@ -55,9 +55,9 @@ class _Choice(_Equal):
             raise BadValue("is not one of them") from None
 
 
-def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _Choice:
+def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _ChoiceField:
     """`shown` is how many of the values are listed; those after it are other names of the same."""
-    return _Choice(help_line, tuple(conditions)[: shown or None], conditions=conditions)
+    return _ChoiceField(help_line, tuple(conditions)[: shown or None], conditions=conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +65,17 @@ class _Named(_Equal):
     """Values that a text stands for where the value has the text's parts, between dashes and in
     their order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
 
-    conditions: Mapping[str, Condition]
+    names: Sequence[str]
+    of: Callable[[Sequence[str]], Condition]
 
     def condition(self, comparison: str, value: str) -> Condition:
         pattern = ".*".join(
             rf"(?:^|-){re.escape(part)}(?=$|-)" for part in value.lower().split("-")
         )
-        found = [each for name, each in self.conditions.items() if re.search(pattern, name)]
+        found = [name for name in self.names if re.search(pattern, name)]
         if not found:
             raise BadValue("is none that Diode knows")
-        return sa.or_(*found)
+        return self.of(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ class _Number(_Equal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Attribute(_Equal):
+class _AttributeField(_Equal):
     """A field that only problems of some operators have. The store keeps it as JSON, where it is
     not the default."""
 
@@ -201,7 +202,7 @@ _SHORT = {
 }
 
 
-def _dtypes(help_line: str, column: sa.Column[str]) -> _Choice:
+def _dtypes(help_line: str, column: sa.Column[str]) -> _ChoiceField:
     names = {str(dtype): (dtype,) for dtype in DType} | _SHORT
     conditions = {name: column.in_(map(str, dtypes)) for name, dtypes in names.items()}
     return _choice(help_line, conditions, shown=len(DType))
@@ -218,19 +219,21 @@ def _layouts() -> dict[str, Condition]:
     return found
 
 
-def _layer(name: str) -> Condition:
-    """The condition that a problem is a product of one of this model's layers. For one problem
+def _layers(names: Sequence[str]) -> Condition:
+    """The condition that a problem is a product of a layer of one of these models. For one problem
     `named_layers.models_of` says the same."""
     ops: dict[frozenset[tuple[int, int]], list[str]] = {}
     for op in OPERATORS.values():
-        ops.setdefault(weights_of(name, op), []).append(op.name)
+        ops.setdefault(frozenset().union(*(weights_of(n, op) for n in names)), []).append(op.name)
     conditions = []
-    for weights, names in ops.items():
+    for weights, of_ops in ops.items():
         either = sorted({*weights, *((i, o) for o, i in weights)})
         sizes = ((_P.N, _P.K), (_P.M, _P.N))  # forward and the input's gradient; the weight's
-        of_these = sa.or_(*(sa.tuple_(*pair).in_(either) for pair in sizes))
+        of_these = sa.or_(
+            *(bulk.packed(*pair).in_([(a << 32) | b for a, b in either]) for pair in sizes)
+        )
         if weights:
-            conditions.append(sa.and_(_P.op.in_(names), of_these))
+            conditions.append(sa.and_(_P.op.in_(of_ops), of_these))
     return sa.or_(*conditions)
 
 
@@ -254,14 +257,14 @@ def _flops() -> Any:
     return sa.case(*own, else_=gemm_flops(sizes)) if own else gemm_flops(sizes)
 
 
-def _attributes() -> dict[str, _Attribute]:
+def _attributes() -> dict[str, _AttributeField]:
     """The attributes of all ops, by name."""
     named: dict[str, tuple[Attribute, list[str]]] = {}
     for op in OPERATORS.values():
         for attribute in op.attributes:
             named.setdefault(attribute.name, (attribute, []))[1].append(op.name)
     return {
-        name: _Attribute(
+        name: _AttributeField(
             f"of {', '.join(ops)}",
             () if isinstance(of.values, range) else tuple(map(_text, of.values)),
             of=of,
@@ -309,7 +312,8 @@ PROBLEMS = Language(
         "model": _Named(
             "whose linear layers or experts they are, as in model:llama-7b",
             NAMES,
-            conditions={name: _layer(name) for name in NAMES},
+            names=NAMES,
+            of=_layers,
         ),
         "gpu": _Text("a part of the GPU's name, as in gpu:h200", match=_contains(_E.name)),
         "torch": _Text("how the version begins, as in torch:2.13", match=_begins(_E.torch)),

@@ -110,7 +110,7 @@ class Language:
     ) -> Completion:
         """What could be written at the cursor, in the fields' order; nothing where none is known.
         `values` are the store's values of fields without choices of their own (see
-        `query.known_values`)."""
+        `run_query.known_values`)."""
         cursor = max(0, min(cursor, len(text)))
         start = next((i for i in range(cursor, 0, -1) if text[i - 1].isspace()), 0)
         word = text[start:cursor]

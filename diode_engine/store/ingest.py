@@ -98,7 +98,7 @@ def rows_there(
         [reasons.get(FAILURES[code - 1]) if code else None for code in table.failure.tolist()],
     ]
     t, s = schema.timings.c, schema.sweeps.c
-    held = sa.select(
+    earlier = sa.select(
         t.candidate, t.min_us, t.median_us, t.spread_us, t.repeats, t.failure, s.run
     ).join_from(schema.sweeps, schema.timings)
     pairs, group = np.unique(
@@ -111,7 +111,7 @@ def rows_there(
         if problem is None or environment is None:
             continue
         runs_of: dict[tuple[Any, ...], list[int]] = {}
-        here = held.where(s.problem == problem, s.environment == environment)
+        here = earlier.where(s.problem == problem, s.environment == environment)
         for candidate, *times, repeats, failure, run in connection.execute(here):
             row = (candidate, *_nanoseconds(times), repeats, failure)
             runs_of.setdefault(row, []).append(run)
@@ -213,9 +213,9 @@ def _after_those_there(
     for there in sweeps:
         rows = slice(*np.searchsorted(sweep, [there, there + 1]))
         query = sa.select(t.candidate, sa.func.max(t.seq)).where(t.sweep == there)
-        held = dict(map(tuple, connection.execute(query.group_by(t.candidate))))
-        if held:
-            seq[rows] += [held.get(c, -1) + 1 for c in candidate[rows].tolist()]
+        counts = dict(map(tuple, connection.execute(query.group_by(t.candidate))))
+        if counts:
+            seq[rows] += [counts.get(c, -1) + 1 for c in candidate[rows].tolist()]
 
 
 def _failure_ids(connection: sa.Connection, failure: npt.NDArray[np.uint8]) -> _Ids:

@@ -10,7 +10,7 @@ from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store.backend import backend_of
 from diode_engine.store.copying import copy_into
-from diode_engine.store.database import copy_store
+from diode_engine.store.file_copy import copy_store
 from diode_engine.store.schema import HEAD
 
 

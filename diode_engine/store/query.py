@@ -1,5 +1,4 @@
-"""Questions to a store: pages of problems, a problem's candidates, the map of the problem space,
-statistics, runs.
+"""Pages of problems, and of a problem's candidates.
 
 Each is answered quickly, also with millions of timings: only the timings of one problem are ever
 read. `query` is a filter query (see `filter`; `fields` has what it can name). Every function raises
@@ -9,38 +8,30 @@ QueryError where it has a mistake, and StoreError where the store cannot be read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import (
     KERNEL_FACTS,
-    Bias,
     Candidate,
-    DType,
     KernelFacts,
-    Layout,
     Problem,
 )
 from diode_engine.errors import QueryError
 from diode_engine.store import bulk, schema
-from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, RUN_PROBLEMS, RUNS, SUMMARIES
+from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, SUMMARIES
 from diode_engine.store.ingest import failure_reasons
 from diode_engine.store.records import (
     candidate_of,
     environment_of,
     few_records,
-    pairs_of,
     problem_of,
 )
-from diode_engine.store.run_table import run_of
-from diode_engine.store.runs import ENDED, Run, RunState
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
@@ -69,40 +60,6 @@ SORTS: Mapping[str, sa.ColumnElement[Any]] = {
 
 
 @dataclass(frozen=True)
-class _Code:
-    """A column with few different values that are grouped by as numbers; grouping by texts takes
-    three times as long."""
-
-    number: sa.ColumnElement[int]
-    names: tuple[str, ...]
-
-
-def _code(column: sa.Column[str], names: Iterable[str]) -> _Code:
-    known = tuple(map(str, names))
-    return _Code(sa.case({name: i for i, name in enumerate(known)}, value=column), known)
-
-
-_DTYPES = _code(_P.dtype, DType)
-_LAYOUTS = _code(_P.a_layout, Layout), _code(_P.b_layout, Layout)
-_CODES: Mapping[str, _Code] = {
-    "op": _code(_P.op, OPERATORS),
-    "dtype": _Code(
-        2 * _DTYPES.number + _P.allow_tf32,
-        tuple(name + tf32 for name in _DTYPES.names for tf32 in ("", " tf32")),
-    ),
-    "layout": _Code(
-        2 * _LAYOUTS[0].number + _LAYOUTS[1].number,
-        tuple(f"{a}/{b}" for a in _LAYOUTS[0].names for b in _LAYOUTS[1].names),
-    ),
-    "bias": _code(_P.bias, Bias),
-}
-_OF_ENVIRONMENT = {"gpu": _E.name, "torch": _E.torch}
-GROUPS = (*_OF_ENVIRONMENT, *_CODES)
-AXES: Mapping[str, sa.ColumnElement[int]] = {"b": _P.B, "m": _P.M, "n": _P.N, "k": _P.K}
-NEAR = 0.95  # of the best: ATen's time counts as good
-
-
-@dataclass(frozen=True)
 class ProblemRow:
     """What was measured of one problem in one environment. Times are in microseconds, None where
     there is none; `number` and `environment_number` are the store's ids."""
@@ -125,6 +82,32 @@ class ProblemRow:
             return None
         return self.best_us / self.aten_us
 
+    def problem_values(self) -> dict[str, Any]:
+        """The problem and the environment, as an export has them."""
+        e = self.environment
+        return {
+            "id": self.number,
+            "key": self.problem.key,
+            **self.problem.to_dict(),
+            "gpu": e.hardware.name,
+            "driver": e.driver,
+            "torch": e.torch,
+            "triton": e.triton,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row, as an export has it."""
+        return {
+            **self.problem_values(),
+            "candidates": self.candidates,
+            "failed": self.failed,
+            "timings": self.timings,
+            "best": None if self.best is None else str(self.best),
+            "best_us": self.best_us,
+            "aten_us": self.aten_us,
+            "aten_efficiency": self.efficiency,
+        }
+
 
 @dataclass(frozen=True)
 class CandidateRow:
@@ -145,45 +128,6 @@ class CandidateRow:
         return dict.fromkeys(KERNEL_FACTS) if self.kernel is None else self.kernel._asdict()
 
 
-@dataclass(frozen=True)
-class SpaceMap:
-    """How many problems have which sizes: ``counts[i, j]`` is the number of those with `y` in
-    [2**(y_first + i), 2**(y_first + i + 1)) and `x` in the same range of j and x_first."""
-
-    x: str
-    y: str
-    x_first: int
-    y_first: int
-    counts: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """A group of problems. `aten` is how many have a time of ATen; `near` is how many of them have
-    ATen at least NEAR as fast as the best."""
-
-    values: tuple[str, ...]
-    problems: int  # one in two environments counts twice
-    candidates: int
-    failed: int
-    timings: int
-    aten: int
-    near: int
-
-
-@dataclass(frozen=True)
-class RunContents:
-    """What a run has put into the store; counts are of timings unless they say otherwise."""
-
-    problems: int
-    timings: int
-    failures: Mapping[str, int]
-    by_environment: tuple[tuple[Environment, int], ...]
-
-
-# Problems
-
-
 def problems(
     store: OpenStore,
     query: str = "",
@@ -196,7 +140,7 @@ def problems(
     """A page of the problems, each in each environment in which it was measured. `sort` is one of
     SORTS; rows without the value come last; equal rows are in the order in which the store got
     them."""
-    order = _one_of(SORTS, sort, "sort by")
+    order = one_of(SORTS, sort, "sort by")
     page = (
         sa.select(_S.problem, _S.environment)
         .select_from(SUMMARIES)
@@ -304,150 +248,8 @@ def candidates(
         ]
 
 
-def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
-    """The problems counted in bins of sizes, each from one power of two to the next. `x` and `y`
-    are of AXES."""
-    across, down = _one_of(AXES, x, "draw a map by"), _one_of(AXES, y, "draw a map by")
-    sizes = (
-        sa.select(_S.problem, bulk.packed(across, down))
-        .distinct()
-        .select_from(SUMMARIES)
-        .where(*PROBLEMS.parse(query).conditions)
-    )
-    with store.reads() as connection:
-        pairs = bulk.rows(connection, sizes, [("problem", np.int64), ("sizes", np.int64)])
-    both = pairs["sizes"]
-    if not len(both):
-        return SpaceMap(x, y, 0, 0, np.zeros((0, 0), dtype=np.int64))
-    # frexp is exact, unlike a logarithm just below a power of two.
-    columns = np.frexp((both >> 32).astype(np.float64))[1] - 1
-    rows = np.frexp((both & 0xFFFFFFFF).astype(np.float64))[1] - 1
-    x_first, y_first = int(columns.min()), int(rows.min())
-    counts = np.zeros((rows.max() - y_first + 1, columns.max() - x_first + 1), dtype=np.int64)
-    np.add.at(counts, (rows - y_first, columns - x_first), 1)
-    return SpaceMap(x, y, x_first, y_first, counts)
-
-
-def statistics(
-    store: OpenStore, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
-) -> list[Statistic]:
-    """The problems in groups with equal values of `by` (of GROUPS), the largest groups first; at
-    most a page."""
-    names = [_one_of({group: group for group in GROUPS}, name, "group by") for name in by]
-    codes = [_CODES[name] for name in names if name in _CODES]
-    number: Any = _S.environment if set(names) & set(_OF_ENVIRONMENT) else sa.literal(0)
-    for code in codes:
-        number = number * len(code.names) + code.number
-    total = sa.func.sum
-    cells = (
-        sa.select(
-            number.label("cell"),
-            sa.func.count(),
-            total(_S.candidates),
-            total(_S.failed),
-            total(_S.timings),
-            sa.func.count(_S.aten_us),
-            total(sa.case((_S.best_us >= NEAR * _S.aten_us, 1), else_=0)),
-        )
-        .select_from(SUMMARIES)
-        .where(*PROBLEMS.parse(query).conditions)
-        .group_by("cell")  # by its name: PostgreSQL takes no expression with values twice for one
-    )
-    found: dict[tuple[str, ...], list[int]] = {}
-    with store.reads() as connection:
-        rows = connection.execute(cells).all()
-        known = {
-            name: pairs_of(connection, _E.id, column) for name, column in _OF_ENVIRONMENT.items()
-        }
-        for cell, *counts in rows:
-            values = {}
-            for name in reversed([name for name in names if name in _CODES]):
-                cell, place = divmod(cell, len(_CODES[name].names))
-                values[name] = _CODES[name].names[place]
-            values |= {name: texts[cell] for name, texts in known.items() if name in names}
-            sums = found.setdefault(tuple(values[name] for name in names), [0] * len(counts))
-            sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
-    groups = [Statistic(values, *sums) for values, sums in found.items()]
-    return sorted(groups, key=lambda g: (-g.problems, g.values))[:MAX_ROWS]
-
-
-# Runs
-
-
-def runs(
-    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MAX_ROWS
-) -> list[Run]:
-    """A page of the runs, the last one first; the next page is that `before` its last run. The
-    store alone does not know whether a run that has not ended is alive. So where the query asks for
-    states, all such runs are found (`diode_engine.runs.find` decides)."""
-    wanted = RUNS.parse(query)
-    select = sa.select(schema.runs).where(*wanted.conditions)
-    if "state" in wanted.judged:
-        stored = {RunState(state) for state in wanted.judged["state"]}
-        if not stored <= set(ENDED):
-            stored |= {RunState.QUEUED, RunState.RUNNING}
-        select = select.where(schema.runs.c.state.in_(map(str, stored)))
-    if before is not None:
-        select = select.where(schema.runs.c.id < before)
-    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MAX_ROWS))
-    with store.reads() as connection:
-        rows = connection.execute(select).all()
-        t = schema.tags.c
-        tags: dict[int, list[str]] = {row.id: [] for row in rows}
-        tagged = sa.select(t.run, t.tag).where(t.run.in_(tags)).order_by(t.run, t.tag)
-        for run, tag in connection.execute(tagged):
-            tags[run].append(tag)
-        return [run_of(row, tags[row.id]) for row in rows]
-
-
-def run_contents(store: OpenStore, run: int) -> RunContents:
-    """Counts what a run has put into the store; all 0 where there is no such run."""
-    t = schema.tallies.c
-    cells = (
-        sa.select(t.environment, schema.failures.c.reason, sa.func.sum(t.timings))
-        .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
-        .where(t.run == run)
-        .group_by(t.environment, schema.failures.c.reason)
-    )
-    with store.reads() as connection:
-        failures: Counter[str] = Counter()
-        by_environment: Counter[int] = Counter()
-        for environment, reason, n in connection.execute(cells):
-            by_environment[environment] += n
-            if reason is not None:
-                failures[reason] += n
-        known = few_records(
-            connection, store.location, schema.environments, set(by_environment), environment_of
-        )
-        counted = sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)
-        return RunContents(
-            problems=int(connection.scalar(counted) or 0),
-            timings=by_environment.total(),
-            failures=dict(failures.most_common()),
-            by_environment=tuple((known[e], n) for e, n in by_environment.most_common()),
-        )
-
-
-def known_values(store: OpenStore) -> dict[str, list[str]]:
-    """The store's values of the fields without choices of their own, for `Language.suggest`."""
-    columns = {
-        "gpu": _E.name,
-        "torch": _E.torch,
-        "triton": _E.triton,
-        "driver": _E.driver,
-        "tag": schema.tags.c.tag,
-        "kind": schema.runs.c.kind,
-        "host": schema.runs.c.host,
-        "user": schema.runs.c.user,
-    }
-    with store.reads() as connection:
-        return {
-            name: [v for v in connection.scalars(sa.select(c).distinct().order_by(c)) if v]
-            for name, c in columns.items()
-        }
-
-
-def _one_of(table: Mapping[str, Any], name: str, what: str) -> Any:
+def one_of(table: Mapping[str, Any], name: str, what: str) -> Any:
+    """The table's value of a name, in any case. Raises QueryError where it has none."""
     try:
         return table[name.lower()]
     except KeyError:

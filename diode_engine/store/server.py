@@ -25,7 +25,8 @@ from diode_engine.errors import (
 )
 from diode_engine.location import ServerUrl
 from diode_engine.store import schema
-from diode_engine.store.database import BUSY_SECONDS, alembic_config, refuse_newer
+from diode_engine.store.file_connection import BUSY_SECONDS
+from diode_engine.store.migrations import alembic_config, refuse_newer
 from diode_engine.store.schema import APPLICATION_ID, CHANNEL, HEAD
 
 _MARK = "The schema of a Diode store"  # a comment on Alembic's table tells it from other programs'
@@ -51,7 +52,7 @@ _MAY_WRITE = (
 )
 
 
-class Server:
+class ServerBackend:
     """The store at a URL, as `Session` and maintenance use it."""
 
     def __init__(self, location: ServerUrl) -> None:
@@ -134,8 +135,10 @@ class Server:
                 f"The database {at} does not hold every text; make it with the encoding UTF8."
             )
         # All rows are read, so the plan must not be one that is fast for the first few alone.
+        # Compiling a query's expressions takes longer than what is asked here.
         connection.execute(
-            f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'; SET cursor_tuple_fraction = 1"
+            f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'; SET cursor_tuple_fraction = 1;"
+            " SET jit = off"
         )
         connection.autocommit = autocommit
         return connection

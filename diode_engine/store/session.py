@@ -10,10 +10,32 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from diode_engine.errors import StoreError
+from diode_engine.errors import DiodeError, RecordError, StoreError
 from diode_engine.location import Location, ServerUrl, location_of
 from diode_engine.store.backend import Backend, backend_of
-from diode_engine.store.database import doubts
+
+_UNFORESEEN = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+@contextmanager
+def doubts(store: Location) -> Iterator[None]:
+    """Turns what Python raises for rows that Diode does not write (a missing record, a text that is
+    not JSON, an impossible value) into a StoreError that names the store."""
+    try:
+        yield
+    except RecordError as error:
+        raise _doubt(store, str(error)) from error
+    except (DiodeError, OverflowError, UnicodeEncodeError):  # for `sentences`
+        raise
+    except _UNFORESEEN as error:
+        raise _doubt(store, f"{type(error).__name__}: {error}.") from error
+
+
+def _doubt(store: Location, found: str) -> StoreError:
+    return StoreError(
+        f"The store {store} seems to hold what Diode does not write: `diode-engine db check` looks "
+        f"for damage. {found}"
+    )
 
 
 class OpenStore:

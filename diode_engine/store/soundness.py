@@ -22,9 +22,11 @@ from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.backend import backend_of
-from diode_engine.store.database import doubts, reading, refuse_newer
+from diode_engine.store.file_connection import reading
+from diode_engine.store.migrations import refuse_newer
 from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of
 from diode_engine.store.run_table import RunTable, run_of
+from diode_engine.store.session import doubts
 from diode_engine.store.summaries import extern_ids, summaries_of
 
 _Ids = npt.NDArray[np.int64]

@@ -240,22 +240,24 @@ class Store(RunTable):
 
     def stats(self) -> StoreStats:
         t = schema.tallies.c
-        query = sa.select(
-            t.op, t.dtype, t.allow_tf32, t.environment, t.run, schema.failures.c.reason, t.timings
-        ).outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
+        kinds = (t.op, t.dtype, t.allow_tf32, t.environment, schema.failures.c.reason)
+        counts = (
+            sa.select(*kinds, sa.func.sum(t.timings))
+            .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
+            .group_by(*kinds)
+        )
+        of_runs = sa.select(t.run, sa.func.sum(t.timings)).group_by(t.run).order_by(t.run)
         total = 0
         failed: Counter[str] = Counter()
         by_op: Counter[str] = Counter()
         by_dtype: Counter[str] = Counter()
         by_environment: Counter[int] = Counter()
-        by_run: Counter[int] = Counter()
         with self.reads() as connection:
-            for op, dtype, tf32, environment, run, reason, n in connection.execute(query):
+            for op, dtype, tf32, environment, reason, n in connection.execute(counts):
                 total += n
                 by_op[op] += n
                 by_dtype[f"{dtype} tf32" if tf32 else dtype] += n
                 by_environment[environment] += n
-                by_run[run] += n
                 if reason is not None:
                     failed[reason] += n
             ids = np.array(sorted(by_environment), dtype=np.int64)
@@ -274,7 +276,7 @@ class Store(RunTable):
                     (environment, by_environment[int(i)])
                     for environment, i in zip(environments, ids, strict=True)
                 ),
-                by_run=dict(sorted(by_run.items())),
+                by_run=dict(map(tuple, connection.execute(of_runs))),
                 runs=tuple(self._runs(connection)),
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_engine.errors import StoreMissingError
 from diode_engine.location import Location
-from diode_engine.store.database import Connection, connect, is_outdated, sentences
+from diode_engine.store.file_connection import Connection, connect, is_outdated, sentences
 from diode_engine.store.schema import CHANNEL
 
 _BUSY_MS = 100  # whoever watches asks again soon
@@ -16,7 +16,7 @@ _WHICH = "SELECT 'alembic_version'::regclass::oid::bigint"  # another one in a s
 
 
 if TYPE_CHECKING:
-    from diode_engine.store.server import Server
+    from diode_engine.store.server import ServerBackend
 
 
 class Watch(Protocol):
@@ -83,7 +83,7 @@ class FileWatch:
 class ServerWatch:
     """Receives the notifications at the end of each write. A lost connection counts as a write."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerBackend) -> None:
         self._server = server
         self._connection: Any = None
         self._store = 0

@@ -62,11 +62,11 @@ class Checkpoints:
             return model
         progress, done = self._files(what, family, feature_set)
         try:
-            model = make(_File(progress, self._seconds, self._clock))
+            model = make(_CheckpointFile(progress, self._seconds, self._clock))
         except CheckpointError as error:
             log.warning("The checkpoint %s is not used: %s", progress, error)
             progress.unlink(missing_ok=True)
-            model = make(_File(progress, self._seconds, self._clock))
+            model = make(_CheckpointFile(progress, self._seconds, self._clock))
         _write(done, model.to_bytes())
         progress.unlink(missing_ok=True)
         return model
@@ -101,7 +101,7 @@ class Checkpoints:
             self.folder.rmdir()  # if nothing is left
 
 
-class _File:
+class _CheckpointFile:
     """A Checkpoint in a file that is written at most every so many seconds."""
 
     def __init__(self, path: Path, seconds: float, clock: Callable[[], float]) -> None:

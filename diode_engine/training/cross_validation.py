@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fitting import FitProgress
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems import splits
 from diode_engine.training.fit import MemberProgressCallback, learnable, one_environment

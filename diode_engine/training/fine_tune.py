@@ -13,7 +13,7 @@ from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import FAMILIES, TUNED
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
-from diode_engine.store.transfer import dataset_key
+from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched

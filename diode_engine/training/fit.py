@@ -14,12 +14,12 @@ from diode_engine import features
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Coverage
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES, members_of, trainable
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import split_validation
-from diode_engine.store.transfer import dataset_key
+from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings

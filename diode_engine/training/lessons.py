@@ -20,7 +20,8 @@ from diode_engine import features
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
-from diode_engine.models.artifact import Coverage, kernel, op_type
+from diode_engine.models.blas import one_thread
+from diode_engine.models.coverage import Coverage, kernel, op_type
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
@@ -81,7 +82,8 @@ def lessons(
         if not len(places):
             continue
         rows = _rows(problem, [space[i] for i in places], hardware, feature_set)
-        answers = answers_of(teacher, rows)
+        with one_thread():  # a problem's rows are too few for the cores to share
+            answers = answers_of(teacher, rows)
         best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
         others = rng.choice(len(rows), min(len(rows), _OTHERS), replace=False)
         externs = np.flatnonzero(rows[:, feature_set.names.index("aten")] > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -11,12 +12,14 @@ from diode_engine import ray_connection
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
+from diode_engine.training.fit_nodes import NodeFitProgress
 from diode_engine.training.fits import FitTask, Members, TaskProgressCallback
 from diode_engine.version import __version__
 
 STEP_SECONDS = 0.5  # between two looks at how far the fits are, and two reports of one
 MAX_LOSSES = 3  # of processes over a fit, before it is given up
-_Told = list[tuple[int, str, FitProgress]]  # places of tasks, members, how far they were
+# Places of tasks, members, how far they were, and the machine by Ray's name and by its own.
+_Told = list[tuple[int, str, FitProgress, tuple[str, str]]]
 
 
 class Board:
@@ -51,10 +54,11 @@ def make_fit(
         )
     told: _Told = []
     when = 0.0
+    machine = ray.get_runtime_context().get_node_id(), platform.node()
 
     def report(member: str, progress: FitProgress) -> None:
         nonlocal told, when
-        told.append((place, member, progress))
+        told.append((place, member, progress, machine))
         if time.monotonic() - when >= STEP_SECONDS:
             when = time.monotonic()
             board.tell.remote(told)
@@ -71,6 +75,7 @@ class RayFits:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self._machines = ray_connection.MachineNames()
         self._owns_connection = False
 
     def __enter__(self) -> RayFits:
@@ -106,8 +111,9 @@ class RayFits:
         try:
             while left:
                 done, _ = ray.wait(left[:1], timeout=STEP_SECONDS)
-                for told in ray.get(board.take.remote()):
-                    report(*told)
+                for place, member, progress, machine in ray.get(board.take.remote()):
+                    there = NodeFitProgress(**vars(progress), node=self._machines.of(*machine))
+                    report(place, member, there)
                 if done:
                     yield tasks[-len(left)], ray.get(left[0])
                     left.pop(0)

@@ -15,9 +15,12 @@ from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
 from diode_engine.runs import Job
-from diode_engine.store.transfer import dataset_key, read_dataset, read_datasets
+from diode_engine.store.datasets.key import dataset_key
+from diode_engine.store.datasets.reading import read_dataset
+from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
+from diode_engine.training.fit_nodes import FitNodes
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
@@ -104,7 +107,7 @@ def train_from_store(
     table, origin = _timings(store, r)
     table = keep(table)
     with Job(store, "train", r.spec()) as job:
-        run = _Run(store, job)
+        run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
@@ -155,7 +158,7 @@ def _searched(
     store: Store,
     r: TrainingRequest,
     learned: TimingTable,
-    run: _Run,
+    run: _TrainingRun,
     report: MemberProgressCallback,
     told: Callable[[Trial], None],
     fits: FitExecutor | None,
@@ -176,7 +179,7 @@ def _searched(
     )  # fmt: skip
 
 
-class _Run:
+class _TrainingRun:
     """Writes to a training's run: its progress, its curves, and its result."""
 
     def __init__(self, store: Store, job: Job) -> None:
@@ -184,6 +187,7 @@ class _Run:
         self._job = job
         self._written = time.monotonic()
         self._whole: WholeRun | SideBySideRun | None = None
+        self._nodes = FitNodes()
         self._points: dict[str, list[tuple[float, float]]] = {}
         job.ending = self._write_points
 
@@ -208,13 +212,14 @@ class _Run:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
                     value = progress.rmse if name == "log_rmse" else getattr(progress, name)
                     self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
+            self._nodes.told(member, progress)
             whole = self._whole
             if whole is not None:
                 whole.told(member, progress.step, progress.steps)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
                 together = {} if whole is None else whole.to_dict()
-                self._job.tell({**_progress(member, progress), **together})
+                self._job.tell({**_progress(member, progress), **together, **self._nodes.to_dict()})
                 self._write_points()
 
         return told

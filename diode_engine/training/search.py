@@ -22,7 +22,7 @@ from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import mean_answer
 from diode_engine.problems.splits import SplitPart, folds
-from diode_engine.store.transfer import dataset_key
+from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.fit import MemberProgressCallback, families_of
 from diode_engine.training.fits import (
     FitExecutor,

@@ -10,8 +10,9 @@ from typing import Any
 
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, check_name
+from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE, TUNED
+from diode_engine.models.manifest import check_name
 from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints

@@ -15,11 +15,13 @@ import numpy as np
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import Artifact, save_artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
-from diode_engine.store.transfer import dataset_key
+from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import learn_confidence, places_of
 from diode_engine.training.correction import corrected_to

@@ -250,7 +250,6 @@ class SideBySideRun:
     rest: float = _REST
     clock: Callable[[], float] = time.monotonic
     _done: dict[tuple[str, str], float] = field(default_factory=dict)  # the share of a fit
-    _wave: tuple[int, bool] = (0, False)
     _most: float = 0.0
 
     def __post_init__(self) -> None:
@@ -258,21 +257,25 @@ class SideBySideRun:
 
     def told(self, label: str, step: int, steps: int) -> None:
         """A fit has done so many of its at most so many steps."""
-        stage = _stage_of(label)
-        self._done[stage] = min(1.0, step / max(steps, 1))
-        self._wave = max(self._wave, _wave(*stage))
+        self._done[_stage_of(label)] = min(1.0, step / max(steps, 1))
 
-    def _share(self, stage: Stage) -> float:
-        if _wave(stage.group, stage.member) < self._wave:
-            return 1.0
+    def _shares(self) -> list[float]:
+        """How much of each stage is done."""
+        wave = max((_wave(*told) for told in self._done), default=(0, False))
+        return [
+            1.0 if _wave(stage.group, stage.member) < wave else self._told(stage)
+            for stage in self.stages
+        ]
+
+    def _told(self, stage: Stage) -> float:
         return self._done.get((stage.group, stage.member), 0.0)
 
     @property
     def fraction(self) -> float:
         """The share of the work that is done; it never falls."""
-        work = [(_cost(stage.kind) * stage.work, self._share(stage)) for stage in self.stages]
-        whole = sum(each for each, _ in work) + self.rest
-        self._most = max(self._most, sum(each * share for each, share in work) / whole)
+        work = [_cost(stage.kind) * stage.work for stage in self.stages]
+        done = sum(each * share for each, share in zip(work, self._shares(), strict=True))
+        self._most = max(self._most, done / (sum(work) + self.rest))
         return self._most
 
     @property
@@ -288,9 +291,23 @@ class SideBySideRun:
             "fraction": round(self.fraction, 4),
             "seconds_left": None if left is None else round(left, 1),
             "rate": None,
-            "stage": sum(self._share(stage) > 0 for stage in self.stages),
+            "stage": sum(share > 0 for share in self._shares()),
             "stages": len(self.stages),
         }
+
+
+class SideBySideParts(SideBySideRun):
+    """As SideBySideRun, for a cross-validation: the parts' fits are made side by side, those of one
+    part one after the other."""
+
+    def _shares(self) -> list[float]:
+        shares: list[float] = []
+        over: set[str] = set()  # parts of which a later fit has begun
+        for stage in reversed(self.stages):
+            shares.append(1.0 if stage.group in over else self._told(stage))
+            if (stage.group, stage.member) in self._done:
+                over.add(stage.group)
+        return shares[::-1]
 
 
 def _wave(group: str, member: str) -> tuple[int, bool]:

@@ -33,7 +33,7 @@ def in_turn(
 ) -> Iterator[Problem]:
     """The problems to learn from, with the problems to judge on spread evenly among them: one in
     JUDGED_EVERY."""
-    held = iter(judged)
+    to_judge = iter(judged)
     count = since = 0
     for problem in learned:
         yield problem
@@ -41,7 +41,7 @@ def in_turn(
         every = _FIRST_EVERY if count < _JUDGED_FIRST else JUDGED_EVERY
         if since == every - 1 and count < most_judged:
             since, count = 0, count + 1
-            yield from islice(held, 1)
+            yield from islice(to_judge, 1)
 
 
 def parted(problems: Iterable[Problem], by: Collection[str]) -> tuple[list[Problem], list[Problem]]:

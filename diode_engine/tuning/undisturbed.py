@@ -38,6 +38,19 @@ def throttled(store: Store, table: TimingTable) -> npt.NDArray[np.bool_]:
     return np.array([row in taken for row in _rows(table)], np.bool_)
 
 
+def undisturbed(store: Store, table: TimingTable, hardware: str, torch: str) -> TimingTable:
+    """The timings on this kind of GPU, with this version of torch, that were not disturbed."""
+    here = [e.hardware.is_called(hardware) and e.torch == torch for e in table.environments]
+    table = table.take(np.array(here, np.bool_)[table.environment])
+    return table.take(~(disturbed(table) | throttled(store, table)))
+
+
+def count_disturbed(store: Store, hardware: str) -> int:
+    """How many of the timings on this kind of GPU, of any run, were disturbed."""
+    table = store.read(hardware=hardware)
+    return int((disturbed(table) | throttled(store, table)).sum())
+
+
 def _rows(table: TimingTable) -> Iterable[tuple[str, str, float, float]]:
     for i in range(len(table)):
         yield (

@@ -19,7 +19,7 @@ import numpy as np
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.models.artifact import Manifest
+from diode_engine.models.manifest import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.registry import HistoryAction, ModelStatus, ModelVersion

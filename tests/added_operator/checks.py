@@ -27,7 +27,9 @@ from diode_engine.inductor.choosing.stats import OTHER_OPS
 from diode_engine.inductor.fusion import epilogue
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
 from diode_engine.inductor.lowering.kernel_class import class_of
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import OPS, Wanted, mixed, read_shapeset
@@ -37,6 +39,7 @@ from diode_engine.store import (
     copying,
     export_dataset,
     import_dataset,
+    problem_counts,
     query,
     read_dataset,
     soundness,
@@ -159,7 +162,7 @@ def test_features() -> None:
     assert of["log2_flops"] == pytest.approx(np.log2(USUAL.flops))
     assert of["log2_bytes"] == pytest.approx(np.log2(matrices + 96 * 80 * 4 + 4))
     rest = features.space(USUAL, candidates, H200).rest
-    assert np.array_equal(rest, x[:, features.OF_PROBLEM :].T)
+    assert np.array_equal(rest, x[:, features.PROBLEM_COLUMN_COUNT :].T)
 
 
 def test_a_plan_and_sources(tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_a_row_in_the_store(tmp_path: Path) -> None:
         (row,) = query.problems(store, f"op:paired_mm flops:{USUAL.flops:.0f}")
         assert (row.problem, row.timings) == (USUAL, len(table))
         assert query.problems(store, f"flops:{USUAL.flops / 2:.0f}") == []
-        assert [s.values for s in query.statistics(store, by=("op",))] == [("paired_mm",)]
+        assert [s.values for s in problem_counts.statistics(store, by=("op",))] == [("paired_mm",)]
         unusual = TimingTable.from_records(
             (problem, table.candidates[0], HERE, Timing(min_us=1.0)) for problem in (ROWS, MANY)
         )

@@ -10,8 +10,10 @@ import numpy as np
 from diode_engine import features, registry
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.registry import ModelVersion

@@ -17,7 +17,8 @@ from diode_app.widgets.table import PagedTable
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import DiodeError
-from diode_engine.models.artifact import Data, load_artifact, save_artifact
+from diode_engine.models.artifact import load_artifact, save_artifact
+from diode_engine.models.manifest import Data
 from tests.app.registered import register_model
 from tests.app.waiting import looked, settled, started, text_of, toasts
 from tests.training.conftest import make_timings

@@ -131,6 +131,21 @@ async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):
     assert "held back: hw_slowdown" in shown
 
 
+async def test_a_cluster_s_fits_are_shown_by_machine(make_app, store):
+    run = store.start_run("validate", {}, process=current())
+    nodes = {"anna": "2 fits; trees-0, fold 1 of 5: 7 of 90", "bert": "1 fit; network-1: 3 of 80"}
+    store.update_run(run, progress={"fraction": 0.4, "nodes": nodes})
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_run(pilot, run)
+        await pilot.press("i")
+        await settled(pilot)
+        shown = text_of(app)
+    for name, said in nodes.items():
+        assert f"on {name}" in shown
+        assert said in shown
+
+
 async def test_curves_of_one_kind_share_an_axis(make_app, store):
     run = store.start_run("train", {}, process=current())
     for name in ("trees/efficiency", "network/efficiency", "network/loss"):

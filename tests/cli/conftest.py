@@ -14,7 +14,9 @@ from diode_engine.cli import main
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.store import write_dataset
 

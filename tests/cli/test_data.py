@@ -15,7 +15,7 @@ import pytest
 from diode_engine.cli.data import GROUPS
 from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current
-from diode_engine.store import Store, query, read_dataset, write_dataset
+from diode_engine.store import Store, problem_counts, read_dataset, write_dataset
 
 Run = Callable[..., Any]
 
@@ -134,7 +134,7 @@ def test_an_export_that_is_imported_again_adds_nothing(
 
 
 def test_the_groups_are_the_stores_own() -> None:
-    assert GROUPS == query.GROUPS
+    assert GROUPS == problem_counts.GROUPS
 
 
 def test_stats_in_groups(run: Run, dataset: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from diode_engine.cli import ExitCode
 from diode_engine.cli.problems import AXES, SORTS
 from diode_engine.cli.queries import TextColumn, table_text
 from diode_engine.core.table import TimingTable
-from diode_engine.store import Store, query, write_dataset
+from diode_engine.store import Store, problem_counts, query, write_dataset
 
 Run = Callable[..., Any]
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Path, run: R
 
 def test_the_commands_choices_are_the_stores_own() -> None:
     assert set(SORTS) == set(query.SORTS)
-    assert set(AXES) == set(query.AXES)
+    assert set(AXES) == set(problem_counts.AXES)
 
 
 def test_problems_by_pages(store: Path, run: Run) -> None:

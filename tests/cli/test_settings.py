@@ -174,7 +174,7 @@ def test_every_flag_and_file_is_the_users_or_a_directorys() -> None:
             if isinstance(option, click.Option) and flag_or_file:
                 names = {spelling.lstrip("-") for spelling in option.opts}
                 # One that is in neither: may a directory that somebody else made set it?
-                assert names <= settings.OF_THE_USER or names <= OF_A_DIRECTORY, names
+                assert names <= settings.USER_ONLY or names <= OF_A_DIRECTORY, names
                 seen.update(names)
 
     seen: set[str] = set()

@@ -18,6 +18,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.tuning import run as tuning
+from diode_engine.tuning.request import NONE
 
 Run = Callable[..., Any]
 
@@ -59,7 +60,7 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(
     assert "tune-7.md" in ran.err
     assert next((tmp_path).rglob("tune-7.md")).read_text() == "# a page\n"
     request = asked["request"]
-    assert (request.minutes, request.base, request.name) == (3.0, tuning.NONE, "mine")
+    assert (request.minutes, request.base, request.name) == (3.0, NONE, "mine")
     assert request.own == (problem,)
     assert request.gpus == (0,)
     assert request.spec()["command"] == "python train.py"

@@ -28,6 +28,10 @@ class FakeCluster:
     def address(self) -> str:
         return str(self._cluster.address)
 
+    @property
+    def logs(self) -> Path:
+        return Path(self._cluster.head_node.get_logs_dir_path())
+
     def add(self, kind: str = KIND) -> Any:
         return self._cluster.add_node(
             num_cpus=self._cores,

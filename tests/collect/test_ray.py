@@ -16,7 +16,7 @@ from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.run import BATCH
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
-from diode_engine.store.transfer import read_dataset
+from diode_engine.store.datasets.reading import read_dataset
 from tests.collect.ray_cluster import KIND
 from tests.collect.test_executors import (
     ALL,

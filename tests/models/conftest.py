@@ -12,8 +12,10 @@ from diode_engine import features, paths
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.confidence import Confidence
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
 

@@ -25,8 +25,9 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import MIN_MANY, Artifact, Coverage, load_artifact
+from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
+from diode_engine.models.coverage import MIN_MANY, Coverage
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import prediction_of

@@ -19,7 +19,8 @@ from diode_engine.core.operators import MM
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import Artifact, Coverage, kernel
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantized
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor

@@ -11,8 +11,10 @@ from diode_engine import features
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact, Coverage, Data, Manifest
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import GROUPS, explain, rival
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 
@@ -48,7 +50,7 @@ def test_every_column_that_candidates_differ_in_is_in_one_group():
     named = [name for names in GROUPS.values() for name in names]
     assert len(named) == len(set(named))
     assert set(named) == {
-        name for each in features.SETS.values() for name in each.names[each.of_problem :]
+        name for each in features.SETS.values() for name in each.names[each.problem_column_count :]
     }
 
 

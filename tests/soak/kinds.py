@@ -34,10 +34,12 @@ from diode_engine.core.table import TimingTable
 from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
-from diode_engine.models.artifact import Coverage, Data, Manifest, load_artifact, save_artifact
+from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
+from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fitting import Examples, pack
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
@@ -504,11 +506,11 @@ def _network_fit() -> Any:
     """Of a network, with its first state."""
     import torch
 
-    from diode_engine.models.fit_network import NetworkSettings, _Fit
+    from diode_engine.models.fit_network import NetworkSettings, _NetworkFit
 
     examples = Examples.of(_table(), H200)
     settings = NetworkSettings(hidden=(4,), epochs=3, problems=2, rows=4)
-    fit = _Fit(examples, examples, settings, torch.device("cpu"))
+    fit = _NetworkFit(examples, examples, settings, torch.device("cpu"))
     fit.history.append(fit.epoch())
     return fit, fit.state()
 
@@ -530,9 +532,9 @@ def _checkpoint(rng: random.Random, family: str) -> bytes:
 
 def _resumed(path: Path, family: str) -> None:
     from diode_engine.models.fit_trees import _restored
-    from diode_engine.training.checkpoints import _File
+    from diode_engine.training.checkpoints import _CheckpointFile
 
-    saved = _File(path, 10.0, lambda: 0.0).load()
+    saved = _CheckpointFile(path, 10.0, lambda: 0.0).load()
     if saved is None:
         raise ModelError("The checkpoint is not used.")
     if family == "network":

@@ -8,7 +8,9 @@ import numpy as np
 
 from diode_engine import features
 from diode_engine.core.hardware import H200
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.store import Store
 from tests.soak import work

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -114,6 +117,32 @@ def test_a_copy_that_differs_is_no_copy(
     with pytest.raises(StoreError, match=r"The copy of timings .* differs"):
         copying.copy(file, location_of(database))
     assert everything(location_of(database))["runs"] == []
+
+
+@pytest.mark.parametrize("to", ["file", "server"])
+def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
+    to: str, database: str, tmp_path: Path, make_table
+) -> None:
+    file = tmp_path / "here.db"
+    target = tmp_path / "copy.db" if to == "file" else location_of(database)
+    fill(file, make_table)
+    program = (
+        "import os, signal, sys\nfrom diode_engine.location import location_of\n"
+        "from diode_engine.store import bulk, copying\n"
+        "insert = bulk.insert_timings\n"
+        "def killed(*rows):\n    insert(*rows)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "bulk.insert_timings = killed\n"
+        "copying.copy(*map(location_of, sys.argv[1:]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, file, str(target)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    if to == "file":
+        assert not target.exists()
+    else:
+        left = {name for name, rows in everything(target).items() if rows}
+        assert left <= {"failures"}  # those that every store begins with
+    copying.copy(file, target)
+    assert repr(everything(target)) == repr(everything(file))
 
 
 def test_a_large_store_is_copied_in_pieces(

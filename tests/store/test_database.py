@@ -17,7 +17,8 @@ import sqlalchemy as sa
 import zstandard
 
 from diode_engine.errors import SchemaTooNewError, StoreError, StoreLockedError
-from diode_engine.store import Store, database, schema, soundness
+from diode_engine.store import Store, file_connection, file_migration, migrations, schema, soundness
+from diode_engine.store.schema import HEAD
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_the_migrations_lead_to_the_schema_of_the_code(tmp_path):
 def test_head_is_the_newest_migration():
     from alembic.script import ScriptDirectory
 
-    assert ScriptDirectory(str(database.migrations_folder())).get_heads() == [schema.HEAD]
+    assert ScriptDirectory(str(migrations.migrations_folder())).get_heads() == [HEAD]
 
 
 def test_a_newer_schema_is_refused_and_left_alone(path):
@@ -185,13 +186,13 @@ def test_a_wal_that_goes_just_when_it_is_opened(path, monkeypatch, make_table):
     """The owner closes the store between a reader's look for the WAL and its opening it."""
     owner = Store.open(path)
     owner.add(1, make_table(first=50))
-    connect = database._connect
+    connect = file_connection._connect
 
     def late(where, mode):
         owner.close()
         return connect(where, mode)
 
-    monkeypatch.setattr(database, "_connect", late)
+    monkeypatch.setattr(file_connection, "_connect", late)
     with Store.open(path, read_only=True) as reader:
         assert len(reader.read()) == 2 * len(make_table())
 
@@ -331,14 +332,14 @@ def next_migration(tmp_path, monkeypatch):
 
     def install(body: str) -> None:
         folder = tmp_path / "migrations"
-        shutil.copytree(database.migrations_folder(), folder)
+        shutil.copytree(migrations.migrations_folder(), folder)
         (folder / "versions" / "test.py").write_text(
             "import sqlalchemy as sa\nfrom alembic import op\n"
-            f"revision = 'test'\ndown_revision = '{schema.HEAD}'\n"
+            f"revision = 'test'\ndown_revision = '{HEAD}'\n"
             f"def upgrade():\n{body}"
         )
-        monkeypatch.setattr(database, "migrations_folder", lambda: folder)
-        monkeypatch.setattr(database, "HEAD", "test")
+        monkeypatch.setattr(migrations, "migrations_folder", lambda: folder)
+        monkeypatch.setattr(schema, "HEAD", "test")
 
     return install
 
@@ -362,20 +363,20 @@ def test_a_migration_makes_a_backup_first_and_loses_no_rows(
     assert execute(path, "SELECT note FROM runs") == [(None,)]
     (made,) = execute(path, "SELECT sql FROM sqlite_master WHERE name = 'runs'")[0]
     assert made.rstrip().endswith("STRICT")
-    backup = path.with_name(f"diode.db.schema-{schema.HEAD}.bak")
-    assert execute(backup, "SELECT version_num FROM alembic_version") == [(schema.HEAD,)]
+    backup = path.with_name(f"diode.db.schema-{HEAD}.bak")
+    assert execute(backup, "SELECT version_num FROM alembic_version") == [(HEAD,)]
     assert execute(backup, "SELECT count(*) FROM timings") == [(len(make_table()),)]
     Store.open(path).close()
     assert len(list(path.parent.glob("*.bak"))) == 1
 
 
 def test_a_backup_replaces_no_other(path, next_migration):
-    other = path.with_name(f"diode.db.schema-{schema.HEAD}.bak")
+    other = path.with_name(f"diode.db.schema-{HEAD}.bak")
     other.write_text("mine")
     next_migration(_REBUILD)
     Store.open(path).close()
     assert other.read_text() == "mine"
-    assert path.with_name(f"diode.db.schema-{schema.HEAD}-2.bak").is_file()
+    assert path.with_name(f"diode.db.schema-{HEAD}-2.bak").is_file()
 
 
 @pytest.mark.parametrize(
@@ -395,7 +396,7 @@ def test_a_migration_that_fails_changes_nothing(path, next_migration, body, rais
         Store.open(path)
     names = [name for (name,) in execute(path, "SELECT name FROM sqlite_master")]
     assert "half" not in names
-    assert execute(path, "SELECT version_num FROM alembic_version") == [(schema.HEAD,)]
+    assert execute(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
     assert execute(path, "SELECT count(*) FROM runs") == [(1,)]
     assert not list(path.parent.glob("*.bak"))
 
@@ -429,8 +430,8 @@ def test_a_store_of_an_earlier_schema_loses_nothing(tmp_path, packed):
 def test_every_earlier_schema_has_a_store_to_upgrade():
     from alembic.script import ScriptDirectory
 
-    scripts = ScriptDirectory(str(database.migrations_folder())).walk_revisions()
-    earlier = {script.revision for script in scripts} - {schema.HEAD}
+    scripts = ScriptDirectory(str(migrations.migrations_folder())).walk_revisions()
+    earlier = {script.revision for script in scripts} - {HEAD}
     assert {packed.name.split(".")[0] for packed in EARLIER} == {f"schema-{r}" for r in earlier}
 
 
@@ -447,7 +448,7 @@ def test_opening_a_fresh_store_waits_for_who_is_writing_to_it(tmp_path, monkeypa
             waits.append(seconds)
             other.execute("ROLLBACK")
 
-        monkeypatch.setattr(database.time, "sleep", sleep)
+        monkeypatch.setattr(file_migration.time, "sleep", sleep)
         Store.open(path).close()
     assert len(waits) == 1
 
@@ -455,7 +456,7 @@ def test_opening_a_fresh_store_waits_for_who_is_writing_to_it(tmp_path, monkeypa
 def test_who_comes_second_to_a_migration_finds_it_done(path, next_migration):
     next_migration(_REBUILD)
     Store.open(path).close()
-    database._migrate(path)
+    file_migration.migrate(path)
     assert len(list(path.parent.glob("*.bak"))) == 1
 
 

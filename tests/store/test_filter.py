@@ -15,7 +15,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import QueryError
 from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS
-from diode_engine.store.query import MAX_ROWS, problems, runs
+from diode_engine.store.query import MAX_ROWS, problems
+from diode_engine.store.run_query import runs
 
 _SIZES = (1, 7, 64, 96, 512, 4096, 11008)
 

@@ -11,7 +11,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.store import Store, dataset_key, export_dataset, import_dataset, write_dataset
-from diode_engine.store.transfer import SUFFIXES
+from diode_engine.store.datasets.format import SUFFIXES
 
 _HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _PROBLEM = Problem.make("mm", 8, 8, 8, "float16")

@@ -24,7 +24,8 @@ from diode_engine.store import (
     read_dataset,
     write_dataset,
 )
-from diode_engine.store.transfer import SUFFIXES, dataset_key
+from diode_engine.store.datasets.format import SUFFIXES
+from diode_engine.store.datasets.key import dataset_key
 
 Make = Callable[..., TimingTable]
 

@@ -10,6 +10,8 @@ from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import QueryError
 from diode_engine.store import Store, query
+from diode_engine.store.problem_counts import space_map, statistics
+from diode_engine.store.run_query import RunContents, known_values, run_contents, runs
 
 _HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "2.11.0", "")
@@ -139,19 +141,19 @@ def test_the_map_counts_problems_by_powers_of_two(place):
     rows = [(p, _ATEN, e, Timing(min_us=1.0)) for p in problems for e in (_HERE, _OTHER)]
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), TimingTable.from_records(rows))
-        found = query.space_map(store)
+        found = space_map(store)
         assert (found.x, found.y, found.x_first, found.y_first) == ("n", "m", 0, 0)
         assert found.counts.shape == (31, 31)
         assert {tuple(cell): found.counts[tuple(cell)] for cell in np.argwhere(found.counts)} == {
             (0, 0): 1, (5, 6): 1, (6, 6): 1, (6, 7): 1, (30, 30): 1,
         }  # fmt: skip
-        some = query.space_map(store, "m:60..70", x="k")
+        some = space_map(store, "m:60..70", x="k")
         assert (some.x_first, some.y_first, some.counts.tolist()) == (3, 5, [[1], [2]])
-        assert query.space_map(store, "op:bmm").counts.size == 0
+        assert space_map(store, "op:bmm").counts.size == 0
 
 
 def test_statistics_are_by_hardware_op_and_type(store):
-    found = query.statistics(store)
+    found = statistics(store)
     assert [(s.values, s.problems, s.candidates, s.failed, s.timings) for s in found] == [
         (("NVIDIA H200", "addmm", "float32"), 2, 3, 0, 3),
         (("NVIDIA H200", "mm", "float32"), 2, 3, 1, 3),
@@ -159,22 +161,28 @@ def test_statistics_are_by_hardware_op_and_type(store):
         (("NVIDIA H200", "mm", "float32 tf32"), 1, 2, 0, 2),
         (("Other", "addmm", "float32 tf32"), 1, 1, 0, 1),
     ]
-    (whole,) = query.statistics(store, by=())
+    (whole,) = statistics(store, by=())
     assert (whole.problems, whole.timings, whole.aten, whole.near) == (7, 14, 4, 2)
-    (elsewhere,) = query.statistics(store, "gpu:other", by=("torch",))
+    (elsewhere,) = statistics(store, "gpu:other", by=("torch",))
     assert (elsewhere.values, elsewhere.aten) == (("2.11.0",), 0)
-    assert query.statistics(store, "op:bmm") == query.statistics(store, "op:bmm", by=()) == []
+    assert statistics(store, "op:bmm") == statistics(store, "op:bmm", by=()) == []
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
         (lambda s: query.problems(s, sort="speed"), "'speed' is nothing to sort by; there are pr"),
-        (lambda s: query.statistics(s, by=["m"]), "'m' is nothing to group by; there are gpu"),
-        (lambda s: query.space_map(s, x="op"), "'op' is nothing to draw a map by; there are b"),
+        (
+            lambda s: statistics(s, by=["m"]),
+            "'m' is nothing to group by; there are gpu",
+        ),
+        (
+            lambda s: space_map(s, x="op"),
+            "'op' is nothing to draw a map by; there are b",
+        ),
         (lambda s: query.problems(s, "nonsense"), "not a term"),
         (lambda s: query.count_problems(s, "nonsense"), "not a term"),
-        (lambda s: query.runs(s, "nonsense"), "not a term"),
+        (lambda s: runs(s, "nonsense"), "not a term"),
     ],
 )
 def test_what_cannot_be_asked_is_a_sentence(store, ask, sentence):
@@ -184,19 +192,19 @@ def test_what_cannot_be_asked_is_a_sentence(store, ask, sentence):
 
 
 def test_a_run_holds_what_it_timed(store):
-    second = query.run_contents(store, 2)
+    second = run_contents(store, 2)
     assert (second.problems, second.timings) == (1, 3)
     assert second.failures == {"crash": 2}
     assert second.by_environment == ((_HERE, 3),)
-    first = query.run_contents(store, 1)
+    first = run_contents(store, 1)
     assert (first.problems, first.timings, first.failures) == (6, 11, {"timeout": 1})
     assert first.by_environment == ((_HERE, 10), (_OTHER, 1))
-    assert query.run_contents(store, 99) == query.RunContents(0, 0, {}, ())
+    assert run_contents(store, 99) == RunContents(0, 0, {}, ())
 
 
 def test_what_the_store_knows_of_a_field(store):
     store.tag(1, "b", "a")
-    known = query.known_values(store)
+    known = known_values(store)
     assert known["gpu"] == ["NVIDIA H200", "Other"]
     assert known["tag"] == ["a", "b"]
     assert known["kind"] == ["collect"]
@@ -205,7 +213,7 @@ def test_what_the_store_knows_of_a_field(store):
 
 def test_an_empty_store_answers_everything(place):
     with Store.open(place) as store:
-        assert query.problems(store) == query.runs(store) == query.statistics(store) == []
+        assert query.problems(store) == runs(store) == statistics(store) == []
         assert query.count_problems(store) == 0
-        assert query.statistics(store, by=()) == []
-        assert query.space_map(store).counts.size == 0
+        assert statistics(store, by=()) == []
+        assert space_map(store).counts.size == 0

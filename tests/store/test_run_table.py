@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
-from diode_engine.store import Store, query, schema
+from diode_engine.store import Store, run_query, schema
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def test_a_run_knows_who_started_it(store, monkeypatch):
     command = {"command": ["diode-engine"], "directory": ".", "logs": Path()}
     assert store.queue_run("train", {}, **command).user == "bob"
     assert [run.user for run in store.runs()] == ["ann", "bob", "bob"]
-    assert [run.id for run in query.runs(store, "user:an")] == [1]
-    assert query.known_values(store)["user"] == ["ann", "bob"]
+    assert [run.id for run in run_query.runs(store, "user:an")] == [1]
+    assert run_query.known_values(store)["user"] == ["ann", "bob"]
 
 
 def test_a_run_is_started_where_the_user_has_no_name(store, monkeypatch):

@@ -20,7 +20,17 @@ from diode_engine.core.problem import Timing
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import SchemaTooNewError, StoreError
 from diode_engine.location import Location, ServerUrl, location_of
-from diode_engine.store import Store, checksums, database, export_dataset, query, schema, soundness
+from diode_engine.store import (
+    Store,
+    checksums,
+    export_dataset,
+    migrations,
+    problem_counts,
+    query,
+    run_query,
+    schema,
+    soundness,
+)
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
@@ -207,9 +217,9 @@ USES: dict[str, Callable[[Store], object]] = {
     "stats": lambda store: store.stats(),
     "page": lambda store: query.problems(store),
     "candidates": lambda store: query.candidates(store, 3, 1),
-    "statistics": lambda store: query.statistics(store),
-    "runs": lambda store: query.runs(store),
-    "contents": lambda store: query.run_contents(store, 1),
+    "statistics": lambda store: problem_counts.statistics(store),
+    "runs": lambda store: run_query.runs(store),
+    "contents": lambda store: run_query.run_contents(store, 1),
     "result": lambda store: store.result(3),
 }
 DAMAGE = {
@@ -300,7 +310,7 @@ def test_a_checksum_follows_from_the_timings_alone(
 
 
 def _migration() -> Any:
-    where = database.migrations_folder() / "versions" / "0004_checksums.py"
+    where = migrations.migrations_folder() / "versions" / "0004_checksums.py"
     spec = importlib.util.spec_from_file_location("migration", where)
     assert spec is not None
     assert spec.loader is not None

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from diode_engine.core.hardware import H200, Environment, Hardware
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.store import Store, database, schema
+from diode_engine.store import Store, migrations, schema
 
 _SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
@@ -119,7 +119,7 @@ def test_an_upgrade_writes_what_the_timings_would_have_written(store):
         store.add(store.start_run("collect", {}), drawn(100, seed))
     kept = (schema.summaries, schema.tallies)
     written = [rows_of(store, table) for table in kept]
-    where = database.migrations_folder() / "versions" / "0003_summaries_and_curves.py"
+    where = migrations.migrations_folder() / "versions" / "0003_summaries_and_curves.py"
     spec = importlib.util.spec_from_file_location("migration", where)
     migration = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(migration)

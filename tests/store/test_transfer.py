@@ -25,11 +25,11 @@ from diode_engine.store import (
     dataset_key,
     export_dataset,
     import_dataset,
-    parsing,
     read_dataset,
-    transfer,
     write_dataset,
 )
+from diode_engine.store.datasets import parsing, reading, writing
+from diode_engine.store.datasets.format import SUFFIXES
 
 # What somebody else may write: little, by hand, of kernels that Diode has never heard of.
 FOREIGN = {
@@ -114,7 +114,7 @@ tables = st.lists(st.tuples(problems, candidates, environments, timings), max_si
 
 
 @settings(slow, max_examples=40)
-@given(table=tables, suffix=st.sampled_from([s for s in transfer.SUFFIXES if s != ".packed.zst"]))
+@given(table=tables, suffix=st.sampled_from([s for s in SUFFIXES if s != ".packed.zst"]))
 def test_table_file_store_file_table_is_exact(tmp_path, as_rows, table, suffix):
     path = tmp_path / f"a{suffix}"
     write_dataset(table, path)
@@ -161,7 +161,7 @@ def packed_document() -> dict:
         (Problem.make("mm", 64, 64, 64, "float16"), Candidate.make("aten::mm"),
          Environment(H200, "", "", ""), Timing(min_us=7.0, median_us=8.0, repeats=9)),
     ]  # fmt: skip
-    return transfer._document(TimingTable.from_records(rows * 3), packed=True)
+    return writing._document(TimingTable.from_records(rows * 3), packed=True)
 
 
 def numbers(size: int, *values: int) -> dict:
@@ -209,10 +209,10 @@ def test_a_packed_file_cannot_be_predicted_by_groups(tmp_path):
     path = tmp_path / "a.packed.zst"
     write(path, packed_document())
     with pytest.raises(DatasetError, match="keeps no groups"):
-        transfer.read_groups(path)
+        reading.read_groups(path)
 
 
-@pytest.mark.parametrize("suffix", transfer.SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_somebody_elses_file_is_read_in_its_order(tmp_path, suffix):
     path = tmp_path / f"foreign{suffix}"
     write(path, FOREIGN)

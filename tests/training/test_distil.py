@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from diode_engine import features, registry
 from diode_engine.core.hardware import H200
@@ -15,12 +16,14 @@ from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.artifact import Artifact, Coverage, kernel, load_artifact
+from diode_engine.models.artifact import Artifact, load_artifact
+from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.members import answers_of, prediction_of
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import split
 from diode_engine.training.correction import corrected
@@ -77,6 +80,27 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     np.testing.assert_allclose(measured.mean(axis=0), timed.log_us, atol=1e-5)
     spread = answers_of(teacher, timed.x).std(axis=0)
     np.testing.assert_allclose(measured.std(axis=0), spread, atol=1e-5)
+
+
+class Watched:
+    """A member that notes how many threads BLAS has whenever it is asked."""
+
+    def __init__(self, member: TimingModel) -> None:
+        self._member = member
+        self.threads: set[int] = set()
+
+    def answers(self, x: Matrix) -> Matrix:
+        self.threads |= {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"}
+        return self._member.answers(x)
+
+
+def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> None:
+    """A problem's rows are few: threads that wait for each other would take most of the time."""
+    teacher: Any = Watched(fit(learned, "trees", settings=SMALL)[0])
+    coverage = Coverage.of(learned)
+    with threadpool_limits(2, user_api="blas"):
+        lessons((teacher,), coverage, H200, drawn_problems(coverage, 2, seed=0))
+    assert teacher.threads == {1}
 
 
 def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(

@@ -301,8 +301,8 @@ def test_a_training_that_was_cut_short_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         train_from_store(store, request, report=stop)
     made: list[int] = []
-    epoch = fit_network._Fit.epoch
-    monkeypatch.setattr(fit_network._Fit, "epoch", lambda fit: made.append(1) or epoch(fit))
+    epoch = fit_network._NetworkFit.epoch
+    monkeypatch.setattr(fit_network._NetworkFit, "epoch", lambda fit: made.append(1) or epoch(fit))
     trained = train_from_store(store, request)
     # 6 epochs of the model and 3 times 3 of the confidence, without the 8 before
     assert len(made) == 6 + 9 - 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diode_engine.training.whole_run import (
+    SideBySideParts,
     SideBySideRun,
     Stage,
     WholeRun,
@@ -115,3 +116,27 @@ def test_fits_side_by_side_are_told_by_the_work_that_is_done():
     assert 0.9 < fractions[-1] < 1.0
     assert seen[-1][1] < 0.1 * clock.now
     assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 25
+
+
+def test_the_parts_of_a_cross_validation_are_fitted_side_by_side():
+    """The fits of a part follow each other, and stop early; one part is far ahead of the others.
+    Parts have names of any words."""
+    parts = ["fold 1 of 3", "qwen2-7b", "more than 30 GFLOP"]
+    whole = SideBySideParts(stages_of_folds("ensemble", parts), clock=Clock())
+    members = ["trees-0", "network-1", "network-2", "network-3"]
+    seen = []
+
+    def fitted(part, member):
+        for step in range(1, STEPS // 2 + 1):
+            whole.told(f"{member}, {part}", step, STEPS)
+            seen.append(whole.fraction)
+
+    for member in members:
+        fitted(parts[1], member)
+    assert 0.25 < seen[-1] < 0.33
+    for member in members:
+        for part in (parts[0], parts[2]):
+            fitted(part, member)
+    assert seen == sorted(seen)
+    assert 0.8 < seen[-1] < 1.0
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 12

@@ -24,9 +24,9 @@ from diode_engine.problems.splits import held_out_by
 from diode_engine.runs import find
 from diode_engine.store import RunState, Store
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.tuning import questions, quick
-from diode_engine.tuning import run as tuning
-from diode_engine.tuning.run import Tuned, TuneRequest, tune
+from diode_engine.tuning import questions, quick, rounds
+from diode_engine.tuning.request import TuneRequest
+from diode_engine.tuning.run import Tuned, tune
 
 WORKERS = Path(__file__).parents[1] / "collect"
 COMMAND = (sys.executable, str(WORKERS / "scripted_worker.py"))
@@ -46,6 +46,7 @@ SMALL = (
     .but("network", epochs=8, hidden=(16,), learning_rate=1e-2)
     .but("distilled", epochs=30, hidden=(48, 32), learning_rate=1e-2, averaging=0.98)
 )
+SETTINGS = quick.settings  # which the tests replace by SMALL
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 
 
@@ -71,11 +72,11 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )
-    monkeypatch.setattr(tuning, "DRAWN", 120)
+    monkeypatch.setattr(rounds, "DRAWN", 120)
     monkeypatch.setattr("diode_engine.collect.writing.WRITE_SECONDS", 0.0)  # the clock reads them
     monkeypatch.setattr("diode_engine.training.confidence.MIN_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
-    monkeypatch.setattr(quick, "settings", lambda minutes: SMALL)
+    monkeypatch.setattr(quick, "settings", lambda *_: SMALL)
     monkeypatch.setattr(registry.choice, "_installed", lambda *names: None)
 
 
@@ -133,6 +134,33 @@ def test_from_nothing_to_a_model_that_is_taken_and_a_page(
     best = result["choosers"][0]["efficiency"]
     aten = next(row for row in result["choosers"] if row["chooser"].startswith("ATen"))
     assert best > aten["efficiency"] + 0.1
+
+
+def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice() -> None:
+    usual = SETTINGS(10.0, None, 150.0, None).lessons
+    assert SETTINGS(10.0, None, 150.0, 0.001).lessons == usual  # it would be done early
+    slow = SETTINGS(10.0, None, 150.0, 0.05).lessons
+    assert SETTINGS(10.0, None, 75.0, 0.05).lessons == pytest.approx(slow / 2, abs=1)
+    assert 0.05 * slow < 150 / 2 < 0.05 * usual  # what follows the lessons takes its time, too
+    assert SETTINGS(10.0, None, -5.0, 0.05).lessons > 0
+
+
+def test_a_training_is_given_the_time_that_is_left(
+    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def settings(*of: Any) -> TrainingSettings:
+        asked.append(of)
+        return SMALL
+
+    monkeypatch.setattr(quick, "settings", settings)
+    with Store.open(tmp_path / "s.db") as store:
+        made = tuned(store)
+    ((minutes, base, seconds, lesson),) = asked
+    assert (minutes, base) == (60.0, None)
+    assert seconds == pytest.approx(0.95 * 3600 - made.document["timing_seconds"], rel=0.02)
+    assert lesson > 0
 
 
 def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_page(
@@ -220,7 +248,7 @@ def test_too_few_timings_are_told_and_kept(
 ) -> None:
     with Store.open(tmp_path / "s.db") as store:
         problems = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 7)]
-        monkeypatch.setattr(tuning, "mixed", lambda *_: problems)
+        monkeypatch.setattr(rounds, "mixed", lambda *_: problems)
         with pytest.raises(TrainingError, match="too few"):
             tuned(store)
         run = next(s.run for s in find(store) if s.run.kind == "tune")
@@ -284,7 +312,7 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
     page = document["page"]
     assert "## What disturbed it" in page
     assert "shared with others when the timing began: it was 97 % busy" in page
-    assert "held back when the timing began (hw_thermal_slowdown)" in page
+    assert "throttled when the timing began (hw_thermal_slowdown)" in page
     assert f"{document['throttled']:,} timings were taken while the GPU was throttled" in page
 
 

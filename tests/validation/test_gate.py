@@ -15,8 +15,10 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
-from diode_engine.models.artifact import Coverage, Data, Manifest, save_artifact
+from diode_engine.models.artifact import save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import PLACE
 from diode_engine.models.network import Network
 from diode_engine.problems.splits import held_out

@@ -22,6 +22,6 @@ def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     p, c, device, rows = ProblemFacts(*facts), Knobs(*knobs), Device.of(hardware), Rows(out)
     of_tiles = tiles(p, c, device, rows)
     of_loads = loads(p, c, of_tiles, rows)
-    held = occupancy(p, c, of_tiles, of_loads, device, rows)
-    roofline(p, c, of_tiles, of_loads, held, device, rows)
+    resident = occupancy(p, c, of_tiles, of_loads, device, rows)
+    roofline(p, c, of_tiles, of_loads, resident, device, rows)
     rows.take_logs()

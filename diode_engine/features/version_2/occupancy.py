@@ -64,11 +64,11 @@ def occupancy(
         + operands + waiting + np.float32(_OTHER_REGISTERS)
     )  # fmt: skip
     spilled = np.maximum(registers - np.float32(_REGISTERS_THREAD), _ZERO)
-    held = np.minimum(registers, np.float32(_REGISTERS_THREAD))
+    allocated = np.minimum(registers, np.float32(_REGISTERS_THREAD))
     blocks = np.minimum(
         np.minimum(
             np.floor(device.shared_bytes / (shared + np.float32(_SHARED_RESERVED))),
-            np.floor(device.registers / (held * threads)),
+            np.floor(device.registers / (allocated * threads)),
         ),
         np.minimum(np.floor(np.float32(_THREADS_MULTIPROCESSOR) / threads),
                    np.float32(_BLOCKS_MULTIPROCESSOR)),

@@ -22,7 +22,7 @@ from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for
 
 log = logging.getLogger(__name__)
 
-Offered = Callable[[], list[Any]]  # Inductor's list, by the options that are set
+OfferedConfigs = Callable[[], list[Any]]  # Inductor's list, by the options that are set
 
 _EVERY = {"max_autotune": True, "max_autotune_flex_search_space": "EXHAUSTIVE"}
 
@@ -44,7 +44,7 @@ class FlexChooser:
         """What the choices depend on."""
         return "none" if self.table is None else self.table.identity
 
-    def configs(self, kind: str, offered: Offered) -> list[Any]:
+    def configs(self, kind: str, offered: OfferedConfigs) -> list[Any]:
         """The configs to render for the call that is being lowered: the one that is taken, or
         where nothing is known of it those of Inductor."""
         if not (config.max_autotune or config.max_autotune_gemm or _fast()):
@@ -58,7 +58,7 @@ class FlexChooser:
             self._outcomes.failed("the config could not be chosen", error, FLEX_CALLS)
         return offered()
 
-    def _chosen(self, kind: str, offered: Offered) -> Any:
+    def _chosen(self, kind: str, offered: OfferedConfigs) -> Any:
         if self.table is None:
             raise Unmeasured(f"nothing was measured on {self._hardware.name}")
         if (why := search.altered()) is not None:

@@ -29,7 +29,7 @@ LookupEntry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Question:
+class _LookupQuestion:
     """One question of Inductor for a problem's kernels: its key, and what is offered."""
 
     key: str
@@ -39,14 +39,14 @@ class _Question:
 class _Recorder(kernels.Noting):
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[_Question] = []
+        self.asked: list[_LookupQuestion] = []
         self._keys = LookupTableChoices()
 
     def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
         key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
         offered = tuple(chain.from_iterable(offers.values()))
         if key is not None and offered:
-            self.asked.append(_Question(key, offered))
+            self.asked.append(_LookupQuestion(key, offered))
 
 
 def lookup_entries(

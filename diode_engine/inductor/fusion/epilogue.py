@@ -68,7 +68,7 @@ _REORDERINGS = frozenset((aten.permute.default, aten.transpose.int, aten.t.defau
 # What reads its operands from memory, and so has a chain before it written.
 _READERS = frozenset(
     (
-        *_CHOSEN.values(), aten._scaled_mm, aten._int_mm,
+        *_CHOSEN.values(),
         aten.convolution, aten.convolution_backward, aten.copy_,
         aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
         aten._scaled_dot_product_cudnn_attention,

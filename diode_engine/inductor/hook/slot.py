@@ -39,7 +39,7 @@ _NOT_YET = "nothing has been compiled yet"
 _AUTOMATIC = ChoiceOptions(top_k_configs=1)  # what `import diode_engine` installs
 
 
-class _Here:
+class _Installed:
     """What is installed in this process."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _Here:
         self.stats = Stats()
 
 
-_here = _Here()
+_here = _Installed()
 
 
 def disabled() -> bool:

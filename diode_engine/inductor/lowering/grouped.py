@@ -89,7 +89,7 @@ def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | No
     return Asked(op, inputs, {triton_of(op): {"USE_FAST_ACCUM": bool(given.get("use_fast_accum"))}})
 
 
-class _Offered(Exception):
+class _LoweringEnded(Exception):
     """Raised to end the lowering when everything that is needed is known."""
 
 
@@ -145,12 +145,12 @@ def offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[Offere
             )
             for config, named in configs_kept
         )
-        raise _Offered
+        raise _LoweringEnded
 
     with (
         replaced(mm_grouped, "early_config_prune", note_configs),
         replaced(mm_grouped, "autotune_select_algorithm", note_choices),
-        contextlib.suppress(_Offered),
+        contextlib.suppress(_LoweringEnded),
     ):
         lower = lowerings[getattr(torch.ops.aten, op.aten).default]
         lower(*operands, **op.keywords(torch, fields))

@@ -23,7 +23,7 @@ from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Problem, T
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import templates_for
 from diode_engine.errors import RecordError
-from diode_engine.store.parsing import (
+from diode_engine.store.datasets.parsing import (
     MAX_TEXT,
     Malformed,
     check_records,

@@ -1,0 +1,88 @@
+"""What a model knows: the kernels, element types and operators of its training timings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+
+from diode_engine.core.operators import Operator
+from diode_engine.core.problem import Problem
+from diode_engine.core.resources import many_loads
+from diode_engine.core.table import TimingTable
+
+MIN_MANY = 300  # problems; a few timings each on a hundred are lost among millions
+_MANY = ", many loads"
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What occurs in the training timings. The model predicts nothing else."""
+
+    kernels: tuple[str, ...]  # as `kernel` has them
+    types: tuple[str, ...]  # as `type_of` has them
+    op_types: tuple[str, ...] = ()  # "mm bfloat16"; empty in older models: each op has all types
+
+    @property
+    def known_op_types(self) -> frozenset[str]:
+        """The ops with each type that was timed on them, as `op_type` has them."""
+        if self.op_types:
+            return frozenset(self.op_types)
+        ops = {name.partition(" ")[0] for name in self.kernels}
+        return frozenset(f"{op} {type_}" for op in ops for type_ in self.types)
+
+    def joined(self, other: Coverage) -> Coverage:
+        """What either covers."""
+        return Coverage(
+            tuple(sorted({*self.kernels, *other.kernels})),
+            tuple(sorted({*self.types, *other.types})),
+            tuple(sorted(self.known_op_types | other.known_op_types)),
+        )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """As manifest.json has it: what an older model has not is left out."""
+        return {k: list(v) for k, v in asdict(self).items() if v or k != "op_types"}
+
+    @classmethod
+    def of(cls, table: TimingTable) -> Coverage:
+        """What occurs in the table's successful timings."""
+        timed = table.take(table.failure == 0)
+        problems = [table.problems[i] for i in set(timed.problem.tolist())]
+        many = many_loads(timed.problems, timed.candidates, timed.problem, timed.candidate)
+        found: dict[str, set[int]] = defaultdict(set)
+        for p, c, m in zip(
+            timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
+        ):
+            found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
+        kernels = {k for k, on in found.items() if len(on) >= MIN_MANY or not _is_many(k)}
+        return cls(
+            tuple(sorted(kernels)),
+            tuple(sorted({type_of(problem) for problem in problems})),
+            tuple(sorted({op_type(problem) for problem in problems})),
+        )
+
+
+def kernel(op: Operator, template: str, *, many: bool = False) -> str:
+    """How the coverage names a template on an op. The op is part of it: timings of decompose_k on
+    mm say nothing of decompose_k on bmm.
+
+    With `many` it means the template's kernels with many loads a thread (resources.many_loads).
+    Other kernels say nothing of them, and few timings say too little: timings on MIN_MANY problems
+    are needed.
+    """
+    return f"{op} {template}{_MANY if many else ''}"
+
+
+def _is_many(name: str) -> bool:
+    return name.endswith(_MANY)
+
+
+def type_of(problem: Problem) -> str:
+    """The kind of arithmetic: the operands' type, or "tf32" for a float32 product that may be
+    computed so."""
+    return "tf32" if problem.allow_tf32 else str(problem.dtype)
+
+
+def op_type(problem: Problem) -> str:
+    """An op with its kind of arithmetic: an op that was timed in bfloat16 only is not known in
+    float32, whatever was timed of other ops."""
+    return f"{problem.op} {type_of(problem)}"

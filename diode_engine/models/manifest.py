@@ -1,0 +1,295 @@
+"""A model's manifest.json, which says what the model is and which files it has::
+
+    {"format": "diode-model", "version": 1, "name": …, "family": …, "purpose": "gemm",
+     "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},
+     "torch": [versions], "triton": [versions],
+     "coverage": {"kernels": […], "types": […], "op_types": […]},
+     "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
+              "problems": n, "timings": n, "base": identity},
+     "everything": bool or null, "held_out_by": ["sizes", …], "metrics": {…}, "notes": …,
+     "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
+     "confidence": {"file": …, "bytes": n, "sha256": …} or null}
+
+Types, sizes, names and the form of hashes are checked when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from diode_engine import features
+from diode_engine.core.hardware import Hardware
+from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
+from diode_engine.errors import DiodeError, ModelError
+from diode_engine.models.coverage import Coverage
+
+FORMAT = "diode-model"
+VERSION = 1
+MANIFEST = "manifest.json"
+MAX_MANIFEST = 1 << 20  # bytes; the shipped ones have 2,500
+_MANIFEST = Limits(MAX_MANIFEST)
+_MAX_FILE = 256 << 20  # bytes of a member; the shipped trees have 8 million
+_MAX_MEMBERS = 64
+MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
+EARLIER_HELD_OUT_BY = ("sizes",)  # by what problems were held out before manifests told it
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a model was trained on."""
+
+    datasets: tuple[str, ...] = ()  # content keys: of the timings learned from, then of files
+    runs: tuple[str, ...] = ()  # of the store that the timings were in: "import 1", "collect 7"
+    problems: int = 0
+    timings: int = 0
+    files: tuple[str, ...] = ()  # names of the dataset files among those that they came from
+    base: str = ""  # the identity of the model that was tuned to these timings
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a model says about itself.
+
+    `metrics` holds numbers (or tables of them) by name, measured on held-out problems.
+    `held_out_by` says how these were held out (see problems.splits.HELD_OUT_BY). `everything` says
+    whether the model was trained on them too; None: not known. `confidence` is the file of its
+    models.confidence.Confidence, None where it has none.
+    """
+
+    name: str
+    family: str
+    hardware: Hardware
+    coverage: Coverage
+    data: Data
+    torch: tuple[str, ...] = ()
+    triton: tuple[str, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    notes: str = ""
+    purpose: str = "gemm"
+    created: str = ""  # UTC, ISO 8601; when it was saved
+    diode: str = ""
+    feature_version: int = features.VERSION
+    feature_names: str = features.NAMES_HASH
+    members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
+    confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
+    everything: bool | None = None
+    held_out_by: tuple[str, ...] = EARLIER_HELD_OUT_BY
+
+    @property
+    def feature_set(self) -> features.FeatureSet:
+        """The feature set that the model was trained on."""
+        return features.SETS[self.feature_version]
+
+    @property
+    def files(self) -> tuple[Mapping[str, Any], ...]:
+        """The entries (file, bytes, sha256) of all files beside the manifest."""
+        return self.members if self.confidence is None else (*self.members, self.confidence)
+
+    @property
+    def identity(self) -> str:
+        """32 hex digits, equal for models that predict the same, whatever they are called."""
+        parts = [
+            f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
+            json.dumps(self.coverage.to_dict(), sort_keys=True),
+            *(f"{member['family']} {member['sha256']}" for member in self.members),
+        ]
+        if self.confidence is not None:
+            parts.append(f"confidence {self.confidence['sha256']}")
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As manifest.json has it."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": self.name,
+            "family": self.family,
+            "purpose": self.purpose,
+            "created": self.created,
+            "diode": self.diode,
+            "hardware": self.hardware.to_dict(),
+            "features": {"version": self.feature_version, "names": self.feature_names},
+            "torch": list(self.torch),
+            "triton": list(self.triton),
+            "coverage": self.coverage.to_dict(),
+            "data": {k: list(v) if isinstance(v, tuple) else v
+                     for k, v in asdict(self.data).items()},
+            "everything": self.everything,
+            "held_out_by": list(self.held_out_by),
+            "metrics": dict(self.metrics),
+            "notes": self.notes,
+            "members": [dict(member) for member in self.members],
+            "confidence": None if self.confidence is None else dict(self.confidence),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Manifest:
+        """Raises ModelError where a field is missing, of another type, too new or foreign."""
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            raise ModelError("This is not the manifest of a Diode model.")
+        version = given.get("version")
+        if type(version) is not int or version < 1:
+            raise ModelError("The model's manifest has no version.")
+        if version > VERSION:
+            raise ModelError(
+                f"The model is of format version {show(version)}, this Diode reads up to "
+                f"{VERSION}; update Diode."
+            )
+        read = _ManifestReader(given)
+        made_with = read.mapping("features")
+        feature_version, names = made_with.get("version"), made_with.get("names")
+        known = {each.version: each.names_hash for each in features.SETS.values()}
+        if type(feature_version) is not int or known.get(feature_version) != names:
+            raise ModelError(
+                f"The model was made with version {show(feature_version)} of the features "
+                f"({show(names)}), this Diode has "
+                f"{', '.join(f'version {version} ({h!r})' for version, h in known.items())}; train "
+                "it again, or use the Diode it was made with."
+            )
+        try:
+            hardware = Hardware.from_dict(read.mapping("hardware"))
+        except DiodeError as error:
+            raise ModelError(
+                f"The model's hardware is impossible: {shortened(str(error))}"
+            ) from None
+        if not 1 <= len(hardware.slug) <= 100:  # it names a folder
+            raise ModelError(
+                f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
+                "letters and digits."
+            )
+        coverage, data = (
+            _ManifestReader(read.mapping("coverage")),
+            _ManifestReader(read.mapping("data")),
+        )
+        manifest = cls(
+            name=check_name(read.text("name")),
+            family=read.text("family"),
+            hardware=hardware,
+            coverage=Coverage(
+                coverage.texts("kernels"),
+                coverage.texts("types"),
+                # Models of before this was written have none.
+                coverage.texts("op_types") if "op_types" in coverage.given else (),
+            ),
+            data=Data(
+                data.texts("datasets"), data.texts("runs"), data.count("problems"),
+                data.count("timings"),
+                # Models of before these were written have neither.
+                data.texts("files") if "files" in data.given else (),
+                data.text("base") if "base" in data.given else "",
+            ),
+            torch=read.texts("torch"),
+            triton=read.texts("triton"),
+            metrics=read.mapping("metrics"),
+            notes=read.text("notes"),
+            purpose=check_name(read.text("purpose")),
+            created=read.text("created"),
+            feature_version=feature_version,
+            feature_names=known[feature_version],
+            diode=read.text("diode"),
+            members=tuple(_member(member) for member in read.items("members")),
+            confidence=None if given.get("confidence") is None else _weight_file(
+                read.mapping("confidence")),
+            everything=None if given.get("everything") is None else read.flag("everything"),
+            held_out_by=EARLIER_HELD_OUT_BY if "held_out_by" not in given
+            else read.texts("held_out_by"),
+        )  # fmt: skip
+        if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
+            raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")
+        files = manifest.files
+        if sum(entry["bytes"] for entry in files) > MAX_MODEL:
+            raise ModelError(f"The model's files are larger than {MAX_MODEL >> 20} MiB together.")
+        if len({entry["file"] for entry in files}) < len(files):
+            raise ModelError("The model's manifest names a file twice.")
+        return manifest
+
+
+class _ManifestReader:
+    """Reads fields of the expected type; raises ModelError with a sentence otherwise."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+
+    def _take(self, name: str, kind: type, what: str) -> Any:
+        value = self.given.get(name)
+        if type(value) is not kind:
+            raise ModelError(f"The model's manifest must have {what} as {name}.")
+        return value
+
+    def text(self, name: str) -> str:
+        value: str = self._take(name, str, "a text")
+        return value
+
+    def count(self, name: str) -> int:
+        value: int = self._take(name, int, "a whole number")
+        if value < 0:
+            raise ModelError(f"The model's manifest must have no negative number as {name}.")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value: bool = self._take(name, bool, "true or false")
+        return value
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        value: dict[str, Any] = self._take(name, dict, "an object")
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        value: list[Any] = self._take(name, list, "a list")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.items(name)
+        if not all(isinstance(item, str) for item in value):
+            raise ModelError(f"The model's manifest must have a list of texts as {name}.")
+        return tuple(value)
+
+
+def _member(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ModelError("A member in the model's manifest must be an object.")
+    return {"family": _ManifestReader(given).text("family"), **_weight_file(given)}
+
+
+def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
+    read = _ManifestReader(given)
+    file = read.text("file")
+    if not _FILE.fullmatch(file):
+        raise ModelError(
+            f"The model's manifest names the file {show(file)}, which cannot be a weight file."
+        )
+    digest = read.text("sha256")
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ModelError(f"The model's manifest has no valid hash for {file}.")
+    size = read.count("bytes")
+    if size > _MAX_FILE:
+        raise ModelError(f"The model's file {file} is larger than {_MAX_FILE >> 20} MiB.")
+    return {"file": file, "bytes": size, "sha256": digest}
+
+
+def check_name(name: str) -> str:
+    """The name, if it can be a model's: lower-case letters, digits, ., _ and -."""
+    if not _NAME.fullmatch(name):
+        raise ModelError(
+            f"{show(name)} cannot name a model; use lower-case letters, digits, '.', '_' and '-', "
+            "64 at most, a letter or digit first."
+        )
+    return name
+
+
+def parse_manifest(data: bytes, where: Path) -> Manifest:
+    """A manifest.json's content, which was found at this place; raises ModelError as
+    `load_artifact` does for it."""
+    try:
+        given = parse_json(data, _MANIFEST)
+    except Malformed as error:
+        raise ModelError(f"The model's manifest in {where} cannot be read. {error}") from None
+    return Manifest.from_dict(given)

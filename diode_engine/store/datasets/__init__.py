@@ -1,0 +1,1 @@
+"""Files of timings: their format, and how they are read and written."""

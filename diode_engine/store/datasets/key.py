@@ -1,0 +1,39 @@
+"""The key of a table of timings, made of its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine.core.problem import content_key
+from diode_engine.core.table import COLUMNS, TimingTable
+
+
+def dataset_key(table: TimingTable) -> str:
+    """32 hex digits that name this table's rows, in whatever file and order they are."""
+    digest = hashlib.sha256()
+    columns: list[npt.NDArray[Any]] = []
+    for name in ("problem", "candidate", "environment"):
+        records, index = getattr(table, f"{name}s"), getattr(table, name)
+        keys = {i: records[i].key for i in np.unique(index).tolist()}
+        place = {key: n for n, key in enumerate(sorted(set(keys.values())))}
+        digest.update(json.dumps(list(place)).encode())
+        rank = np.zeros(len(records), dtype="<i8")
+        rank[list(keys)] = [place[key] for key in keys.values()]
+        columns.append(rank[index])
+    measured = [getattr(table, name) for name in COLUMNS[3:]]
+    if table.kernel is not None:
+        measured += list(table.kernel.T)
+    for column in measured:
+        if column.dtype == np.float64:  # as bits, of which NaN has several forms
+            columns.append(np.where(np.isnan(column), np.nan, column).astype("<f8").view("<i8"))
+        else:
+            columns.append(column.astype("<i8"))
+    order = np.lexsort(columns)
+    for column in columns:
+        digest.update(column[order].tobytes())
+    return content_key("dataset", {"sha256": digest.hexdigest()})

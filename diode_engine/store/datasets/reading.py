@@ -1,0 +1,223 @@
+"""Reads a dataset file: JSON or msgpack, plain, compressed with Zstandard, or packed.
+
+A file is read whole or not at all: whatever is wrong with it is a DatasetError that names the
+place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from diode_engine.core.hardware import KNOWN, Environment, Hardware
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import DatasetError, RecordError
+from diode_engine.store.datasets import packed, parsing, torch_diode
+from diode_engine.store.datasets.format import (
+    FORMAT,
+    PACKED_VERSION,
+    TIMES,
+    VERSION,
+    suffix_of,
+)
+from diode_engine.store.datasets.parsing import (
+    Malformed,
+    items,
+    load,
+    mapping,
+    parse_json,
+    parse_msgpack,
+    shortened,
+    show,
+)
+from diode_engine.store.datasets.rows import NOT_TIMED, JoinedRows
+
+_FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}
+_HARDWARE_FIELDS = [field.name for field in fields(Hardware)]
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group of a file: the rows of one problem in one environment."""
+
+    problem: Problem
+    environment: Environment
+    rows: slice
+
+
+def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> TimingTable:
+    """The file's timings, rows in its order.
+
+    With `times_required` False a row may have neither a time nor a failure, as in a file for
+    predictions; its failure is then Failure.NOT_TIMED. Raises DatasetError, with the place, where
+    the file is missing, malformed or of an unknown version. Of a file of torch-diode's, what Diode
+    does not know is left out (see `torch_diode.read`).
+    """
+    return read_file(Path(path), times_required).table
+
+
+def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ...]]:
+    """As `read_dataset` where times are not required, and how the file groups its rows."""
+    table, rows, _ = read_file(Path(path), times_required=False)
+    if rows is None:
+        raise DatasetError(
+            f"{path} is packed or torch-diode's, which keeps no groups; import it, and export "
+            "it as .json or .msgpack."
+        )
+    ends = np.cumsum(rows.lengths).tolist()
+    return table, tuple(
+        Group(table.problems[problem], table.environments[environment], slice(end - n, end))
+        for problem, environment, n, end in zip(
+            rows.problem, rows.environment, rows.lengths, ends, strict=True
+        )
+    )
+
+
+class FileContent(NamedTuple):
+    """What a dataset file holds."""
+
+    table: TimingTable
+    rows: JoinedRows | None = None  # where the file groups them
+    left_out: int = 0  # timings
+
+
+def read_file(where: Path, times_required: bool) -> FileContent:
+    """What the file holds; raises what `read_dataset` does."""
+    suffix = suffix_of(where)
+    try:
+        data = load(where, compressed=suffix.endswith(".zst"))
+        document, constant = (
+            parse_json(data) if suffix.startswith(".json") else (parse_msgpack(data), None)
+        )
+        if torch_diode.is_dataset(document):
+            table, left_out = torch_diode.read(document)
+            return FileContent(table, left_out=left_out)
+        if constant is not None:
+            raise Malformed(
+                f"It holds {constant}, which is no JSON; write null where there is no time."
+            )
+        if _version(document) == PACKED_VERSION:
+            return FileContent(_packed_table(document))
+        return FileContent(*_table(document, times_required))
+    except RecursionError:
+        raise DatasetError(f"{where}: It is nested too deeply for a dataset.") from None
+    except MemoryError:
+        raise DatasetError(f"{where} does not fit in this machine's memory; split it.") from None
+    except OSError as error:
+        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
+    except Malformed as error:
+        raise DatasetError(f"{where}: {error}") from error
+
+
+def _version(document: Any) -> int:
+    mapping(document, "It", _FIELDS, _FIELDS)
+    if document["format"] != FORMAT:
+        raise Malformed(f"Its format is {show(document['format'])}; it must be {FORMAT!r}.")
+    version = document["version"]
+    if type(version) is not int or version not in (VERSION, PACKED_VERSION):
+        raise Malformed(
+            f"Its version is {show(version)} and this Diode reads {VERSION} and "
+            f"{PACKED_VERSION}; update Diode, or write the dataset again."
+        )
+    return version
+
+
+def _packed_table(document: Any) -> TimingTable:
+    environments = _records(document, "environments", _environment)
+    problems = _records(document, "problems", Problem.from_dict)
+    candidates = _records(document, "candidates", Candidate.from_dict)
+    timings = document["timings"]
+    mapping(timings, "timings", packed.FIELDS, packed.FIELDS)
+    parsing.check_rows(timings["rows"])
+    try:
+        columns = packed.unpack(timings, len(candidates))
+        table = TimingTable(problems, candidates, environments, **columns)
+    except RecordError as error:
+        raise Malformed(f"timings: {shortened(str(error))}") from None
+    if np.any(table.failure == NOT_TIMED):
+        raise Malformed("timings: Its rows must have a time or a failure.")
+    return table
+
+
+def _table(document: Any, times_required: bool) -> tuple[TimingTable, JoinedRows]:
+    environments = _records(document, "environments", _environment)
+    problems = _records(document, "problems", Problem.from_dict)
+    candidates = _records(document, "candidates", Candidate.from_dict)
+    rows = JoinedRows(document["timings"], len(problems), len(environments))
+    time = {name: rows.numbers(name, positive=True) for name in TIMES}
+    if np.any(swapped := time["min_us"] > time["median_us"]):
+        raise Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
+    failure = rows.failures()
+    timed = ~(np.isnan(time["min_us"]) & np.isnan(time["median_us"]))
+    if np.any(both := timed & (failure > 0)):
+        raise Malformed(f"{rows.place(both)} has a time and a failure; it can have one only.")
+    neither = ~timed & (failure == 0)
+    if times_required and np.any(neither):
+        raise Malformed(
+            f"{rows.place(neither)} has neither a time (min_us or median_us) nor a failure; a "
+            "file without times can only be predicted."
+        )
+    failure[neither] = NOT_TIMED
+    table = TimingTable(
+        problems,
+        candidates,
+        environments,
+        problem=np.repeat(np.array(rows.problem, dtype=np.int32), rows.lengths),
+        candidate=rows.whole("candidate", len(candidates) - 1, none=None),
+        environment=np.repeat(np.array(rows.environment, dtype=np.int32), rows.lengths),
+        min_us=time["min_us"],
+        median_us=time["median_us"],
+        spread_us=rows.numbers("spread_us", positive=False),
+        repeats=rows.whole("repeats", 2**31 - 1, none=0),
+        failure=failure,
+        kernel=rows.kernel(),
+    )
+    return table, rows
+
+
+def _records(
+    document: Mapping[str, Any], name: str, make: Callable[[Mapping[str, Any]], _Record]
+) -> tuple[_Record, ...]:
+    records = []
+    parsing.check_records(items(document[name], name), name)
+    for i, given in enumerate(document[name]):
+        place = f"{name}[{i}]"
+        if not isinstance(given, dict):
+            raise Malformed(f"{place} is {show(given)}; it must be an object.")
+        try:
+            records.append(make(given))
+            json.dumps(given, ensure_ascii=False).encode()
+        except RecordError as error:
+            raise Malformed(f"{place}: {shortened(str(error))}") from None
+        except UnicodeEncodeError:  # JSON can escape half a surrogate pair
+            raise Malformed(f"{place} holds a text that is not valid Unicode.") from None
+    return tuple(records)
+
+
+def _environment(given: Mapping[str, Any]) -> Environment:
+    """An environment. Its software may be left out; its hardware may be a name, or lack facts that
+    KNOWN has."""
+    software = {"driver": "", "torch": "", "triton": ""}
+    hardware = given.get("hardware")
+    if isinstance(hardware, str):
+        hardware = {"name": hardware}
+    if not isinstance(hardware, dict):
+        raise RecordError("Its hardware must be a name or an object.")
+    name = hardware.get("name")
+    missing = [field for field in _HARDWARE_FIELDS if field not in hardware]
+    if missing and isinstance(name, str):
+        if name not in KNOWN:
+            raise RecordError(
+                f"The hardware {show(name)} is not one that Diode knows by name "
+                f"({', '.join(KNOWN)}); give its {', '.join(missing)} as well."
+            )
+        hardware = {**KNOWN[name].to_dict(), **hardware}
+    return Environment.from_dict({**software, **given, "hardware": hardware})

@@ -1,0 +1,106 @@
+"""Pages of runs, what a run has put into the store, and the values that queries can name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from diode_engine.core.hardware import Environment
+from diode_engine.store import schema
+from diode_engine.store.fields import RUN_PROBLEMS, RUNS
+from diode_engine.store.query import MAX_ROWS
+from diode_engine.store.records import (
+    environment_of,
+    few_records,
+)
+from diode_engine.store.run_table import run_of
+from diode_engine.store.runs import ENDED, Run, RunState
+from diode_engine.store.session import OpenStore
+
+_S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """What a run has put into the store; counts are of timings unless they say otherwise."""
+
+    problems: int
+    timings: int
+    failures: Mapping[str, int]
+    by_environment: tuple[tuple[Environment, int], ...]
+
+
+def runs(
+    store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MAX_ROWS
+) -> list[Run]:
+    """A page of the runs, the last one first; the next page is that `before` its last run. The
+    store alone does not know whether a run that has not ended is alive. So where the query asks for
+    states, all such runs are found (`diode_engine.runs.find` decides)."""
+    wanted = RUNS.parse(query)
+    select = sa.select(schema.runs).where(*wanted.conditions)
+    if "state" in wanted.judged:
+        stored = {RunState(state) for state in wanted.judged["state"]}
+        if not stored <= set(ENDED):
+            stored |= {RunState.QUEUED, RunState.RUNNING}
+        select = select.where(schema.runs.c.state.in_(map(str, stored)))
+    if before is not None:
+        select = select.where(schema.runs.c.id < before)
+    select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MAX_ROWS))
+    with store.reads() as connection:
+        rows = connection.execute(select).all()
+        t = schema.tags.c
+        tags: dict[int, list[str]] = {row.id: [] for row in rows}
+        tagged = sa.select(t.run, t.tag).where(t.run.in_(tags)).order_by(t.run, t.tag)
+        for run, tag in connection.execute(tagged):
+            tags[run].append(tag)
+        return [run_of(row, tags[row.id]) for row in rows]
+
+
+def run_contents(store: OpenStore, run: int) -> RunContents:
+    """Counts what a run has put into the store; all 0 where there is no such run."""
+    t = schema.tallies.c
+    cells = (
+        sa.select(t.environment, schema.failures.c.reason, sa.func.sum(t.timings))
+        .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
+        .where(t.run == run)
+        .group_by(t.environment, schema.failures.c.reason)
+    )
+    with store.reads() as connection:
+        failures: Counter[str] = Counter()
+        by_environment: Counter[int] = Counter()
+        for environment, reason, n in connection.execute(cells):
+            by_environment[environment] += n
+            if reason is not None:
+                failures[reason] += n
+        known = few_records(
+            connection, store.location, schema.environments, set(by_environment), environment_of
+        )
+        counted = sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)
+        return RunContents(
+            problems=int(connection.scalar(counted) or 0),
+            timings=by_environment.total(),
+            failures=dict(failures.most_common()),
+            by_environment=tuple((known[e], n) for e, n in by_environment.most_common()),
+        )
+
+
+def known_values(store: OpenStore) -> dict[str, list[str]]:
+    """The store's values of the fields without choices of their own, for `Language.suggest`."""
+    columns = {
+        "gpu": _E.name,
+        "torch": _E.torch,
+        "triton": _E.triton,
+        "driver": _E.driver,
+        "tag": schema.tags.c.tag,
+        "kind": schema.runs.c.kind,
+        "host": schema.runs.c.host,
+        "user": schema.runs.c.user,
+    }
+    with store.reads() as connection:
+        return {
+            name: [v for v in connection.scalars(sa.select(c).distinct().order_by(c)) if v]
+            for name, c in columns.items()
+        }

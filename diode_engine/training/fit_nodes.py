@@ -1,0 +1,44 @@
+"""How far the fits on each machine of a cluster are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from diode_engine.models.fitting import FitProgress
+
+
+@dataclass(frozen=True)
+class NodeFitProgress(FitProgress):
+    """The progress of a fit on a machine of this name."""
+
+    node: str
+
+
+class FitNodes:
+    """The machines that have told of fits; none, where all fits are made here."""
+
+    def __init__(self) -> None:
+        self._fits: dict[str, dict[str, FitProgress]] = {}  # the last progress, by machine and fit
+
+    def told(self, label: str, progress: FitProgress) -> None:
+        if isinstance(progress, NodeFitProgress):
+            fits = self._fits.setdefault(progress.node, {})
+            fits.pop(label, None)
+            fits[label] = progress  # at the end
+
+    def lines(self) -> Iterator[tuple[str, str, FitProgress]]:
+        """Each machine, how many fits it has made or makes and which has told last, and how far
+        that one is."""
+        for node, fits in self._fits.items():
+            label, last = next(reversed(fits.items()))
+            count = f"{len(fits)} fits" if len(fits) > 1 else "1 fit"
+            yield node, f"{count}; {label}", last
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the progress of a run; empty where there are none."""
+        if not self._fits:
+            return {}
+        lines = self.lines()
+        return {"nodes": {node: f"{said}: {at.step} of {at.steps}" for node, said, at in lines}}

@@ -1,0 +1,143 @@
+"""The timing of a tuning, in rounds: the model to start from chooses the problems of the first, a
+quick model of what is known those of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from diode_engine.collect.adviser import Adviser
+from diode_engine.collect.executor import Executor
+from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
+from diode_engine.collect.progress import Progress
+from diode_engine.collect.run import collect
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Failure, Problem
+from diode_engine.errors import CollectionError, TrainingError
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.predictor import Predictor
+from diode_engine.problems.sources import mixed
+from diode_engine.problems.splits import HELD_OUT_BY
+from diode_engine.registry import ModelVersion
+from diode_engine.store import Store
+from diode_engine.training.fits import FitExecutor
+from diode_engine.training.training_split import TrainingSplit
+from diode_engine.tuning import questions, quick
+from diode_engine.tuning.request import TuneRequest
+from diode_engine.tuning.stages import Stages
+from diode_engine.tuning.undisturbed import undisturbed
+
+COLLECTED = 0.7  # of the minutes; the rest is for training and judging
+GUIDED = 0.5  # of this, what is left when a quick model takes over the choice
+MIN_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
+DRAWN = 1500  # problems of a round; time ends most rounds before they are through
+BUDGET, COMPILES = 64, 4  # candidates of a problem, and kernels compiled for it alone
+OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
+
+
+class Rounds:
+    """The rounds of one tuning; `base` is the model to start from. `quick` is the quick model that
+    was made last, if one was."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: int,
+        request: TuneRequest,
+        hardware: Hardware,
+        torch: str,
+        base: ModelVersion | None,
+        artifact: Artifact | None,
+        executor: Callable[[], Executor],
+        stages: Stages,
+        fits: FitExecutor | None,
+    ) -> None:
+        self._store, self._run, self._request = store, run, request
+        self._hardware, self._torch = hardware, torch
+        self._base, self._artifact = base, artifact
+        self._by = HELD_OUT_BY if artifact is None else artifact.manifest.held_out_by
+        self._executor, self._stages, self._fits = executor, stages, fits
+        self._counts = stages.counts
+        self.quick: Artifact | None = None
+
+    def run(self, own: Sequence[Problem]) -> None:
+        """Times until the time for it is over; a program's own products come first."""
+        whole = 60 * self._request.minutes * COLLECTED
+        guide = None if self._artifact is None else Predictor(self._artifact)
+        idle = 0
+        for number in count():
+            until = whole * GUIDED if number == 0 else whole
+            if self._counts.seconds >= whole - min(MIN_ROUND_SECONDS, 0.1 * whole) or idle == 2:
+                return
+            if number == 1:
+                with self._stages.stage("making a quick model of what is known"):
+                    self.quick = self._quick_model()
+                guide = guide if self.quick is None else Predictor(self.quick)
+            if self._counts.seconds < until:
+                timings = self._counts.timings
+                self._round(number, own if number == 0 else (), guide, until)
+                idle = 0 if self._counts.timings > timings or number == 0 else idle + 1
+
+    def _quick_model(self) -> Artifact | None:
+        """A quick model; None where there are too few timings for one yet."""
+        name = self._hardware.name
+        try:
+            table = undisturbed(self._store, self._store.read(hardware=name), name, self._torch)
+            learned = TrainingSplit.of(table, name, self._by).learned
+            return quick.quick_model(
+                learned, self._artifact, check=self._stages.check, fits=self._fits
+            )
+        except TrainingError as error:
+            self._stages.note(f"No quick model is made: {error}")
+            return None
+
+    def _round(
+        self, number: int, own: Sequence[Problem], guide: Predictor | None, until: float
+    ) -> None:
+        what = "the quick model" if number or self._base is None else self._base.reference
+        with self._stages.stage(
+            "timing" if guide is None else f"timing what {what} is not sure of"
+        ):
+            seed = self._request.seed + number
+            drawn = mixed(DRAWN, seed, questions.SOURCES)
+            learned, judged = questions.parted(drawn, self._by)
+            if guide is not None:
+                learned = questions.by_disagreement(learned, guide, self._hardware, self._torch)
+            first = [
+                PlannedProblem(p, CandidateSelection(OWN_BUDGET, compiles=OWN_COMPILES))
+                for p in own
+            ]
+            rest = [
+                PlannedProblem(p, CandidateSelection(BUDGET, compiles=COMPILES))
+                for p in questions.in_turn(learned, judged) if p not in set(own)
+            ]  # fmt: skip
+            self._timed_until(Plan((*first, *rest)), guide, until, seed)
+
+    def _timed_until(self, plan: Plan, guide: Predictor | None, until: float, seed: int) -> None:
+        clock, counts = self._stages.clock, self._counts
+        began, before, timings = clock(), counts.seconds, counts.timings
+
+        def told(progress: Progress) -> None:
+            counts.seconds = before + clock() - began
+            counts.timings = timings + progress.timings
+            self._stages.check()
+
+        try:
+            progress = collect(
+                self._store, plan, self._executor(), seed=seed,
+                spec={"tune": self._run, "problems": len(plan), "seed": seed},
+                report=told,
+                adviser=lambda hardware: None if guide is None else Adviser(guide, hardware),
+                over=lambda: before + clock() - began >= until,
+            )  # fmt: skip
+        except CollectionError as error:
+            raise CollectionError(
+                f"The GPU was lost, or nothing can be timed on it: {error} What was timed is kept, "
+                "and the same command goes on from there."
+            ) from error
+        counts.seconds = before + clock() - began
+        counts.timings = timings + progress.timings
+        counts.failures += progress.failures.total()
+        counts.out_of_memory += progress.failures[Failure.OUT_OF_MEMORY]
+        counts.workers_lost += progress.workers_lost
+        counts.throttled += sum(gpu.throttled for gpu in progress.gpus.values())
