@@ -202,6 +202,27 @@ def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
         assert not failures(store)
 
 
+def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch):
+    """The GPU's own process, not a worker of it: its answer is not taken."""
+    confused = tmp_path / "confused"
+
+    class Confused(ray_executor.GpuHost):
+        def ask(self, packed, references=None):
+            answer = super().ask(packed, references)
+            try:
+                confused.touch(exist_ok=False)
+            except FileExistsError:
+                return answer
+            return b"nonsense"
+
+    monkeypatch.setattr(ray_executor, "GpuHost", Confused)
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, made(command=worker()))
+        assert confused.exists()
+        assert keys(store) == ALL
+        assert not failures(store)
+
+
 def test_a_request_that_ends_every_process_is_given_up(tmp_path, made):
     """As a kernel would that takes the machine with it."""
     killed = tmp_path / "killed"
