@@ -1,26 +1,25 @@
-"""Direct launching held against Inductor's own static kernels, on an NVIDIA GPU.
+"""Direct launching compared with Inductor's own static kernels, on an NVIDIA GPU.
 
     python benchmarks/calibrate.py [--problems N] [--each N] [--json FILE]
     python benchmarks/calibrate.py --rows FILE
 
-Times the same (problem, candidate) pairs in one run, over sizes, dtypes, layouts and
-alignments:
+Times the same (problem, candidate) pairs in one run, over sizes, dtypes, layouts and alignments:
 
 static    as `diode-engine collect` does it: each compiled and launched by Inductor, the cache
           flushed before each launch. The reference.
-again     the same once more: the noise of two runs (A/A)
+again     the same once more: the noise between two runs (A/A)
 direct    the widest shared binaries, fresh operands, in turn
 repeat    the same once more (A/A)
 flushed   as direct, with the cache flushed before each launch
 fixed-k   as direct, with binaries for one K
-own       as direct, with binaries for one problem: what is left is the launch and its timing
-collect   as `collect --direct` chooses between these three for each pair
+own       as direct, with binaries for one problem: only launch and timing differ from static
+collect   the one of these three that `collect --direct` chooses for each pair
 
-For each it prints, against the reference, the median of the ratios, the median and 90th
-percentile of |ratio − 1|, and the geomean efficiency of the best candidate by it, judged by
-static timings; then |ratio − 1| of `direct` by kinds of pairs. The ratio of rates is timings a
-second, direct over static, compiles included in both and then in neither. With --rows, and no GPU,
-what an earlier run has written (.json or .json.zst) is compared again, by what `collect --direct`
+For each pass it prints the median of its ratios to the reference, the median and 90th percentile of
+|ratio − 1|, and the geomean efficiency, by static timings, of the candidate that is best by this
+pass. Then it prints |ratio − 1| of `direct` by kinds of pairs. The ratio of rates is timings a
+second, direct over static: with compiles in both, and then without. With --rows, which needs no
+GPU, the rows of an earlier run (.json or .json.zst) are compared again, by what `collect --direct`
 would choose now.
 """
 
@@ -64,8 +63,8 @@ MAX_FLOPS = 2e11
 
 
 def problems(count: int, seed: int) -> list[Problem]:
-    """Sizes from log-uniform draws, a third of them skinny; every second one with sizes that
-    are not multiples of 16, from divisible by 8 to odd."""
+    """Problems of log-uniform sizes, a third of them skinny. Every second one has sizes that are
+    not multiples of 16, from divisible by 8 to odd."""
     rng = random.Random(seed)
     kinds = itertools.cycle(
         itertools.product(
@@ -98,7 +97,7 @@ def problems(count: int, seed: int) -> list[Problem]:
 
 
 def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
-    """ATen and a sample of what Inductor offers and is plausible."""
+    """ATen, and a sample of the plausible candidates that Inductor offers."""
     import torch
 
     from diode_engine.core.hardware import detect
@@ -115,7 +114,7 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
 
 
 def static(plan: Plan, folder: Path) -> tuple[Times, float]:
-    """Timings through Inductor, and the seconds it took."""
+    """Timings through Inductor, and the seconds that they took."""
     from diode_engine.collect.local import LocalExecutor
     from diode_engine.collect.run import collect
     from diode_engine.store import Store
@@ -137,7 +136,8 @@ def direct(
     bench: Any,
     lock: Path,
 ) -> tuple[Times, float]:
-    """Timings by a bench, and the seconds it took, preparing the problems apart."""
+    """Timings by direct launches, and the seconds that they took, without those for preparing the
+    problems."""
     import torch
 
     from diode_engine.collect import protocol
@@ -179,8 +179,8 @@ def spread(found: Sequence[float]) -> dict[str, float | int]:
 
 
 def efficiency(times: Times, reference: Times, problems: Iterable[Problem]) -> float:
-    """Geomean over the problems of the reference's best time over the reference's time of
-    the candidate that is best by `times`."""
+    """The geometric mean, over the problems, of the reference's best time over the reference's time
+    of the candidate that is best by `times`."""
     logs = []
     for problem in problems:
         both = {
@@ -195,7 +195,7 @@ def efficiency(times: Times, reference: Times, problems: Iterable[Problem]) -> f
 
 
 def kinds(pair: Pair, reference: Times) -> list[str]:
-    """What is to be told apart among the pairs."""
+    """The kinds of pairs that the report shows apart."""
     problem, candidate = pair
     timing = reference.get(pair)
     us = timing.time_us if timing and timing.time_us else 0.0
@@ -233,7 +233,7 @@ def shared(problem: Problem, candidate: Candidate) -> KernelClass | None:
 
 
 def policy_of(problem: Problem, candidate: Candidate) -> str:
-    """The pass whose binary `collect --direct` would take."""
+    """The pass whose binary `collect --direct` would take for the pair."""
     cls = shared_class(problem, candidate)
     if cls is None or cls == shared(problem, candidate):
         return "direct"
@@ -241,7 +241,7 @@ def policy_of(problem: Problem, candidate: Candidate) -> str:
 
 
 def compared(passes: dict[str, Times], flat: Sequence[Pair]) -> dict[str, Any]:
-    """The report of what the passes measured of the pairs, which it prints."""
+    """The report on what the passes measured of the pairs; it is printed too."""
     chosen = {pair: t for pair in flat if (t := passes[policy_of(*pair)].get(pair))}
     passes = {**passes, "collect": chosen}
     reference, named = passes["static"], list(dict.fromkeys(problem for problem, _ in flat))
@@ -285,7 +285,7 @@ def compared(passes: dict[str, Times], flat: Sequence[Pair]) -> dict[str, Any]:
 
 
 def recalled(path: Path) -> tuple[dict[str, Times], list[Pair]]:
-    """The passes, and the pairs, that a report has the rows of."""
+    """The passes and the pairs of the rows in a report."""
     data = path.read_bytes()
     if path.suffix == ".zst":
         data = zstandard.ZstdDecompressor().stream_reader(data).read()

@@ -3,17 +3,17 @@
     python benchmarks/collect_rate.py [--json FILE] [--problems N] [--each N] [--op OP …]
         [--type TYPE …] [--compile-seconds N] [--direct-seconds N] [--reference-seconds N]
 
-Draws problems log-normally, of few ops and types, so that kernels are shared as in a collection of
-thousands; compiles ATen, the DEFAULT space and a sample of the EXHAUSTIVE one for as many as
-there is time for, those first whose kernels serve the most of the others; and has
-`collect --direct` time all that is compiled, into a fresh store each time, until its seconds are
-over. Sustained is from the first batch in the store to the last: the workers' start is apart,
-Inductor's listing of the candidates is not.
+It draws problems log-normally, of few ops and types, so that kernels are shared as in a collection
+of thousands. For as many problems as there is time for, it compiles ATen, the DEFAULT space and a
+sample of the EXHAUSTIVE one; problems whose kernels serve the most others come first. Then `collect
+--direct` times all that is compiled, into a fresh store each time, until its seconds are over. The
+sustained rate is from the first batch in the store to the last: without the start of the workers,
+but with Inductor's listing of the candidates.
 
-The reference, on the same problems in the same run, is what max-autotune does by itself in the
-EXHAUSTIVE space: candidates that it benchmarked a second, in a process of its own with cold
-caches, its start and one small compile not counted. It is stopped when its seconds are over, or
-the process is told to end (SIGTERM); it compiles for minutes before it benchmarks the first.
+The reference, on the same problems in the same run, is max-autotune's own search of the EXHAUSTIVE
+space: the candidates a second that it benchmarks, in a process of its own with cold caches, without
+its start and one small compile. It is stopped when its seconds are over, or when the process is
+told to end (SIGTERM). It compiles for minutes before it benchmarks the first candidate.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ EXHAUSTIVE = {**measuring.MAX_AUTOTUNE, "max_autotune_gemm_search_space": "EXHAU
 
 
 def chosen(problem: Problem, each: int) -> list[Candidate]:
-    """ATen, the DEFAULT space, and a sample of what else is plausible, `each` at most."""
+    """ATen, the DEFAULT space, and a sample of the other plausible candidates: at most `each`."""
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         default = list(kernels.offered(problem.op, operands, space="DEFAULT"))
         offered = list(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
@@ -77,8 +77,8 @@ def chosen(problem: Problem, each: int) -> list[Candidate]:
 
 
 def most_shared_first(todo: Chosen) -> Chosen:
-    """By how many of the problems a kernel of theirs serves, on the mean: what is compiled in so
-    many seconds is then of use to as many as in a collection of thousands."""
+    """Problems whose kernels serve the most other problems come first. So the kernels that are
+    compiled in so many seconds are used by as many problems as in a collection of thousands."""
     keys = [[cls.key for c in cs if (cls := shared_class(p, c)) is not None] for p, cs in todo]
     serves = Counter(itertools.chain.from_iterable(keys))
     means = [statistics.fmean([serves[key] for key in own] or [0]) for own in keys]
@@ -87,7 +87,7 @@ def most_shared_first(todo: Chosen) -> Chosen:
 
 
 def compiled(todo: Chosen, binaries: Binaries, seconds: float, workers: int) -> Chosen:
-    """Those that have a binary, or need none, after so many seconds of compiling."""
+    """The candidates that have a binary, or need none, after so many seconds of compiling."""
     end = time.monotonic() + seconds
     with CompilerPool(binaries, workers) as compilers:
         orders = [
@@ -110,7 +110,7 @@ def compiled(todo: Chosen, binaries: Binaries, seconds: float, workers: int) -> 
 
 
 class Marked(Store):
-    """A store that remembers when each batch came, and how many timings it had."""
+    """A store that remembers when each batch was added, and how many timings it had."""
 
     marks: list[tuple[float, int]]
 
@@ -121,7 +121,7 @@ class Marked(Store):
 
 
 def direct(todo: Chosen, path: Path, how: Direct) -> tuple[Progress, float]:
-    """How `collect --direct` went into a fresh store, and its sustained timings a second."""
+    """The progress of `collect --direct` into a fresh store, and its sustained timings a second."""
     plan = Plan(
         tuple(
             PlannedProblem(p, CandidateSelection(fixed=tuple(candidates))) for p, candidates in todo
@@ -136,8 +136,8 @@ def direct(todo: Chosen, path: Path, how: Direct) -> tuple[Progress, float]:
 
 
 def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any) -> None:
-    """In a process of its own: max-autotune's search on each problem; `counted` is how many
-    candidates it has benchmarked, `done` how many problems it has finished."""
+    """max-autotune's search on each problem, in a process of its own. `counted` is the number of
+    candidates that it has benchmarked, `done` the number of problems that it has finished."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
     from torch._inductor.utils import fresh_cache
 
@@ -169,8 +169,8 @@ def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any)
 
 
 def searched(problems: Sequence[Problem], seconds: float, found: dict[str, Any]) -> None:
-    """Fills in what the exhaustive search came to in so many seconds, or until this process is
-    told to end."""
+    """Runs the exhaustive search for so many seconds, or until this process is told to end, and
+    puts its figures into `found`."""
     spawn = multiprocessing.get_context("spawn")
     counted, done = spawn.Value("q", 0), spawn.Value("q", 0)
     began = spawn.Value("d", 0.0)

@@ -6,9 +6,10 @@
 Compiles a sample of the exhaustive space for bf16 matrix products in the three common layouts,
 with the compilers that `diode-engine collect --direct` uses, into a folder of its own, for the
 H200. The reference, in the same run, is a sample of the same candidates compiled as Inductor
-compiles them, one problem's sizes as constants, by the same compilers. Says what the whole
-space would take on 64 cores at this rate a core (the target is 180 s), start-up included; with
-`--whole` it is compiled and what it took is said, of all three layouts or of the first so many.
+compiles them, one problem's sizes as constants, by the same compilers. It prints how long the whole
+space would take on 64 cores at this rate a core, with the start (the target is 180 s). With
+`--whole` it compiles the whole space, for all three layouts or the first so many, and prints the
+time that it took.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LIMIT_SECONDS = 180
 
 
 def candidates() -> list[Candidate]:
-    """Inductor's exhaustive space for large matrices: less what holds more than 255
+    """Inductor's exhaustive space for large matrices, without candidates of more than 255
     accumulators a thread."""
     blocks = (16, 32, 64, 128, 256)
     found = []
@@ -67,7 +68,8 @@ def problems() -> list[Problem]:
 def compiled(
     classes: list[KernelClass], workers: int, environment: Environment, seconds: float
 ) -> dict[str, Any]:
-    """How long the compilers took, its start apart; as far as it came in so many seconds."""
+    """How long the compilers took, with their start apart; only the kernels that are done in so
+    many seconds."""
     with tempfile.TemporaryDirectory() as root:
         binaries = Binaries(Path(root), environment)
         began = time.perf_counter()

@@ -3,12 +3,12 @@
     python benchmarks/compile_time.py [--json FILE] [--seconds N] [--default-seconds N]
         [--exhaustive-seconds N]
 
-Each row compiles one program with cold caches, in one process, after one compile a way that is
-not counted (imports, the compile workers' start). `default` is plain torch.compile (ATen),
-`fixed` has stock Inductor take Diode's kernels out of a lookup table (the floor: what is left is
-compiling them), `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches of GEMM kernels, `fast` is
-the option fast_autotune. All but the searches go three rounds. Ratios are printed at the end; the
-searches are stopped at their time limits, and the ratio is then a lower bound.
+For each row one program is compiled with cold caches, in one process, after one compile of each way
+that is not counted (imports, the start of the compile workers). `default` is plain torch.compile
+(ATen). `fixed` is stock Inductor with Diode's kernels in a lookup table: the lower limit, since
+nothing is chosen. `DEFAULT` and `EXHAUSTIVE` are max-autotune's searches of GEMM kernels. `fast` is
+the option fast_autotune. All but the searches run in three rounds. Ratios are printed at the end.
+Searches are stopped at their time limits; then the ratio is a lower bound.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PROGRAMS: dict[str, measuring.Program] = {
 
 
 class Chosen:
-    """Predicts that what was chosen is the fastest."""
+    """A predictor for which the chosen kernel is the fastest."""
 
     identity = "chosen"
 
@@ -77,7 +77,7 @@ class Chosen:
 
 @contextlib.contextmanager
 def noted(table: dict[str, Any]) -> Iterator[None]:
-    """Diode's choice; the kernels that it takes are put into the lookup table."""
+    """Diode's choice, which also puts the chosen kernels into the lookup table."""
     with diode(top_k_configs=1)(), diode_engine.profile_predictions() as profile:
         yield
     for choice in profile.selections:
@@ -92,7 +92,7 @@ def lookup() -> Iterator[None]:
 
 
 def ways() -> dict[str, Way]:
-    """The ways to compile a program; `Diode` must have been gone before `fixed` is."""
+    """The ways to compile a program. `Diode` must be measured before `fixed`."""
     table: dict[str, Any] = {}
     exhaustive = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     return {
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def middle(found: Sequence[dict[str, Measured]]) -> dict[str, Measured]:
-    """Of each way the measurement with the median compile time."""
+    """For each way the measurement with the median compile time."""
     ways = dict.fromkeys(way for row in found for way in row)
     ordered = {
         way: sorted((row[way] for row in found if way in row), key=lambda m: m.compile_s)

@@ -59,7 +59,7 @@ _ESCAPES = re.compile(
 
 
 def write(path: Location, ready: object) -> None:
-    """A collection, as far as the store sees it, until it is killed."""
+    """Writes to the store as a collection does, until the process is killed."""
     (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
     table = altered(read_dataset(shipped), 100_000)
     with Store.open(path) as store:
@@ -80,7 +80,7 @@ def write(path: Location, ready: object) -> None:
 
 
 class Terminal:
-    """diode-tui in a pseudo-terminal; what it wrote, without escape sequences."""
+    """diode-tui in a pseudo-terminal, and its output without escape sequences."""
 
     def __init__(self, store: Location, settings: Path, report: Path | None = None) -> None:
         self.began = time.perf_counter()
@@ -259,7 +259,7 @@ def blocked(path: Location, settings: Path) -> None:
 
 
 def words(draw: random.Random) -> str:
-    """Letters each of which does something by itself in a list of runs."""
+    """Letters; each of them is a key with an effect of its own in a list of runs."""
     return "".join(draw.choices("acdefgiklnoprstwxy", k=draw.randint(3, 12)))
 
 

@@ -4,19 +4,19 @@
         [--plan] [--part I/N]
     python benchmarks/flex_attention.py --report FILE …
 
-200 calls: heads of 64, 128 and 256 elements, grouped heads, lengths of 128 to 32,768, causal,
-window, document and no mask, forward, backward and decoding. Inductor's lowering is asked for all
-its configs; kernels are compiled by processes on all cores (with `--workers 0` by this one), with
-symbols for batch and length. First come the default and max-autotune's configs of all calls, in an
-order drawn by the seed, so that a run that is cut off has a fair sample; then the likely ones of
-the exhaustive space, then the rest. Each batch of configs is timed in turn with the default of its
-call, with operands that are not in the cache; the default's result is checked against torch's. At
-the end the best config of each call is timed once more against the default, and that ratio counts:
-the best of many noisy times would flatter. A few kernels are compiled without symbols too, to see
-what symbols cost.
+There are 200 calls: heads of 64, 128 and 256 elements, grouped heads, lengths of 128 to 32,768,
+causal, window, document and no mask, forward, backward and decoding. Inductor's lowering lists all
+its configs. Kernels are compiled by processes on all cores (with `--workers 0` by this process),
+with symbols for batch and length. The default and max-autotune's configs of all calls come first,
+in an order drawn by the seed, so that an interrupted run has a fair sample. Then come the likely
+ones of the exhaustive space, then the rest. Each batch of configs is timed in turn with the default
+of its call, with operands that are not in the cache. The default's result is compared with torch's.
+At the end the best config of each call is timed once more beside the default, and that ratio is
+reported: the best of many noisy times would look too good. A few kernels are compiled without
+symbols too, to measure what symbols cost.
 
-Rows are written to `FILE` as they come, one JSON object a line; a run that finds some goes on from
-there. Several GPUs share the families of calls.
+Each row is written to `FILE` at once, one JSON object a line. A run continues from the rows that it
+finds. Several GPUs share the families of calls.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Row = dict[str, Any]
 
 
 class Rows:
-    """The rows of a file, one JSON object a line, and those of earlier runs."""
+    """Rows in a file, one JSON object a line; those of earlier runs are read."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -108,8 +108,8 @@ def _key(config: Any) -> Any:
 
 
 def jobs(problems: Sequence[Problem], done: set[Any]) -> list[Job]:
-    """What is to be compiled, the default configs of all families first; of the others family by
-    family, in the problems' order."""
+    """What is compiled: first the default configs of all families, then the others, family by
+    family in the order of the problems."""
     families = list(dict.fromkeys(p.family for p in problems))
     found: list[Job] = []
     for number, family in enumerate(families):
@@ -133,7 +133,7 @@ def jobs(problems: Sequence[Problem], done: set[Any]) -> list[Job]:
 
 
 class Launch:
-    """A kernel bound to a problem; called with the addresses of the tensors that change."""
+    """A kernel with a problem's arguments, called with the addresses of the tensors that change."""
 
     def __init__(
         self, driver: Driver, kernel: Kernel, loaded: Loaded, grid: tuple[int, ...],
@@ -306,7 +306,7 @@ class State:
 
 
 def smallest(problems: Iterable[Problem]) -> set[Problem]:
-    """That of each family which takes the least to compute."""
+    """The problem of each family that is computed fastest."""
     found: dict[Family, Problem] = {}
     for problem in problems:
         kept = found.setdefault(problem.family, problem)
@@ -316,11 +316,11 @@ def smallest(problems: Iterable[Problem]) -> set[Problem]:
 
 
 class DeviceBroken(Exception):
-    """A kernel broke the device's context: nothing more can be launched by this process."""
+    """A kernel broke the device's context, so this process can launch nothing more."""
 
 
 class Runner:
-    """Times what was compiled, on this process's GPU."""
+    """Times the compiled kernels on this process's GPU."""
 
     def __init__(self, problems: Sequence[Problem], rows: Rows, deadline: float) -> None:
         self._problems = problems
@@ -485,7 +485,7 @@ class Runner:
 
 
 def _best(rows: Iterable[Row]) -> dict[str, Row]:
-    """By problem, the first timing of its fastest config, where that beats the default."""
+    """By problem: the first timing of its fastest config, where that is faster than the default."""
     best: dict[str, Row] = {}
     for row in rows:
         if isinstance(row["tier"], int) and "us" in row and row["config"] != FIXED:
@@ -497,7 +497,7 @@ def _best(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def run(problems: Sequence[Problem], rows: Rows, end: float, compilers: Compilers) -> None:
-    """Compiles and times until the end (of time.monotonic)."""
+    """Compiles and times until the end, by time.monotonic."""
     start = time.monotonic()
     runner = Runner(problems, rows, end - CONFIRM_SECONDS)
     todo = jobs(problems, rows.done)
@@ -523,7 +523,7 @@ def run(problems: Sequence[Problem], rows: Rows, end: float, compilers: Compiler
 
 
 def report(rows: Sequence[Row]) -> None:
-    """What there is to gain."""
+    """Prints how much faster the best configs are than the default."""
     if not rows:
         print("Nothing was timed.")
         return
@@ -596,8 +596,8 @@ def _say(name: str, ratios: list[float]) -> None:
 
 
 def _table(some: dict[str, list[Row]]) -> None:
-    """The best single config for each head size and type, Inductor's own key, in the default's
-    place; chosen on the same problems, so a bit flattering."""
+    """How good the best single config for each head size and type (Inductor's own key) would be in
+    the default's place. It is chosen on the same problems, so the figure is a bit too good."""
     ratios: dict[Any, dict[Any, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for problem, rows in some.items():
         for row in rows:
@@ -620,7 +620,7 @@ def _table(some: dict[str, list[Row]]) -> None:
 
 
 def _parts(args: argparse.Namespace, count: int) -> list[Path]:
-    """Runs the parts, one for each GPU, and waits for them."""
+    """Runs the parts, one on each GPU, and waits for them."""
     paths, children = [], []
     for part in range(1, count + 1):
         path = args.json.with_name(f"{args.json.name}.{part}")

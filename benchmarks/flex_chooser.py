@@ -2,11 +2,11 @@
 
     python benchmarks/flex_chooser.py [--rows FILE] [--all] [--write FILE]
 
-The rows are those of flex_attention.py. A part of the calls is held out: a quarter, by the hash of
-what the call is, and all forward calls of 16 heads of 128 elements that share no keys. The table
-is made of the others, and judged on those. `--write` writes it; `--all` judges without holding out
-whole calls, each left out in turn instead: by this the constants of the choice were set, among the
-calls that are not held out.
+The rows are those of flex_attention.py. Some of the calls are held out: a quarter, by the hash of
+the call, and all forward calls of 16 heads of 128 elements that share no keys. The table is made of
+the other calls, and judged on the held-out ones. `--write` writes the table. `--all` judges on the
+calls that are not held out instead, leaving out each in turn: the constants of the choice were set
+by that.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Judged = dict[str, tuple[float, float]]  # by call: times as fast as the default
 
 @dataclass(frozen=True)
 class Measured:
-    """A call, and by config how many times as fast as the default it was: as timed once more at
-    the end, where it was. `failed` are those that cannot be launched."""
+    """A call, and for each config how many times as fast as the default it is: by the last timing,
+    where there is one. `failed` are the configs that cannot be launched."""
 
     key: str
     heads: tuple[int, int]  # the query's, and the keys'
@@ -71,7 +71,7 @@ class Measured:
 
     @property
     def held_out(self) -> str:
-        """Why it is held out; "" where it is not."""
+        """Why the call is held out; "" where it is not."""
         if self.call.kind == FORWARD and self.call.head == 128 and self.heads == (16, 16):
             return "by heads"
         digest = int(hashlib.sha256(self.key.encode()).hexdigest(), 16)
@@ -79,7 +79,7 @@ class Measured:
 
 
 def read(path: Path) -> list[Measured]:
-    """The measured calls of a file of rows, compressed or not."""
+    """The measured calls in a file of rows, compressed or not."""
     data = path.read_bytes()
     if path.suffix == ".zst":
         data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
@@ -106,7 +106,7 @@ def _measured(key: str, rows: Sequence[Mapping[str, Any]]) -> Measured:
 
 
 def fitted(measured: Iterable[Measured]) -> FlexTable:
-    """The table of these calls."""
+    """The table that is made of these calls."""
     groups: dict[tuple[str, int], list[Measured]] = defaultdict(list)
     for each in measured:
         groups[each.group].append(each)
@@ -118,8 +118,8 @@ def fitted(measured: Iterable[Measured]) -> FlexTable:
 
 
 def _group(measured: Sequence[Measured]) -> FlexGroup:
-    """Its configs are those, of the ones timed for every call, that together have the fastest for
-    most: each is added for what it brings beyond those before."""
+    """The configs of a group of calls. Each is added for the calls on which it is much faster than
+    those before; only configs that were timed for every call are taken."""
     ordered = sorted(measured, key=lambda each: each.key)
     common = set.intersection(*(set(each.speeds) - each.failed for each in ordered))
     gains = {config: np.log([each.speeds[config] for each in ordered]) for config in sorted(common)}
@@ -144,7 +144,8 @@ def _group(measured: Sequence[Measured]) -> FlexGroup:
 
 
 def judged(table: FlexTable, measured: Iterable[Measured]) -> Judged:
-    """How good the table's choices are; one that is left to Inductor is its default."""
+    """How good the table's choices are. Where it leaves a call to Inductor, its choice is the
+    default."""
     found: Judged = {}
     for each in measured:
         group = table.group(*each.group, each.call.dtype)
@@ -155,7 +156,7 @@ def judged(table: FlexTable, measured: Iterable[Measured]) -> Judged:
 
 
 def left_out_in_turn(measured: Sequence[Measured]) -> Judged:
-    """Each call judged by a table of all others."""
+    """Judges each call by a table that is made of all others."""
     found: Judged = {}
     for each in measured:
         found |= judged(fitted([other for other in measured if other is not each]), [each])
@@ -163,7 +164,7 @@ def left_out_in_turn(measured: Sequence[Measured]) -> Judged:
 
 
 def one_for_all(measured: Sequence[Measured], held_out: Sequence[Measured]) -> Judged:
-    """The same of one config for each group, the best of those not held out."""
+    """As `judged`, for one config in each group: the best of those that are not held out."""
     found: Judged = {}
     for each in held_out:
         like = [other for other in measured if other.group == each.group]
@@ -182,7 +183,7 @@ def geomean(values: Iterable[float]) -> float:
 
 
 def told(what: str, found: Judged) -> str:
-    """A line of the report."""
+    """One line of the report."""
     speeds = [speed for speed, _ in found.values()]
     shares = [speed / best for speed, best in found.values()]
     bests = [best for _, best in found.values()]

@@ -45,10 +45,10 @@ class Job:
 
 
 class Compilers:
-    """`workers` processes that compile; none of them where that is 0: this one compiles then.
+    """`workers` processes that compile; with 0, this process compiles.
 
-    What was compiled is kept in `folder`, also for the next run. A job whose process dies is
-    given out again, each config alone; a config whose process dies has failed.
+    Compiled kernels are kept in `folder`, also for the next run. The job of a process that dies is
+    done again, each config alone. A config whose process dies then has failed.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Compilers:
             self._thread.start()
 
     def compiled(self, todo: Sequence[Job], deadline: float) -> Iterator[tuple[Job, Found]]:
-        """Each job with its kernels, or why there is none, as they come, until the deadline (of
-        time.monotonic). Raises CollectionError, with the last one's last words, where the
-        processes cannot be started."""
+        """Each job with its kernels, or the reason why there are none, as soon as it is done, until
+        the deadline (by time.monotonic). Raises CollectionError, with the last output of a process,
+        where the processes cannot be started."""
         left: set[tuple[Family, Config]] = set()
         kept: list[tuple[Job, Found]] = []
         for job in todo:

@@ -29,9 +29,9 @@ EXAMPLES = {"batch": 3, "blocks": 37}
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled config. `arguments` of the binary are the names in the kernel's signature;
-    `sizes` says which of "batch" and "blocks" its ks0, ks1, … are; `split` of a decoding kernel is
-    into how many parts the keys go."""
+    """A compiled config. `arguments` are the names in the kernel's signature. `sizes` says which of
+    "batch" and "blocks" its ks0, ks1, … are. `split` is the number of parts into which a decoding
+    kernel divides the keys."""
 
     binary: Binary
     sizes: tuple[str, ...]
@@ -39,8 +39,8 @@ class Kernel:
 
 
 def configs(family: Family) -> dict[Config, int]:
-    """Inductor's configs for a family, each with its tier: the default, those of max-autotune, of
-    the exhaustive ones those that are likely to be fast, and the rest."""
+    """Inductor's configs for a family, each with its tier: the default; those of max-autotune; of
+    the exhaustive ones those that are likely to be fast; the rest."""
     from torch._inductor import config
 
     def asked(**options: Any) -> list[Config]:
@@ -81,7 +81,7 @@ def _likely(family: Family, config: Config) -> bool:
 
 
 class _Captured(Exception):
-    """The choices are known; nothing of the graph behind them is needed."""
+    """Ends the lowering when the choices are known: the rest of the graph is not needed."""
 
 
 def _program(
@@ -189,8 +189,8 @@ def _mask_of(mask: str) -> Any:
 
 @contextlib.contextmanager
 def choices_of(family: Family, wanted: Sequence[Config]) -> Iterator[dict[Config, Any]]:
-    """Inductor's choices for these configs, by config; those that it declines are not there.
-    They may be compiled while it is open."""
+    """Inductor's choices for these configs, by config, without those that it refuses. They can be
+    compiled while the context is open."""
     from torch._inductor import config
     from torch._inductor.choices import InductorChoices
     from torch._inductor.debug import DebugContext
@@ -253,7 +253,7 @@ def _is_of(choice: Any, config: Config) -> bool:
 
 
 def compiled(family: Family, wanted: Sequence[Config]) -> dict[Config, Kernel | str]:
-    """Each config's kernel, or why there is none; for the GPU that is there or pretended."""
+    """Each config's kernel, or why there is none, for the GPU that is there or pretended."""
     from torch._inductor import config as inductor
 
     results: dict[Config, Kernel | str] = dict.fromkeys(wanted, "Inductor declines it")

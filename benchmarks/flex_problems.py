@@ -1,5 +1,5 @@
-"""The problems of flex_attention.py: which calls of FlexAttention there are, their tensors and
-the blocks of their masks."""
+"""The problems of flex_attention.py: the calls of FlexAttention, their tensors, and the blocks of
+their masks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Shape = tuple[tuple[int, ...], torch.dtype]
 
 @dataclass(frozen=True)
 class Family:
-    """Calls that share their kernels: batch and length are symbols in them (the batch is not where
-    they decode: FlexDecoding asks for a constant). With `fixed`, (batch, length), these are
-    constants too, as they are in a compile without dynamic shapes."""
+    """Calls that share kernels: batch and length are symbols in them (in decoding only the length
+    is, because FlexDecoding needs a constant batch). With `fixed`, (batch, length), these are
+    constants, as in a compile without dynamic shapes."""
 
     kind: str
     head: int  # elements of a head
@@ -50,7 +50,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Problem:
-    """A call: queries and keys of so many tokens (one query, where it decodes)."""
+    """A call, with so many tokens of queries and keys (one query, in decoding)."""
 
     family: Family
     batch: int
@@ -68,7 +68,7 @@ class Problem:
 
 
 def density(mask: str, length: int) -> float:
-    """About what part of queries × keys is computed."""
+    """The share of queries × keys that is computed, about."""
     if mask == DENSE:
         return 1.0
     reach = {WINDOW: WINDOW_LENGTH + BLOCK, DOCUMENT: MEAN_DOCUMENT / 2}.get(mask, length)
@@ -83,7 +83,7 @@ def flops(problem: Problem) -> float:
 
 
 def plan() -> list[Problem]:
-    """The same 200 problems each time."""
+    """The 200 problems, the same each time."""
     masks = (CAUSAL, WINDOW, DOCUMENT, DENSE)
     heads = {64: ((16, 16), (32, 8)), 128: ((32, 8), (16, 16)), 256: ((16, 8),)}
     forward = [
@@ -114,7 +114,7 @@ def plan() -> list[Problem]:
 
 
 def _sizes(family: Family, count: int) -> Iterator[Problem]:
-    """So many problems of a family, their lengths spread from 128 to 32,768."""
+    """So many problems of a family, with lengths spread from 128 to 32,768."""
     if family.kind == DECODING:
         yield from (Problem(family, family.batch or 1, length) for length in (1024, 4096, 32768))
         return
@@ -127,8 +127,8 @@ def _sizes(family: Family, count: int) -> Iterator[Problem]:
 
 
 def shapes(family: Family, batch: Any, length: Any, blocks: Any) -> dict[str, Shape]:
-    """The tensors of a call, its output (`out`) last; sizes may be symbols. `blocks` are those of
-    the mask in a row."""
+    """The tensors of a call; its output (`out`) is the last. Sizes may be symbols. `blocks` is the
+    number of the mask's blocks in a row."""
     dtype = getattr(torch, family.dtype)
     queries = 1 if family.kind == DECODING else length
     found: dict[str, Shape] = {
@@ -160,7 +160,7 @@ def documents(length: int) -> torch.Tensor:
 
 
 def kinds_of_blocks(mask: str, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which blocks [query block, key block] are computed with the mask, and which without."""
+    """Which blocks [query block, key block] are computed with the mask, and which without it."""
     count = math.ceil(length / BLOCK)
     i, j = torch.arange(count)[:, None], torch.arange(count)[None, :]
     if mask == DOCUMENT:

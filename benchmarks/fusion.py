@@ -1,12 +1,12 @@
-"""What the choice on the fused cost gains: products with pointwise ops behind them.
+"""How much the rule of the fused cost gains, on products followed by pointwise ops.
 
     python benchmarks/fusion.py [--json FILE] [--seconds N]
 
 Step times of GEMM+bias+GELU, +ReLU and +residual with Diode's rule (docs/integration.md) and
-without it, both with the option fast_autotune, and of plain torch.compile (ATen): on all of them,
-and where the rule decided. If there is time left, max-autotune's DEFAULT search follows. The
-operands are matrices: before torch 2.13 Inductor fuses nothing behind a view that splits a
-dimension.
+without it, both with the option fast_autotune, and of plain torch.compile (ATen): over all of them,
+and over those where the rule decided. If there is time left, max-autotune's DEFAULT search follows.
+The operands are matrices, because before torch 2.13 Inductor fuses nothing behind a view that
+splits a dimension.
 """
 
 from __future__ import annotations

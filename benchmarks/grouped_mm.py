@@ -1,14 +1,14 @@
-"""Products of groups of experts: what the best kernel brings, and how much is lost where the groups
-are not those that it was chosen for.
+"""Products of groups of experts: how much faster the best kernel is than the library's, and how
+much is lost where the groups differ from those that it was chosen for.
 
     python benchmarks/grouped_mm.py [--json FILE] [--dataset FILE] [--minutes N] [--problems N]
     python benchmarks/grouped_mm.py --report FILE
 
-All that Inductor offers for torch._grouped_mm is compiled by processes on all cores and timed with
-every division of a problem's groups (`core/operators/grouped.py`): equal groups, a router's mild
-and strong skew, one hot group, and empty ones. The reference is the library's call, which plain
-torch.compile makes. `--dataset` writes the timings as Diode learns from them, the mean over a
-router's divisions. Rows are written as they come, one JSON object a line.
+All candidates that Inductor offers for torch._grouped_mm are compiled by processes on all cores,
+and timed with every division of a problem's groups (`core/operators/grouped.py`): equal groups, a
+router's mild and strong skew, one hot group, and empty ones. The reference is the library's call,
+which plain torch.compile makes. `--dataset` writes the timings in the form that Diode learns from:
+the mean over a router's divisions. Each row is written at once, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def by_problem(rows: Sequence[Row]) -> dict[Problem, dict[Candidate, Row]]:
 
 
 def routed_us(problem: Problem, row: Row) -> tuple[float, float] | None:
-    """The least and the median time, in the mean over a router's divisions (of what is not divided
-    the one time); None where it has not all of them."""
+    """The least and the median time, each as the mean over a router's divisions (where nothing is
+    divided, the one time); None where some of them are missing."""
     wanted = ROUTED if problem.op.divided else (UNIFORM,)
     if "error" in row or any(division not in row["us"] for division in wanted):
         return None
@@ -163,7 +163,8 @@ def routed_us(problem: Problem, row: Row) -> tuple[float, float] | None:
 
 
 def report(rows: Sequence[Row]) -> None:
-    """Best over the library, and the regret of what is chosen by one division under another."""
+    """Prints the best kernel's speed over the library's, and the regret of choosing by one division
+    where the groups have another."""
     gains: list[float] = []
     lost: dict[tuple[str, str], list[float]] = defaultdict(list)
     failed = sum("error" in row for row in rows)
@@ -205,7 +206,7 @@ def report(rows: Sequence[Row]) -> None:
 
 
 def table(rows: Sequence[Row], where: Environment) -> TimingTable:
-    """The timings that are complete, as Diode learns from them."""
+    """The complete timings, in the form that Diode learns from."""
     records = []
     for problem, of in by_problem(rows).items():
         for candidate, row in of.items():

@@ -5,10 +5,10 @@
     python benchmarks/harvest.py --list [--models REGEX]
     python benchmarks/harvest.py --json FILE --check N
 
-Each program is traced on tensors without data and lowered for a pretended H200 by Inductor, up to
-the point where it would generate code: its products are known by then. Needs transformers, timm and
-torchvision, and no GPU. Rows go to --json as they come, one JSON object a line; a program that the
-file has already, without an error, is not done again. What becomes of them: docs/collection.md.
+Each program is traced on tensors without data. Then Inductor lowers it for a pretended H200, up to
+the point where it would generate code: its products are known then. It needs transformers, timm and
+torchvision, and no GPU. Each row goes to --json at once, one JSON object a line. A program that has
+a row without an error in the file is not done again. How the rows are used: docs/collection.md.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def _write(rows: Path, programs: dict[str, Any], path: Path) -> None:
 
 
 def _check(rows: Path, programs: dict[str, Any], count: int) -> None:
-    """Compares what some programs' rows come to, at a batch and in a type that were not traced,
-    with what is found by lowering the program so, to its end."""
+    """Compares, for some programs, the products that follow from a row, at a batch and in a type
+    that were not traced, with those that are found by lowering the program to its end."""
     import random
 
     import harvest_writing

@@ -32,12 +32,13 @@ _OPTIONS = {**_SETTINGS, **_AUTOTUNE, "max_autotune_gemm_backends": "ATEN"}
 
 
 class _Known(BaseException):
-    """All kernels of a graph are known; no Exception, which Inductor would make one of its own."""
+    """Raised when all kernels of a graph are known. It is no Exception, because Inductor would
+    replace that by one of its own."""
 
 
 def products(program: Program, batch: int | None = None) -> tuple[int, list[Asked], list[str]]:
-    """(the batch that was traced, what the program asks kernels for, forward and then backward, and
-    what of it is no product of Diode's); `batch` as Program.in_zoo takes it."""
+    """(the batch that was traced; what the program asks kernels for, forward and then backward;
+    what of it Diode has no problem for). `batch` is as Program.in_zoo takes it."""
     without_gpu.pretend(H200)
     torch.set_float32_matmul_precision("highest")
     asked: dict[str, Asked] = {}
@@ -98,7 +99,7 @@ def whole(program: Program, batch: int, dtype: torch.dtype, *, tf32: bool) -> se
 
 
 def _no_code() -> Any:
-    """Has Inductor stop where it knows all kernels and would generate code."""
+    """Stops Inductor where it knows all kernels and would generate code."""
 
     def stop(_: Any) -> None:
         raise _Known

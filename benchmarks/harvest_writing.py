@@ -1,4 +1,5 @@
-"""The shipped shapeset of what the harvest's programs ask for, at all their batches and types."""
+"""The shipped shapeset: the products that the harvest's programs ask for, at all their batches and
+types."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ class _Place:
 
 
 def scaled(asked: dict[str, Any], traced: int, batch: int) -> dict[str, Any]:
-    """What is asked for with another batch than was traced: sizes and strides that have the traced
-    one, a prime, as a factor grow with it."""
+    """The products at another batch than the one that was traced. The traced batch is a prime;
+    sizes and strides that have it as a factor grow with the batch."""
 
     def of(value: int) -> int:
         return value if traced == 1 or value % traced else value // traced * batch
@@ -54,7 +55,7 @@ def scaled(asked: dict[str, Any], traced: int, batch: int) -> dict[str, Any]:
 
 
 def problem(asked: dict[str, Any]) -> Problem | None:
-    """The problem, float32 without TF32; None where it is none of Diode's."""
+    """The problem, float32 without TF32; None where Diode has no such problem."""
     given = [getattr(torch, name) for name in asked["dtypes"]]
     found = problem_from(
         named(asked["op"]),
@@ -67,8 +68,8 @@ def problem(asked: dict[str, Any]) -> Problem | None:
 
 
 def retyped(found: Problem, *, half: DType, tf32: bool) -> Problem:
-    """The same product of a program that runs in `half` where this one ran in bfloat16, or with
-    TF32 where this one had float32 without."""
+    """The same product where the program runs in `half` instead of bfloat16, or with TF32 instead
+    of float32 without it."""
     if found.dtype is DType.FLOAT32:
         return replace(found, allow_tf32=tf32)
     kept = found.out_dtype if found.out_dtype not in _HALF else half
@@ -76,7 +77,7 @@ def retyped(found: Problem, *, half: DType, tf32: bool) -> Problem:
 
 
 def ways(program: Program) -> list[tuple[int, DType, bool]]:
-    """(batch, type of half precision, whether with TF32) of each of the program's batches."""
+    """(batch, type of half precision, whether with TF32) for each of the program's batches."""
     rng = random.Random(f"types of {program.name}")
     return [
         (batch, rng.choices(_HALF, (2, 1))[0], program.single and rng.random() < 0.5)
@@ -85,7 +86,7 @@ def ways(program: Program) -> list[tuple[int, DType, bool]]:
 
 
 def at(row: dict[str, Any], batch: int, *, half: DType, tf32: bool) -> list[Problem]:
-    """The distinct problems that the row's program has with this batch, in these types."""
+    """The different problems of the row's program with this batch, in these types."""
     found = [problem(scaled(asked, row["batch"], batch)) for asked in row["asked"]]
     return list(dict.fromkeys(retyped(p, half=half, tf32=tf32) for p in found if p is not None))
 
@@ -93,7 +94,7 @@ def at(row: dict[str, Any], batch: int, *, half: DType, tf32: bool) -> list[Prob
 def write(
     rows: Iterable[dict[str, Any]], programs: dict[str, Program], path: Path, source: str
 ) -> dict[Problem, _Place]:
-    """Writes what the rows asked for, and the products of LAYERS."""
+    """Writes the products of the rows, and those of LAYERS."""
     places: dict[Problem, _Place] = {}
     for row in sorted(rows, key=lambda row: str(row["program"])):
         program = programs[row["program"]]

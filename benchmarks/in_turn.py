@@ -35,8 +35,8 @@ def in_turn_us(
     rounds: int = 9,
     round_us: float = 8000,
 ) -> dict[str, tuple[float, float]]:
-    """By name the microseconds of one of the `calls` of each graph, and how far its rounds are
-    apart (the longest over the shortest, less 1)."""
+    """By name, the microseconds of one of the `calls` of each graph, and how far its rounds differ
+    (the longest divided by the shortest, less 1)."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once(graph: torch.cuda.CUDAGraph, repeats: int) -> float:

@@ -57,7 +57,7 @@ KINDS: dict[str, Test] = {
 
 
 def shipped() -> list[Path]:
-    """The H200's datasets that models learn from."""
+    """The H200's datasets, from which models learn."""
     folder = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
     return [path for path in sorted(folder.glob("*.packed.zst")) if "layers" not in path.name]
 
@@ -67,7 +67,7 @@ def of_family(name: str) -> Test:
 
 
 def of_programs(kind: str) -> Test:
-    """Products of a family of this kind of program: decoder, image, ..."""
+    """Whether a product is of a family of this kind of program: decoder, image, ..."""
     families = harvest().families
     return lambda problem: any(families[name].kind == kind for name in families_of(problem))
 
@@ -83,8 +83,8 @@ def _flags(table: TimingTable, test: Test) -> npt.NDArray[np.bool_]:
 
 
 def with_library(table: TimingTable) -> TimingTable:
-    """The rows of problems on which a library's kernel was timed, which is taken where a model has
-    no prediction."""
+    """The rows of problems on which a library's kernel was timed: where a model has no prediction,
+    that kernel is taken."""
     extern = np.array([candidate.is_extern for candidate in table.candidates], np.bool_)
     there = np.zeros(len(table.problems), np.bool_)
     there[table.problem[extern[table.candidate] & (table.failure == 0)]] = True
@@ -92,7 +92,7 @@ def with_library(table: TimingTable) -> TimingTable:
 
 
 class LeftOut:
-    """Trees of a table of timings, less some of them. Features are computed once."""
+    """Trees that learn a table of timings without some of them. Features are computed once."""
 
     def __init__(self, learned: TimingTable, settings: TrainingSettings, rows: int) -> None:
         self._learned, self._settings = learned, settings
@@ -101,7 +101,7 @@ class LeftOut:
         self._examples = [Examples.of(part, hardware, sees) for part in self._parts]
 
     def examples(self, without: Test) -> tuple[Examples, Examples]:
-        """What a model without these problems is fitted to, and what early stopping watches."""
+        """What a model without these problems is fitted to, and what early stopping uses."""
         fitted, watched = (
             examples.take(~_flags(part, without)[examples.problem])
             for part, examples in zip(self._parts, self._examples, strict=True)
@@ -109,7 +109,7 @@ class LeftOut:
         return fitted, watched
 
     def model(self, without: Test) -> Predictor:
-        """A model of the rows for whose problems the test does not hold."""
+        """A model that has learned the rows of problems for which the test does not hold."""
         fitted, watched = self.examples(without)
         method = FAMILIES["trees"].fitting_method()
         settings = self._settings.of("trees")
@@ -120,7 +120,8 @@ class LeftOut:
 
 
 def figures(model: Predictor, judged: TimingTable) -> dict[str, float]:
-    """How well the model chooses; the library's kernels, where it has no prediction for any."""
+    """How well the model chooses. Where it has no prediction for a problem, the library's kernel
+    counts."""
     predicted = model.predict_table(judged)
     if np.isnan(predicted).all():
         library = np.array([candidate.is_extern for candidate in judged.candidates], np.bool_)

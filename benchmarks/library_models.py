@@ -1,7 +1,7 @@
 """Models of transformers and timm with random weights, for `models.py` where both are installed.
 
-The shapes are the published ones, of which there are `layers` layers: what a model repeats would
-compile the same kernels again.
+The shapes are the published ones, with `layers` layers: more of the same layers would compile the
+same kernels again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LENGTH = 2048  # of the prompt, and of the cache that one token is decoded after
 
 
 def llama_config() -> Any:
-    """Llama 3 8B, a layer of it."""
+    """One layer of Llama 3 8B."""
     return transformers.LlamaConfig(
         hidden_size=4096, intermediate_size=14336, num_hidden_layers=1, num_attention_heads=32,
         num_key_value_heads=8, vocab_size=256, max_position_embeddings=8192,
@@ -36,7 +36,7 @@ class Prefill(nn.Module):
 
 
 class Decode(nn.Module):
-    """A token of each of a batch, with the keys and values of those before it."""
+    """One token for each of a batch, with the keys and values of the tokens before it."""
 
     def __init__(self, batch: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Decode(nn.Module):
 
 
 class Hidden(nn.Module):
-    """A model's last hidden state, of embeddings."""
+    """A model's last hidden state, from embeddings."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Loss(nn.Module):
 
 
 def models(layers: int) -> dict[str, Callable[[], nn.Module]]:
-    """By name in `models.py` what makes the module; the input is that of the one there."""
+    """By the names in `models.py`, what makes the module. The input is the one in `models.py`."""
     return {
         "llama prefill": Prefill,
         "llama decode": lambda: Decode(8),

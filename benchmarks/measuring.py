@@ -1,8 +1,8 @@
-"""What the benchmarks of compiled programs on a GPU share; `python benchmarks/…` finds it.
+"""What the benchmarks of compiled programs on a GPU share.
 
-A program is compiled with cold caches in this process, and its run timed: by the replays of a
-CUDA graph, or launch by launch where it cannot be captured. Results are written to a file after
-every row, so that a run that is cut off has lost only what it was at.
+A program is compiled with cold caches in this process. Its run is timed by replaying a CUDA graph,
+or launch by launch where it cannot be captured. Results are written to a file after every row, so
+that an interrupted run loses only the row that it was measuring.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MAX_AUTOTUNE = {"max_autotune_gemm": True}
 
 
 class _Late(BaseException):
-    """The time limit; not an Exception, since autotuning passes over those."""
+    """The time limit has passed. It is no Exception, because autotuning ignores those."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the first call (both passes where it trains), median microseconds of a run,
-    bytes of GPU memory that the compile needed at most beyond what was there before, and how many
-    GEMMs Inductor benchmarked choices of."""
+    """Seconds of the first call (both passes in training), median microseconds of a run, the peak
+    of GPU memory that the compile needed in bytes, beyond what was in use before, and the number of
+    GEMMs for which Inductor benchmarked choices."""
 
     compile_s: float
     run_us: float
@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to compile: Inductor's options, and what is installed meanwhile."""
+    """A way to compile: Inductor's options, and what is installed during the compile."""
 
     options: dict[str, Any]
     installed: Callable[[], AbstractContextManager[Any]]
@@ -85,7 +85,7 @@ def need_gpu() -> None:
 def measure(
     program: Program, way: Way, *, train: bool = False, limit_s: float | None = None
 ) -> tuple[Measured, dict[str, Any]] | None:
-    """What it measured, and Diode's statistics; None where compiling took over `limit_s`."""
+    """The measurement, and Diode's statistics; None where compiling took over `limit_s`."""
     from torch._dynamo.utils import counters
     from torch._inductor.utils import fresh_cache
 
@@ -118,7 +118,8 @@ def measure(
 
 
 def warm_up(ways: Iterable[Way]) -> None:
-    """A small compile each way that is not counted: imports, and the compile workers' start."""
+    """A small compile in each way that is not counted: it pays for imports and the start of the
+    compile workers."""
 
     def small() -> tuple[Any, tuple[torch.Tensor, ...]]:
         a, b = (torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in "ab")
@@ -130,7 +131,7 @@ def warm_up(ways: Iterable[Way]) -> None:
 
 @contextlib.contextmanager
 def always(summary: Callable[[], None]) -> Iterator[None]:
-    """Prints the summary at the end, and where the process is told to end before."""
+    """Prints the summary at the end, also where the process is told to end before."""
 
     def told(*_: Any) -> None:
         raise SystemExit(1)  # not an Exception, since autotuning passes over those
@@ -143,7 +144,7 @@ def always(summary: Callable[[], None]) -> Iterator[None]:
 
 
 def leave() -> None:
-    """Ends the process now: compiles that were cut off would be waited for."""
+    """Ends the process now, without waiting for compiles that were interrupted."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -168,9 +169,9 @@ def _alarm(seconds: float | None) -> Iterator[None]:
 
 
 def run_us(run: Callable[[], Any], *, graph: bool = True, repeats: int = 30) -> float:
-    """Median microseconds of a run in a loop. A captured graph holds as many as take GRAPH_US,
-    since an event is some tenths of a microsecond off, and the first kernel of a graph waits for
-    the host; what a run reads may then be in the cache."""
+    """Median microseconds of a run in a loop. A captured graph has as many runs as take GRAPH_US,
+    because an event is inexact by some tenths of a microsecond, and the first kernel of a graph
+    waits for the host. What a run reads may be in the cache."""
     for _ in range(3):
         run()
     torch.cuda.synchronize()
@@ -182,7 +183,7 @@ def run_us(run: Callable[[], Any], *, graph: bool = True, repeats: int = 30) -> 
 
 
 def _captured(run: Callable[[], Any], count: int) -> Callable[[], None]:
-    """Replays so many runs."""
+    """A function that replays so many runs."""
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         for _ in range(count):
@@ -191,8 +192,8 @@ def _captured(run: Callable[[], Any], count: int) -> Callable[[], None]:
 
 
 def _median_us(once: Callable[[], Any], repeats: int) -> float:
-    """Of launches one behind the other: the host, which takes a while for each, is ahead of a
-    device that is busy."""
+    """The median of launches one behind the other. A launch takes the host some time, so the device
+    is kept busy, and the host is ahead of it."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in "be"] for _ in range(repeats)]
     for begin, end in events:
         begin.record()
@@ -203,7 +204,7 @@ def _median_us(once: Callable[[], Any], repeats: int) -> float:
 
 
 class Results:
-    """Rows, printed and kept in a JSON file (if one is named) as they come; and the deadline."""
+    """Rows, each printed and written to a JSON file (if one is named) at once; and the deadline."""
 
     def __init__(self, path: Path | None, limit_s: float) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Compile and step time of models with random weights, each way that torch.compile can go.
+"""Compile and step time of models with random weights, in each way that torch.compile offers.
 
     python benchmarks/models.py [--json FILE] [--seconds N] [--way-seconds N] [--layers N]
         [--written] [MODEL …]
@@ -172,7 +172,7 @@ Recipe = tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]
 
 
 def models(layers: int) -> dict[str, Recipe]:
-    """By name what makes the module and its input, on the device that is the default."""
+    """By name, what makes the module and its input, on the default device."""
     return {
         "llama prefill": (lambda: LlamaBlock(4096, 32, 8, 14336, 0, 1), inputs(1, 2048, 4096)),
         "llama decode": (lambda: LlamaBlock(4096, 32, 8, 14336, 2048, 8), inputs(8, 1, 4096)),
@@ -187,7 +187,7 @@ def models(layers: int) -> dict[str, Recipe]:
 
 
 def of_libraries(known: dict[str, Recipe], layers: int) -> dict[str, Recipe]:
-    """With the libraries' modules in place of those that are written out here."""
+    """The models, with the libraries' modules in place of those that are written out here."""
     import library_models
 
     theirs = library_models.models(layers)

@@ -3,14 +3,15 @@ costs to avoid that.
 
     python benchmarks/never_slower.py [MODEL]
 
-By measured times of the products of real layers (datasets/nvidia-h200/real-layers-…: of each the
-library's kernels, the four that `gemm@6` predicted to be fastest, and the one that it predicted to
-be fastest in max-autotune's DEFAULT space). The margins of diode_engine/models/preference.py were
-chosen on one half of the families of layers, by name; the other half judges them. The reference is
-the model's own order, without margins. What other margins would bring follows by type, of both
-halves, since a model of another precision needs others. Held-out problems of the other datasets of
-directly launched kernels follow, and at the end how far float32 kernels are from what is predicted,
-those that ptxas may spill (`core/resources.py`) and the others.
+It uses measured times of the products of real layers (datasets/nvidia-h200/real-layers-…). For each
+product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
+that it predicted to be fastest in max-autotune's DEFAULT space. The margins of
+diode_engine/models/preference.py were chosen on one half of the families of layers, by name, and
+are judged on the other half. The reference is the model's own order, without margins. Then it
+prints, by type and for both halves, what other margins would do, because a model of another
+precision needs others. Then come held-out problems of the other datasets of directly launched
+kernels. At the end it prints how far the times of float32 kernels are from the predictions: of
+those that ptxas may spill (`core/resources.py`), and of the others.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
 
 
 class Case(NamedTuple):
-    """The speed of the choice over the library's kernel, and its efficiency (the time of the best
-    measured over its own), with margins and without."""
+    """The speed of the choice divided by that of the library's kernel, and its efficiency (the best
+    measured time divided by the choice's), with margins and without."""
 
     problem: Problem
     speed: float
@@ -94,7 +95,7 @@ def show(name: str, found: list[Case]) -> None:
 
 
 def show_margins(name: str, found: list[Case]) -> None:
-    """What each margin would bring, by type."""
+    """Prints the results of other margins, by type."""
     print(f"{name}, with other margins: efficiency, and slower than the library's by over 5 %")
     for each in sorted({kind(c.problem).split(",")[0] for c in found}):
         some = [c.by_margin for c in found if kind(c.problem).startswith(each)]
@@ -107,7 +108,7 @@ def show_margins(name: str, found: list[Case]) -> None:
 
 
 def show_spilling(tables: list[TimingTable], model: Predictor) -> None:
-    """Of the timings in float32 without TF32: how many took over twice the prediction."""
+    """Prints how many timings in float32 without TF32 are over twice the prediction."""
     slower: dict[bool, list[np.ndarray]] = {True: [], False: []}
     for table in tables:
         for i, problem in enumerate(table.problems):

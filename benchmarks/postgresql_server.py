@@ -1,6 +1,6 @@
-"""A PostgreSQL server of one's own on this machine, for measurements and tests.
+"""A temporary PostgreSQL server on this machine, for measurements and tests.
 
-It has a folder and a port of its own, listens on loopback alone, and ends with who started it.
+It has its own folder and port, listens only on loopback, and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def missing() -> str | None:
 
 
 def _program(name: str) -> str | None:
-    """Debian keeps them in a folder for each version."""
+    """The path of one of PostgreSQL's programs. Debian has them in a folder for each version."""
     known = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
     return shutil.which(name) or next(map(str, known), None)
 
@@ -49,9 +49,8 @@ def _account() -> pwd.struct_passwd | None:
 
 
 class PostgresServer:
-    """A server that runs; `settings` are those of postgresql.conf. Its role diode has a password
-    and may do everything. Raises RuntimeError, with what the server said, where it does not
-    start."""
+    """A running server. `settings` are those of postgresql.conf. Its role diode has a password and
+    all rights. Raises RuntimeError, with the server's output, where it does not start."""
 
     def __init__(self, *settings: str, durable: bool = False) -> None:
         self.password = secrets.token_hex(8)
@@ -92,7 +91,7 @@ class PostgresServer:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Starts it again after `stop`, at the same port."""
+        """Starts the server again after `stop`, at the same port."""
         settings = (
             "listen_addresses=127.0.0.1", "unix_socket_directories=", "log_min_messages=log",
             *self._settings,
@@ -115,7 +114,7 @@ class PostgresServer:
         threading.Thread(target=self._process.stderr.read, daemon=True).start()
 
     def stop(self) -> None:
-        """Ends it at once; connections are lost."""
+        """Stops the server at once; connections are lost."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait()
@@ -126,11 +125,12 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def url(self, database: str = "postgres", *, user: str = USER) -> str:
-        """Without a password: it is in PGPASSWORD, or given."""
+        """The URL, without a password, which is in PGPASSWORD or is given."""
         return f"postgresql+psycopg://{user}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> Sequence[tuple[Any, ...]]:
-        """Outside of a transaction, as the role diode; the rows of the last one."""
+        """Executes statements outside of a transaction, as the role diode; returns the rows of the
+        last one."""
         import psycopg
 
         with psycopg.connect(

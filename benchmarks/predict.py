@@ -3,11 +3,11 @@ never asked about.
 
     python benchmarks/predict.py [MODEL FOLDER]
 
-Without a model: an ensemble (three networks and 400 trees) and a distilled network of the usual
-sizes with made-up weights. One thread; the reference in the same run is torch evaluating one
-256-256-128 network on feature rows that are there already. A ratio below 1 is faster. Then whether
-20 fresh processes, with 1 to 4 threads, choose by the same bits. Targets: a problem in 1 ms, a
-load in 50 ms.
+Without a model it takes an ensemble (three networks and 400 trees) and a distilled network of the
+usual sizes, with made-up weights. One thread is used. The reference in the same run is torch, which
+evaluates one 256-256-128 network on feature rows that are computed before; a ratio below 1 is
+faster. Then it checks whether the predictions of 20 new processes, with 1 to 4 threads, are equal
+bit for bit. Targets: a problem in 1 ms, a load in 50 ms.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COVERAGE = Coverage(("mm triton::mm",), ("float16", "bfloat16", "float32"))
 
 
 def space() -> tuple[Candidate, ...]:
-    """Inductor's exhaustive space, about."""
+    """Inductor's exhaustive space, approximately."""
     return tuple(
         Candidate.make(
             "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
@@ -135,8 +135,8 @@ print(1e3 * (imported - started), 1e3 * (time.perf_counter() - imported))
 
 
 def load_ms(folder: Path) -> tuple[float, float]:
-    """(the import of what loads and asks a model, the load), without numpy's import; the
-    medians of seven fresh processes."""
+    """(the time of the imports that loading and asking a model needs, without numpy's; the time of
+    the load): the medians of seven new processes, in milliseconds."""
     took = [
         [float(v) for v in subprocess.check_output([sys.executable, "-c", LOAD, folder]).split()]
         for _ in range(7)
@@ -146,7 +146,7 @@ def load_ms(folder: Path) -> tuple[float, float]:
 
 
 def answers(folder: Path) -> str:
-    """A digest of what the model says of ten problems, bit for bit."""
+    """A digest of the model's predictions for ten problems, bit for bit."""
     predictor, candidates = Predictor.load(folder), space()
     digest = hashlib.sha256()
     for problem in new_problems(10, 2):

@@ -6,18 +6,19 @@ others do not.
 
 The files are test/inductor/test_max_autotune.py and test_select_algorithm.py of the installed
 torch's release (git tag v<version>), which are not part of Diode. They need the package expecttest.
-Each file is run by pytest twice at a time, in processes and caches of their own, without Diode and
-with it (`-p diode_engine`), by `--workers` each (with pytest-xdist; 1: without). A run that reaches
-the time limit counts as far as it came, and what only one of them reached is not compared.
+pytest runs each file without Diode and with it (`-p diode_engine`) at the same time, in processes
+and with caches of their own, with `--workers` processes each (by pytest-xdist; 1: without it). A
+run that reaches the time limit counts as far as it came. Tests that only one of them reached are
+not compared.
 
-What passes only without Diode is then run alone, a process for each time: `--repeats` times without
-Diode, with it, and with Diode leaving what it is not certain of to the search. A Markdown table
-says of each how often it passed, and what follows:
+A test that passes only without Diode is then run alone, each time in a new process: `--repeats`
+times without Diode, with it, and with Diode leaving the products that it is not sure of to the
+search. A Markdown table says how often each test passed, and what follows:
 
 - by its process: alone it passes each time, with Diode too;
-- flaky: alone it passes at some times only with Diode, or not each time without;
+- flaky: alone it sometimes fails without Diode, or sometimes passes with it;
 - asserts a search: it passes each time where the choice is left to the search. Such a test reads
-  the code of candidates or counts what is done with them, and Diode renders and times none;
+  the code of candidates or counts them, but Diode renders and times none;
 - by Diode: none of these.
 
 Exits with 1 where there is one of the last two kinds.
@@ -66,9 +67,9 @@ def outcomes(
     options: Mapping[str, str] | None = None,
     tests: Sequence[str] = (),
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """By test how it ended, as far as they came in that time; and why, of those that failed in
-    a run that came to its end. `tests` are some of the file's, `options` more of the environment.
-    Exits where pytest ends without a test."""
+    """The outcome of each test, as far as the run came in that time; and the error of those that
+    failed, where the run came to its end. `tests` are some of the file's tests, `options` more
+    environment variables. Exits where pytest ends without a test."""
     what = [f"{file}::{test}" for test in tests] or [str(file)]
     command = [
         sys.executable, "-u", "-m", "pytest", "-v", "--tb=line", "-rfE", "-p", "no:cacheprovider",
@@ -137,8 +138,8 @@ _WAYS: dict[str, tuple[bool, Mapping[str, str]]] = {
 def alone(
     file: Path, tests: Sequence[str], *, repeats: int, at_once: int, seconds: float
 ) -> Iterator[tuple[str, Alone]]:
-    """The tests each in a process of its own, in every way, `at_once` processes at a time; one
-    that takes longer than `seconds` has not passed."""
+    """Runs each of the tests in a process of its own, in every way, `at_once` processes at a time.
+    A test that takes longer than `seconds` has not passed."""
 
     def run(job: tuple[str, str]) -> tuple[bool, str]:
         test, way = job
@@ -166,7 +167,7 @@ _HEAD = """\
 
 
 def row(test: str, each: Alone) -> str:
-    """Of a table in Markdown."""
+    """One row of a table in Markdown."""
     counts = " | ".join(
         f"{n}/{each.repeats}" for n in (each.without, each.with_diode, each.left_to_search)
     )

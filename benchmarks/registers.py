@@ -1,13 +1,13 @@
-"""How well the features know a kernel's registers: against kernels that are compiled here.
+"""How well the features estimate a kernel's registers, beside kernels that are compiled here.
 
     python benchmarks/registers.py [--kernels N] [--workers N] [--dataset FILE]
 
 Draws timed kernels from a dataset, three in four of operands with odd strides, compiles them for
 the H200 (which need not be here), and compares the registers a thread and the spills that
 `features` estimates with those of the binaries. The reference, in the same run, is the mean of the
-compiled registers. Where the dataset says what the compiler made of kernels, nothing is compiled
-here, and of those that spill it also tells how many were expected to by
-`core.resources.spills_erratically`, and how much longer than predicted they take.
+compiled registers. Where the dataset has the compiler's facts on kernels, nothing is compiled here.
+For those that spill it then also prints how many `core.resources.spills_erratically` expects to,
+and how much longer than predicted they take.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SPILLED_BYTES = 16  # of stack: fewer are no loop's
 
 
 def drawn(table: TimingTable, count: int) -> dict[KernelClass, tuple[Problem, Candidate]]:
-    """So many kernels, with a problem that each was timed on."""
+    """So many kernels, each with a problem that it was timed on."""
     rng = np.random.default_rng(0)
     odd = np.array([min(p.a.align, p.b.align) * p.dtype.itemsize < 16 for p in table.problems])
     timed = table.failure == 0
@@ -65,7 +65,7 @@ def drawn(table: TimingTable, count: int) -> dict[KernelClass, tuple[Problem, Ca
 
 
 class Compiled(NamedTuple):
-    """A timed kernel, and what the compiler made of it."""
+    """A timed kernel, and the compiler's facts on it."""
 
     problem: Problem
     candidate: Candidate
@@ -75,7 +75,7 @@ class Compiled(NamedTuple):
 
 
 def recorded(table: TimingTable) -> list[Compiled]:
-    """Each row of which that is known."""
+    """The rows for which the dataset has these facts."""
     assert table.kernel is not None
     return [
         Compiled(
@@ -103,7 +103,8 @@ def compiled_here(
 
 
 def show_unexpected(found: list[Compiled], model: Predictor) -> None:
-    """Of kernels that spill: how many a rule expects to, and their times over the predicted."""
+    """Prints, for kernels that spill, how many a rule expects to spill, and their times divided by
+    the predictions."""
     spill = [one for one in found if one.spilled_bytes > SPILLED_BYTES]
     erratic = [bool(spills_erratically(one.problem, [one.candidate])[0]) for one in spill]
     print(f"{sum(erratic)} of the {len(spill)} are named by the rule of what spills erratically")

@@ -1,5 +1,5 @@
-"""The replay of `replay_worker.py` from the process of the collection itself, without workers: what
-a collection costs its process besides its executor."""
+"""The replay of `replay_worker.py` in the collection's own process, without workers: it shows the
+processor time of a collection without an executor."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from diode_engine.collect.timed_rows import timed_rows
 
 
 class ReplayExecutor:
-    """`workers` conversations on each of so many GPUs, one at a time timed. `seconds` is the
-    processor time that it has taken itself, which is not the collection's."""
+    """`workers` conversations on each of so many GPUs, of which one at a time is timed. `seconds`
+    is the processor time of the replay itself, which is not part of the collection's."""
 
     def __init__(self, gpus: int, workers: int, file: Path, slower: float) -> None:
         self.gpus = range(gpus)

@@ -1,12 +1,12 @@
-"""Answers as a worker of a collection does, from timings that were measured before: a replay.
+"""Answers as a worker of a collection does, with timings that were measured before: a replay.
 
     python benchmarks/replay_worker.py FILE SCALE FD
 
-FILE is what `write` made of a dataset. A batch takes as long as one of its size took at the rate
-that was measured on an H200, times SCALE, and only one batch at a time is timed on a GPU, whose
-workers have a lock as real ones do; nothing runs on a GPU. The environment says
-that it is a replay, in the GPU's name and the driver's version, so that what is replayed is never
-taken for what was measured.
+FILE is made by `write` from a dataset. A batch takes as long as a batch of its size took at the
+rate that was measured on an H200, times SCALE. On each GPU one batch at a time is timed, because
+its workers have a lock, as real ones do. Nothing runs on a GPU. The environment says that this is a
+replay, in the GPU's name and the driver's version, so that replayed timings are never mistaken for
+measured ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ SECONDS_EACH = 1 / 1359
 
 
 def write(table: TimingTable, problems: Iterable[int], file: Path) -> list[Problem]:
-    """Puts the timings of these problems of a table into a file for workers; the problems."""
+    """Writes the timings of these problems of a table into a file for workers; returns the
+    problems."""
     found: dict[str, Any] = {}
     wanted = list(problems)
     for number in wanted:

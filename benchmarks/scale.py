@@ -3,14 +3,14 @@
     python benchmarks/scale.py [--gpus N ...] [--workers N] [--seconds S] [--slower X] [--local]
                                [--without] [--json FILE]
 
-A replay: each GPU's workers answer from the shipped timings of an H200 and wait as long as one of
-them took (`replay_worker.py`), times --slower, one worker at a time. As in a collection there are
-several of them for a GPU, so that one waits while another gets its next batch. Every machine of
-the cluster is on this one, so its cores do the work of all. Printed for each count of GPUs:
-timings a second, the share of what so many times the first count's would be, and what the driver
-does for a batch of 128, by the processor time of its own process. With
---local the same by worker processes of this machine; with --without by no other process at all
-(`replay_executor.py`): the difference to that is what an executor costs the driver.
+This is a replay: each GPU's workers answer with the shipped timings of an H200, and wait as long as
+the timing took (`replay_worker.py`), times --slower, one worker at a time. As in a collection, each
+GPU has several workers, so that one waits while another gets its next batch. All machines of the
+cluster are simulated on this one, whose cores do all the work. For each number of GPUs it prints
+timings a second, their share of the linear rate (by the first number's), and the driver's work for
+a batch of 128, as the processor time of its own process. With --local, worker processes of this
+machine do the same. With --without, no other process does (`replay_executor.py`): the difference
+between the two is what an executor costs the driver.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python benchmarks/shortlist.py [--dataset FILE] [--problems N]
 
-The base time is the features' own estimate, which takes no model. Of so many timed problems, none
-of them held out, and of the whole space that Inductor offers for each: how many of the problems'
-fastest timed kernels are among the first 80, 160 and 320, and the geometric mean of the best time
-over the best of those, against the same of as many drawn at random.
+The base time is the features' own estimate, which needs no model. It takes so many timed problems,
+none of them held out, and the whole space that Inductor offers for each. It prints how many of the
+problems' fastest timed kernels are among the first 80, 160 and 320 candidates, and the geometric
+mean of the best time divided by the best time among those; and the same for as many candidates
+drawn at random.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Which kernels run otherwise when they are compiled for many problems at once.
+"""Which kernels run differently when they are compiled for many problems at once.
 
     python benchmarks/static_and_direct.py [STATIC DIRECT]
 
-Of each problem and candidate that both datasets have (the shipped ones, if none is named), the
-static time (compiled for the problem alone, as Inductor does it) over the direct one, over the
-median of these ratios for the problem: 1 where the two ways agree on the order of its kernels. By
-whether Triton compiles wgmma, whether the loop is pipelined, and the load instructions of a thread
-for its share of both tiles. The reference, in the same run, are the kernels with few loads.
+It takes each pair of a problem and a candidate that both datasets have (the shipped ones, if none
+is named). The static time (compiled for the problem alone, as Inductor does it) is divided by the
+direct one, and this ratio by the median of the problem's ratios: 1 means that both ways agree on
+the order of the problem's kernels. The pairs are grouped by whether Triton compiles wgmma, whether
+the loop is pipelined, and the number of load instructions of a thread for its share of both tiles.
+The reference, in the same run, are the kernels with few loads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SHORT_US = 8.0  # below, all that is timed is how long a launch takes
 
 
 def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candidate, float]]:
-    """Of the problems that are wanted, the microseconds of each tiled kernel."""
+    """The microseconds of each tiled kernel, of the problems that are wanted."""
     asked = np.array([problem in wanted for problem in table.problems], np.bool_)
     tiled = np.array([template_of(c.template).tiled for c in table.candidates], np.bool_)
     rows = (table.failure == 0) & asked[table.problem] & tiled[table.candidate]
@@ -83,7 +84,7 @@ def main() -> None:
 
 
 def far(ratios: np.ndarray) -> float:
-    """The share that is FAR times longer one way than the other."""
+    """The share of pairs that take FAR times longer in one of the ways."""
     return float(np.mean(np.abs(np.log(ratios)) > np.log(FAR)))
 
 

@@ -2,12 +2,12 @@
 
     python benchmarks/store.py [--timings 1000000]
 
-Both stores: an SQLite file, and a PostgreSQL server of its own on loopback, with its usual
-settings, where one is installed. Made-up times of 1,000 candidates a problem: only their number
-and types matter here. Each figure stands next to its reference in the same run: the same rows
-through plain sqlite3, with a rowid table, no constraint and no check, and the fetch of all rows as
-Python tuples; on a server a COPY of the same bytes. The best of three repetitions, so that other
-work on the machine disturbs less.
+It measures both kinds of store: an SQLite file, and, where PostgreSQL is installed, a server of its
+own on loopback with its usual settings. The times are made up, 1,000 candidates for each problem:
+only their number and types matter here. Each figure has a reference in the same run. For a file
+that is the same rows through plain sqlite3, with a rowid table, no constraint and no check, and
+fetching all rows as Python tuples; for a server a COPY of the same bytes. The best of three
+repetitions is printed, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""What the timings of one GPU tell of another: transfer, from none to all of the other's timings.
+"""How useful the timings of one GPU are for another: transfer, with none to all of its timings.
 
     python benchmarks/transfer.py [--source FILE... --target FILE...] [--part 1] [--features 3]
     python benchmarks/transfer.py [--source FILE...] --simulated
 
 Models of trees are made of the source's timings, and judged on the target's held-out problems,
-which are the same sizes on every GPU: untouched, with the facts of either device; with a share of
-the target's timings, drawn at random or actively. The share is used in three ways: the source's
-model is corrected (`training.correction`); one model is made of both; one of the share alone.
-Without files the shipped datasets of direct collections on an H200 and an H100 are taken.
-`--part N` takes every Nth problem. `--simulated` makes the target up: the source's timings, each
-times what the features' own roofline says that another device's SMs, bandwidth and L2 change of it.
-That tests the way, and says nothing of any GPU.
+which are the same sizes on every GPU: untouched, with the facts of either device; and with a share
+of the target's timings, drawn at random or actively. The share is used in three ways: the source's
+model is corrected (`training.correction`); one model is made of both; one is made of the share
+alone. Without files the shipped datasets of direct collections on an H200 and an H100 are taken.
+`--part N` takes every Nth problem. `--simulated` makes the target's timings up: each of the
+source's is multiplied by the change that the features' own roofline predicts for another device's
+SMs, bandwidth and L2. That tests the method, and says nothing about any GPU.
 
-What is drawn is problems with ROWS timings each, so that small shares have several problems.
-Actively: those on which two models of the source disagree most, and of each the candidates that
+Problems are drawn with ROWS timings each, so that small shares have several problems. Actively
+means: problems on which two models of the source disagree most, and for each the candidates that
 they expect to be fastest, those that may be, and random ones.
 """
 
@@ -93,8 +93,8 @@ class Transfer:
         )
 
     def _fit(self, tables: Sequence[TimingTable]) -> list[TimingModel]:
-        """Members of all rows, the last table's repeated so that they count; each row as its own
-        device makes its features."""
+        """Members that are fitted to all rows. The last table's rows are repeated, so that they
+        have more weight. Each row has the features for its own device."""
         sides: tuple[list[Examples], list[Examples]] = ([], [])
         for table in tables:
             for side, part in zip(sides, fitted_and_watched(table, seed=0), strict=True):
@@ -117,7 +117,7 @@ class Transfer:
     # Models
 
     def untouched(self, hardware: Hardware) -> dict[str, float]:
-        """The source's model, its features made with the facts of this device."""
+        """The source's model, with features that are made with the facts of this device."""
         return self._judged(self.base.members, hardware, self.base.manifest.coverage)
 
     def corrected(self, rows: TimingTable) -> dict[str, float]:
@@ -139,7 +139,7 @@ class Transfer:
     # Shares
 
     def drawn(self, share: float, *, active: bool) -> TimingTable:
-        """About this share of the target's timings to learn from."""
+        """About this share of the target's timings, to learn from."""
         if share >= 1:
             return self.target
         wanted = round(share * len(self.target))
@@ -170,8 +170,8 @@ class Transfer:
         return self.target.take(np.sort(np.concatenate(kept)))
 
     def _advice(self, rows: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """What the base's members lose by what they choose together, and what they expect and
-        hope of each row: log time."""
+        """How much the base's members lose by choosing together, and what they expect and hope of
+        each row; in log time."""
         part = self.target.take(rows)
         x = self.settings.feature_set.matrix(
             part.problems, part.candidates, part.problem, part.candidate, self.there
@@ -198,8 +198,8 @@ def _together(parts: Sequence[Examples]) -> Examples:
 
 
 def simulated(table: TimingTable) -> TimingTable:
-    """The timings as a device with fewer multiprocessors, less bandwidth and a smaller L2 might
-    take, by the features' own roofline."""
+    """The timings that a device with fewer multiprocessors, less bandwidth and a smaller L2 might
+    have, by the features' own roofline."""
     here = hardware_of(table)
     there = replace(
         here, name="Simulated GPU", multiprocessors=96, memory_gb_s=2400, l2_bytes=32 << 20

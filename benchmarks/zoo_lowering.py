@@ -1,9 +1,9 @@
 """Lowers a model of the zoo in every way for a pretended H200, on a machine without a GPU.
 
-Dynamo and autograd see tensors of the CPU without data (a torch without a GPU has no autograd on
-one); the graphs that they make, forward and backward, are moved to the pretended GPU, and are
-Inductor's from there on. So attention is a kernel of the CPU's there, which Inductor calls as it
-is, but where an H200 would compute it by products.
+Dynamo and autograd see CPU tensors without data, because a torch without CUDA has no autograd on
+GPU tensors. The graphs that they make, forward and backward, are moved to the pretended GPU, and
+then Inductor lowers them. So attention is a CPU kernel in these graphs, which Inductor calls as it
+is, except where an H200 would compute it by products.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from diode_engine.core.resources import fits
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
 from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.without_gpu.inputs import of_one_mode
 
 CUDA = torch.device("cuda", 0)
 # as for a user, several choices are left until what is fused with them is benchmarked
@@ -57,15 +58,15 @@ _INDUCTORS = ("Layout conflict detected", "on error, temporary cache dir")
 
 
 class _Graph(NamedTuple):
-    """A graph of the CPU, and tensors without data that it can be called with."""
+    """A CPU graph, and tensors without data that it can be called with."""
 
     module: torch.fx.GraphModule
     inputs: Sequence[Any]
 
 
 def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> None:
-    """Writes a row for each way: what it chose, said and raised. The first way has to be "plain",
-    whose warnings the others may have as well. Raises IntegrationError where there is a GPU."""
+    """Writes a row for each way: its choices, warnings and errors. The first way has to be "plain";
+    the other ways may have the same warnings. Raises IntegrationError where there is a GPU."""
     without_gpu.pretend(H200)
     torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
     allowed: set[str] = set()
@@ -136,7 +137,7 @@ def _traced(model: Model) -> list[_Graph]:
                 if isinstance(mask, torch.fx.Node) and mask.meta["example_value"].shape[-1] % 8:
                     node.target = _attention
         graph.recompile()
-        return autograd(graph, inputs)
+        return autograd(graph, of_one_mode(inputs))
 
     grad = contextlib.nullcontext() if model.train else torch.no_grad()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:
@@ -175,7 +176,7 @@ def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[A
 
 
 def _on_gpu(graph: _Graph) -> tuple[torch.fx.GraphModule, list[Any]]:
-    """A copy of a graph of the CPU, and its inputs, on the pretended GPU."""
+    """A copy of a CPU graph, and its inputs, on the pretended GPU."""
     nodes = torch.fx.Graph()
     nodes.output(nodes.graph_copy(graph.module.graph, {}))
     moved = torch.fx.GraphModule(graph.module, nodes)
@@ -189,7 +190,7 @@ def _on_gpu(graph: _Graph) -> tuple[torch.fx.GraphModule, list[Any]]:
 
 
 def _moved(x: Any) -> Any:
-    """A tensor like it on the pretended GPU; sizes stay as they are."""
+    """A tensor like this one on the pretended GPU, with the same sizes and strides."""
     if not isinstance(x, torch.Tensor):
         return x
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=CUDA)
@@ -197,8 +198,8 @@ def _moved(x: Any) -> Any:
 
 @contextlib.contextmanager
 def _timed() -> Iterator[None]:
-    """Made-up times, that Triton wins by: what is left to a benchmark comes to its end with a
-    kernel that can be fused, the case that asks most of a compile."""
+    """Makes times up with which Triton's kernels win. So whatever is benchmarked ends with a kernel
+    that can be fused, the case that exercises most of a compile."""
 
     def times(self: Any, choices: Sequence[Any], *_: Any, **__: Any) -> dict[Any, float]:
         from torch._inductor.select_algorithm import ExternKernelCaller
@@ -209,9 +210,15 @@ def _timed() -> Iterator[None]:
         return 1.0, ""
 
     made = (None, SimpleNamespace())
+    # torch 2.10 has no such step, and compiles what it benchmarks in another one below
+    compiled = (
+        replaced(Scheduler, "compile_kernel", lambda *_, **__: made)
+        if hasattr(Scheduler, "compile_kernel")
+        else contextlib.nullcontext()
+    )
     with (
         replaced(AlgorithmSelectorCache, "benchmark", times),
-        replaced(Scheduler, "compile_kernel", lambda *_, **__: made),
+        compiled,
         replaced(Scheduler, "benchmark_codegened_module", fused),
         replaced(Scheduler, "benchmark_fused_nodes", fused),
         # what padding has timed before: it does not pay; Diode, in its ways, is asked first
@@ -241,7 +248,7 @@ def _captured(notes: list[dict[str, Any]]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _said(found: list[str]) -> Iterator[None]:
-    """Collects warnings, and what is logged as such, without the numbers that differ."""
+    """Collects warnings, and log records of that level, without the numbers that differ."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -42,7 +42,7 @@ Step = Callable[..., tuple[torch.Tensor | None, ...]]  # None: a parameter witho
 
 @dataclass
 class Compiled:
-    """A way's compiled step: its figures, and what replays it."""
+    """A way's compiled step: its figures, and the function that replays it."""
 
     row: Row
     replay: Callable[[], None]
@@ -52,7 +52,7 @@ class Compiled:
 
 @dataclass
 class Bench:
-    """A model on the GPU, with several sets of its inputs and what its step should give."""
+    """A model on the GPU, with several sets of inputs, and the result that its step should have."""
 
     model: Model
     net: torch.nn.Module
@@ -63,7 +63,7 @@ class Bench:
 
 
 class Gpu:
-    """Whose turn the GPU is, among the processes that share a lock: many compile, one times."""
+    """A lock on the GPU for the processes that share it: many compile, one times."""
 
     def __init__(self) -> None:
         self._path = os.environ.get("ZOO_LOCK")
@@ -96,8 +96,8 @@ class Gpu:
 
 
 def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> None:
-    """Writes a row for each way. DEFAULT, which takes long, is compiled when the others' are
-    written."""
+    """Writes a row for each way. DEFAULT, which takes long, is compiled after the rows of the other
+    ways are written."""
     gpu = Gpu()
     with _kept_alive() as kept:
         with gpu.shared():
@@ -137,7 +137,7 @@ def _head(bench: Bench, way: str) -> Row:
 
 
 def made(model: Model, *, reference: bool = True) -> Bench:
-    """The model on the GPU, and what its step gives in float64."""
+    """The model on the GPU, and the result of its step in float64."""
     torch.manual_seed(0)
     with torch.device("cuda"):
         net, args = model.made()
@@ -169,8 +169,8 @@ def _grad(model: Model) -> Any:
 
 
 def step_of(model: Model, net: torch.nn.Module, call: Callable[..., Any]) -> Step:
-    """A step by `call`, the net or what it was compiled to: its outputs, or the loss and the
-    gradients of all parameters."""
+    """A step by `call`, which is the net or what it was compiled to. Its result is the outputs, or
+    the loss and the gradients of all parameters."""
     if not model.train:
 
         def forward(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -234,14 +234,14 @@ def compiled(bench: Bench, way: Way) -> Compiled:
 
 
 def _memory() -> int:
-    """Bytes in use; the peak is counted anew."""
+    """Bytes in use; it also resets the peak."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     return torch.cuda.memory_allocated()
 
 
 def captured(step: Step, sets: Sequence[tuple[torch.Tensor, ...]]) -> torch.cuda.CUDAGraph:
-    """A graph of the step on each set of inputs, warmed up on a side stream."""
+    """A CUDA graph of the step on each set of inputs, warmed up on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -257,8 +257,8 @@ def captured(step: Step, sets: Sequence[tuple[torch.Tensor, ...]]) -> torch.cuda
 
 
 def timed(ways: dict[str, Compiled]) -> dict[str, Row]:
-    """Each way's row with its step time, all of them run in turn, and beside plain's of the same
-    rounds. A way that is slower than plain is measured again, together with all others."""
+    """Each way's row with its step time, and its ratio to plain's in the same rounds. All ways are
+    run in turn. Where a way is slower than plain, all ways are measured again."""
     first = in_turn(ways, ROUNDS, WAY_SECONDS)
     again = None
     if "plain" in ways and any(
@@ -291,7 +291,7 @@ def timed(ways: dict[str, Compiled]) -> dict[str, Row]:
 
 
 def _ratios(us: dict[str, list[float]], name: str) -> list[float]:
-    """The way's time over plain's, round by round."""
+    """The way's time divided by plain's, round by round."""
     return [a / b for a, b in zip(us[name], us["plain"], strict=True)]
 
 
@@ -302,7 +302,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def in_turn(ways: dict[str, Compiled], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Microseconds a step of each way, round by round; so many seconds a way in all."""
+    """Microseconds of a step in each way, round by round, so many seconds a way."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once(way: Compiled, repeats: int) -> float:
@@ -351,7 +351,7 @@ def _rms(x: torch.Tensor) -> float:
 
 
 def products(selections: Sequence[Any]) -> list[Row]:
-    """What was chosen for each product, equal ones counted."""
+    """The choice for each product, with equal ones counted."""
     counted = Counter(selections and [_key(s) for s in selections])
     known = {_key(s): s for s in selections}
     return [
@@ -372,8 +372,8 @@ def _key(selection: Any) -> Any:
 
 @contextlib.contextmanager
 def _kept_alive() -> Iterator[list[Any]]:
-    """Compiled graphs, and the constants in them, outlive Dynamo's reset: their CUDA graphs are
-    replayed when all ways are compiled."""
+    """Keeps compiled graphs, and the constants in them, alive after Dynamo's reset: their CUDA
+    graphs are replayed when all ways are compiled."""
     kept: list[Any] = []
     ready = CompiledFxGraph.post_compile
 
@@ -386,7 +386,7 @@ def _kept_alive() -> Iterator[list[Any]]:
 
 
 class Only:
-    """Predicts a time for one candidate, which is then taken."""
+    """Predicts a time only for one candidate, which is then taken."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
@@ -397,8 +397,8 @@ class Only:
 
 
 def why(model: Model) -> None:
-    """Prints each product of the model with what was chosen and what that and the library's
-    kernel take alone, and then the kernels of a step in both ways."""
+    """Prints each product of the model with the choice, and the time that the chosen kernel and the
+    library's take alone; then the kernels of a step in both ways."""
     torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
     bench = made(model, reference=False)
     with _kept_alive():
@@ -433,8 +433,8 @@ def _print_products(found: list[Row]) -> None:
 
 
 def alone_us(problem: Problem, candidate: Candidate | None) -> float:
-    """Microseconds of the product by the candidate, or by the library: compiled alone, in a CUDA
-    graph that goes through operands of more than the L2 cache. NaN where it does not compile."""
+    """Microseconds of the product with the candidate, or with the library: compiled alone, in a
+    CUDA graph whose operands are larger than the L2 cache. NaN where it does not compile."""
     operator = problem.op.function(torch, problem)
     shapes = problem.input_shapes().values()
     bytes_each = sum(
@@ -469,12 +469,12 @@ def alone_us(problem: Problem, candidate: Candidate | None) -> float:
 
 
 def _span(size: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements from a tensor's first to its last."""
+    """The number of elements from a tensor's first to its last."""
     return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
 
 def _profiled(way: Compiled) -> dict[str, tuple[float, float]]:
-    """Of each kernel its launches and microseconds a step, by the profiler."""
+    """The launches and the microseconds of each kernel in a step, by the profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     way.replay()

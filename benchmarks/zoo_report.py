@@ -1,4 +1,4 @@
-"""What the zoo's rows say: a line for each, tables by model and by way."""
+"""Reports on the zoo's rows: a line for each, and tables by model and by way."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT")
 
 
 def finished(rows: Iterable[Row]) -> set[tuple[str, str]]:
-    """(model, way) of those that need not be measured again: timed, or failed by themselves and
-    not because the process ended."""
+    """(model, way) of the rows that need not be measured again: those that were timed, and those
+    that failed for a reason of their own, not because the process ended."""
     return {(row["model"], row["way"]) for row in rows if row.get("way")}
 
 
 def line(row: Row) -> str:
-    """One row in a line."""
+    """One row as a line of text."""
     head = f"{row['model']:36s} {row.get('way', ''):10s}"
     if row.get("error"):
         return f"{head} failed: {row['error'].splitlines()[0][:160]}"
@@ -50,7 +50,8 @@ def show(path: Path, *, markdown: bool) -> None:
 
 
 def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
-    """By model: plain's step and each way's ratios to it; then by way, and what failed."""
+    """Prints a table by model (plain's step time and each way's ratio to it), a table by way, and
+    the failures."""
     last = {(r["model"], r.get("way", "")): r for r in rows}  # the newest of each
     timed = {key: r for key, r in last.items() if not r.get("error") and "step_us" in r}
     ways = [w for w in _ORDER if any(way == w for _, way in timed)]

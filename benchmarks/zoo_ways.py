@@ -1,7 +1,7 @@
 """The ways in which the zoo compiles a model, and the processes that do it.
 
-A model has a process of its own: what crashes or hangs ends no other. It writes JSON objects, one a
-line, to its standard output; what else it prints goes to standard error.
+A model has a process of its own, so that a crash or a hang ends no other. The process writes JSON
+objects, one a line, to its standard output; all other output goes to standard error.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ DIODE = ("import", "fast", "install", "threshold", "mode")
 
 
 def rows_out() -> Callable[[Row], None]:
-    """What writes a row to standard output; everything else that is printed goes to standard
-    error from now on."""
+    """A function that writes a row to standard output. All other output goes to standard error from
+    now on."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -65,9 +65,9 @@ def each_in_a_process(
     until: float,
 ) -> None:
     """Runs the commands of tasks, (name, command), in as many processes at a time as there are
-    slots; a slot is environment variables. `take` gets each row with its task's name, one at a
-    time, and a row with "error" where a process failed or took over `limit_s`. Nothing is begun
-    after `until`, by time.monotonic."""
+    slots; a slot is environment variables. `take` is called with each row and its task's name, one
+    at a time; the row has "error" where a process failed or took over `limit_s`. No process is
+    begun after `until`, by time.monotonic."""
     left: queue.SimpleQueue[tuple[str, Sequence[str]]] = queue.SimpleQueue()
     for task in tasks:
         left.put(task)
@@ -105,7 +105,7 @@ def _one(
     command: Sequence[str], slot: Mapping[str, str], running: set[subprocess.Popen[str]],
     take: Callable[[Row], None], limit_s: float,
 ) -> str:  # fmt: skip
-    """Runs a process to its end; returns why it failed, empty where it did not."""
+    """Runs a process to its end. Returns why it failed; empty where it did not."""
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(
             list(command), env={**os.environ, **slot}, stdout=subprocess.PIPE, stderr=said,
@@ -134,7 +134,7 @@ def _one(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends the process and all that it started."""
+    """Ends the process and all processes that it started."""
     try:
         os.killpg(process.pid, 9)
     except ProcessLookupError:

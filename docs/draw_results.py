@@ -3,8 +3,8 @@ plain torch.compile, and how long it compiles in units of plain's. Needs matplot
 
     python docs/draw_results.py
 
-A dot is a model; the dashed line is the geometric mean of all. Models of which a row says that they
-failed, or of which there is no time, are left out.
+A dot is a model; a dashed line is the geometric mean of a way's models, where they are ten or more.
+Models of which a row says that they failed, or of which there is no time, are left out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ WAYS = {
     "DEFAULT": ("max-autotune", "#D55E00", 0.14),
 }  # colours that the colour-blind can tell apart (Okabe and Ito)
 _INCHES = (10.0, 5.2)
+_MEAN_OF = 10  # models; the mean of fewer would be read as that of all
 
 Row = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ def rows(paths: Iterable[Path]) -> list[Row]:
     for path in paths:
         with zstandard.open(path, "rt", encoding="utf-8") as file:
             for row in map(json.loads, file):
-                if not row["error"] and row.get("ratio"):
+                if not row.get("error") and row.get("ratio"):
                     last[row["model"], row["way"]] = row
     return list(last.values())
 
@@ -80,9 +81,11 @@ def _dots(
     name: str,
 ) -> None:
     places = np.array([groups.index(row["group"]) for row in those]) + offset
-    mean = float(np.exp(np.mean(np.log(values))))
     label = f"{name}: {len(those)} models"
     axes.scatter(values, places, s=14, color=colour, alpha=0.55, linewidths=0, label=label)
+    if len(those) < _MEAN_OF:
+        return
+    mean = float(np.exp(np.mean(np.log(values))))
     axes.axvline(mean, color=colour, linewidth=1.2, linestyle="--")
     axes.annotate(
         f"{mean:.2f}", (mean, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),

@@ -67,8 +67,7 @@ class Predictor:
         """The candidates by `predict_us` (equal ones in their order), and how sure that is. Of many
         candidates only the SHORTLIST with the shortest estimated base times are ranked, and the
         library's."""
-        with one_thread():
-            predicted, members = self._one(problem, candidates, SHORTLIST)
+        predicted, members = self._one(problem, candidates, SHORTLIST)
         known = np.flatnonzero(~np.isnan(predicted))
         order = known[np.argsort(predicted[known], kind="stable")]
         reaches = None
@@ -116,7 +115,9 @@ class Predictor:
             return predicted, np.empty((len(self._members), 0))
         space = self.feature_set.space(problem, candidates, self.hardware)
         known &= _shortlist(space.base, known, candidates, most)
-        answers = space_answers_of(self._members, space if known.all() else space.take(known))
+        asked = space if known.all() else space.take(known)
+        with one_thread():
+            answers = space_answers_of(self._members, asked)
         predicted[known] = us = _microseconds(mean_answer(answers))
         return predicted, answers[:, ~np.isnan(us)].astype(np.float64)
 

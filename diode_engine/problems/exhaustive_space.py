@@ -4,19 +4,23 @@ without torch: what Diode chooses among at compile time.
 They are what torch._inductor offers on NVIDIA GPUs (torch 2.10 to 2.15), by the table of templates;
 a test compares them with the real Inductor. Where K is so large that the DEFAULT space only splits
 K, there are no others: torch 2.15 offers more to a program that asks for EXHAUSTIVE itself, but not
-to a compile with Diode.
+to a compile with Diode. Of these torch 2.10 leaves out what by its own bound needs more shared
+memory than the device has, which nothing here knows of.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from diode_engine.core.problem import Candidate, Operand, Problem
+from diode_engine.core.problem import Candidate, DType, Operand, Problem
 from diode_engine.core.templates import template_of
+from diode_engine.core.templates.template import Version
 from diode_engine.problems.default_space import candidates_of, offered, version_of
 
 _TMA_BYTES = 16  # what a descriptor's strides and its inner dimension are divisible by
 _MIN_8_BIT = 32  # elements of the inner dimension, of 8-bit types
+_TMA_OF_ANY = (2, 11)  # before, of these types only, and of sizes of 2 or more
+_TMA_TYPES_BEFORE = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8_E4M3FN)
 
 _Part = tuple[str, str, int, int, int]  # a template, the op, the reach of the sizes
 
@@ -43,11 +47,11 @@ def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
 
 def _parts(problem: Problem, torch: str) -> list[_Part]:
     """The sizes and configs of each template, from which its candidates are made."""
-    op = problem.op
+    op, version = problem.op, version_of(torch)
     return [
         (template.name, op.name, *template.space(op).reach(*problem.one_group))
-        for template in offered(problem, version_of(torch))
-        if not template.tma or _tma(problem)
+        for template in offered(problem, version)
+        if not template.tma or _tma(problem, version)
     ]
 
 
@@ -57,8 +61,8 @@ def _candidates(name: str, op: str, m: int, n: int, k: int) -> tuple[Candidate, 
     return candidates_of(template, template.space(op).exhaustive_configs(m, n, k))
 
 
-def _tma(problem: Problem) -> bool:
-    """Whether both operands can be read through TMA descriptors."""
+def _tma(problem: Problem, torch: Version) -> bool:
+    """Whether Inductor reads both operands through TMA descriptors."""
 
     def fits(operand: Operand, rows: int, cols: int) -> bool:
         inner = cols if operand.layout == "row" else rows
@@ -68,4 +72,8 @@ def _tma(problem: Problem) -> bool:
         return (operand.align * size) % _TMA_BYTES == 0 and (inner * size) % _TMA_BYTES == 0
 
     p = problem
+    if torch < _TMA_OF_ANY:
+        types = {p.dtype, p.op_fields.get("b_dtype", p.dtype)}
+        if min(p.M, p.N, p.K) < 2 or not types.issubset(_TMA_TYPES_BEFORE):
+            return False
     return fits(p.a, p.M, p.K) and fits(p.b, p.K, p.N)

@@ -1,8 +1,8 @@
-"""The life of a long job: started in a process of its own, watched, cancelled, resumed.
+"""Long jobs: started in processes of their own, watched, cancelled, resumed.
 
-A job works within a `Job`, which tells the store that it lives and how it ended; anybody with the
-store can see how it is (`look`), start one (`start`), follow it, stop it, and go on with one that
-was cut short.
+A job works within a `Job`, which writes to the store that the job is alive, and how it ended.
+Everybody who can read the store can see the state of a run (`look`), start one (`start`), follow
+it, stop it, and continue one that was interrupted.
 """
 
 from diode_engine.runs.cancelling import cancel

@@ -1,4 +1,4 @@
-"""Stopping a run: asked in the store, then SIGTERM, then SIGKILL."""
+"""Stops a run: by a request in the store, then SIGTERM, then SIGKILL."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def cancel(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Status:
-    """Stops a run and returns how it is then; it takes as long as the run does, and
-    ASKED_SECONDS + TERMINATED_SECONDS at most.
+    """Stops a run, and returns its state after that. It waits until the run has ended, at most
+    ASKED_SECONDS + TERMINATED_SECONDS.
 
-    One that this process cannot reach, on another machine or of another user, is only asked,
-    and so is one that a Python program does which is not Diode's command: it may still be
-    CANCELLING then. `tell` is given a sentence for each step. Raises RunError where the run has
-    ended.
+    Some runs can only be asked: those on another machine or of another user, which this process
+    cannot reach, and those inside a Python program that is not Diode's command. They may still be
+    CANCELLING when this returns. `tell` is called with a sentence for each step. Raises RunError
+    where the run has ended already.
     """
     status = look(store, run)
     if status.state.ended:

@@ -1,4 +1,4 @@
-"""Watching a run until it ends."""
+"""Watches a run until it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LINGERING = 10
 
 @dataclass(frozen=True)
 class Tick:
-    """How a run is, and what its log has got since the tick before."""
+    """The state of a run, and the new part of its log since the last tick."""
 
     status: Status
     log: str
@@ -29,9 +29,11 @@ class Tick:
 def follow(
     store: Store, run: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Tick]:
-    """A tick every LOOK_SECONDS; the last one when the run has ended and its log is read.
+    """A tick every LOOK_SECONDS. The last one comes when the run has ended and its log is read to
+    the end.
 
-    Raises StoreError where there is no such run. Leaving it early leaves the run alone.
+    Raises StoreError where there is no such run. Whoever stops iterating early does not affect the
+    run.
     """
     status = look(store, run)
     tail = None if status.run.log is None else Tail(Path(status.run.log))
@@ -50,7 +52,7 @@ def follow(
 
 
 class Tail:
-    """A growing text file, read piece by piece: from its start, or from its `last` bytes on."""
+    """Reads a growing text file piece by piece: from its start, or from its `last` bytes on."""
 
     def __init__(self, path: Path, *, last: int | None = None) -> None:
         self._path = path
@@ -61,7 +63,7 @@ class Tail:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def read(self) -> str:
-        """What has been written since the last time; nothing where there is no file."""
+        """The text that was written since the last call; empty where there is no file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)

@@ -1,4 +1,5 @@
-"""An import of a dataset file as a run: it is seen while it works, and how it ended."""
+"""An import of a dataset file as a run, so that it can be seen while it works and when it has
+ended."""
 
 from __future__ import annotations
 
@@ -20,9 +21,8 @@ _READ = 0.2  # of an import is reading the file, about
 
 
 def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
-    """`import_dataset` as a run of kind import: the queued one that this process was started
-    for, else a new one where the file was not imported before. Raises what `import_dataset`
-    does."""
+    """`import_dataset` as a run of kind import. It is the queued run that this process was started
+    for; else a new one, unless the file was imported before. Raises what `import_dataset` does."""
     if is_awaited(store, "import"):
         with Job(store, "import", {"file": str(path)}) as job:
             job.tell({"doing": "reading the file", "fraction": 0.0})

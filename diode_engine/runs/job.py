@@ -1,4 +1,4 @@
-"""What a job does so that others can watch and stop it: it works within a `Job`."""
+"""A job that others can watch and stop: it works within a `Job`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ VARIABLE = "DIODE_RUN"
 
 
 def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
-    """A run in state running, done by this process; its id.
+    """Begins a run that this process does, in state running; returns its id.
 
-    It is the queued run that this process was started for (see `launch`), else a new one, with
-    this process's command line where it is Diode's command. `spec` is what the job was asked
-    for, as JSON. Raises RunError where the queued run was ended meanwhile.
+    It is the queued run that this process was started for (see `launch`); else it is a new one,
+    which has this process's command line if that is Diode's command. `spec` says what the job was
+    asked for, as JSON. Raises RunError where the queued run was ended in the meantime.
     """
     waiting = _claim(store, kind)
     if waiting is None:
@@ -43,7 +43,7 @@ def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
 
 
 def is_awaited(store: Store, kind: str) -> bool:
-    """Whether this process was started for a queued run of this kind, which `begin` begins."""
+    """Whether this process was started for a queued run of this kind, which `begin` will begin."""
     claim = claimed()
     return (
         claim is not None
@@ -61,13 +61,13 @@ def _claim(store: Store, kind: str) -> int | None:
 
 
 def claimed() -> tuple[int, Location] | None:
-    """The run that this process was started for, while it has not begun, and its store."""
+    """The run that this process was started for, if it has not begun, and its store."""
     run, _, store = os.environ.get(VARIABLE, "").partition(":")
     return (int(run), location_of(store)) if run.isdecimal() else None
 
 
 def _own_command(store: Location) -> tuple[str, ...] | None:
-    """The words that this process was called with, and the store, if it is diode-engine."""
+    """This process's command line, with the store; None where it is not diode-engine's."""
     program = Path(sys.argv[0])
     if program.name != "diode-engine" and program.parts[-2:] != ("diode_engine", "__main__.py"):
         return None
@@ -78,11 +78,10 @@ def _own_command(store: Location) -> tuple[str, ...] | None:
 
 
 class Job:
-    """A run that this process does, from its beginning to its end: a context manager around the
-    work. It begins the run (see `begin`), shows that it is alive, and writes how it ended: done,
-    with what `message` says then; cancelled by KeyboardInterrupt; failed by any other exception,
-    with its words. `ending` is called before that, whichever it is.
-    """
+    """A run that this process does, from beginning to end: a context manager around the work. It
+    begins the run (see `begin`), shows that the run is alive, and writes how it ended: done, with
+    the text of `message`; cancelled, after a KeyboardInterrupt; or failed, after any other
+    exception, with its text. Before that it calls `ending`, in each case."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class Job:
 
     @property
     def id(self) -> int:
-        """The run's number, from the beginning on."""
+        """The run's number; known once the run has begun."""
         assert self._id is not None
         return self._id
 
@@ -136,13 +135,13 @@ class Job:
         self._heartbeat.check()
 
     def tell(self, progress: Mapping[str, Any]) -> None:
-        """Writes how far it is."""
+        """Writes the run's progress."""
         self._store.update_run(self.id, progress=progress)
 
 
 class Heartbeat:
-    """Shows, from a thread of its own, that a run is alive, also while one of its steps takes
-    long; a context manager around the work."""
+    """Shows that a run is alive, also during a long step: a context manager around the work, with a
+    thread of its own."""
 
     def __init__(self, store: Store, run: int, *, seconds: float = BEAT_SECONDS) -> None:
         self._store = store

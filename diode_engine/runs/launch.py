@@ -1,4 +1,4 @@
-"""Starting a job in a process of its own, which outlives whoever starts it."""
+"""Starts a job in a process of its own, which continues when the process that started it ends."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _OF_DIODE_ENGINE = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # bef
 
 
 def command_line(kind: str, spec: Mapping[str, Any], store: Location) -> tuple[str, ...]:
-    """The words that start such a run: `spec` names the command's options, without dashes
-    before them. True stands for a flag, a list for an option that is repeated; None and False
-    leave it out. Raises RunError for what is not one of KINDS."""
+    """The words of the command that does such a run. `spec` has the command's options, without
+    dashes before their names: True stands for a flag, a list for an option that is repeated; None
+    and False leave the option out. Raises RunError for a kind that is not one of KINDS."""
     if kind not in KINDS:
         raise RunError(f"There is no run of kind {kind!r} to start; there are {', '.join(KINDS)}.")
     words = ["diode-engine", kind]
@@ -50,57 +50,56 @@ def command_line(kind: str, spec: Mapping[str, Any], store: Location) -> tuple[s
 
 
 def start(store: Store, kind: str, spec: Mapping[str, Any]) -> Run:
-    """Starts a run with these options (see `command_line`) and returns it at once, queued.
+    """Starts a run with these options (see `command_line`), and returns it at once, queued.
 
-    What the command says goes to the run's log, a file on this machine (see `paths.beside`).
-    Options that it refuses end the run as failed. Raises RunError where no process can be started.
+    The command's output goes to the run's log, a file on this machine (see `paths.beside`). Where
+    the command refuses the options, the run ends as failed. Raises RunError where no process can be
+    started.
     """
     return _launch(store, kind, spec, command_line(kind, spec, store.location), Path.cwd())
 
 
 def start_import(store: Store, files: Sequence[Path]) -> Run:
-    """As `start`, an import of dataset files: a run of kind import, and one more for each file
-    but the first."""
+    """As `start`, for an import of dataset files: a run of kind import, and one more run for each
+    file after the first."""
     words = [str(file.absolute()) for file in files]
     command = ("diode-engine", "data", "import", *words, f"--store={store.location.absolute()}")
     return _launch(store, "import", {"file": words[0]}, command, Path.cwd())
 
 
 def repeat(store: Store, run: int) -> Run:
-    """Starts the command of a run that has ended, however it did, once more as a new run.
+    """Starts the command of a run that has ended, in whatever state, again as a new run.
 
-    Raises RunError where it is not over or does not know its command.
+    Raises RunError where the run has not ended, or its command is not known.
     """
     earlier, command, directory = _again(store, run)
     return _launch(store, earlier.kind, earlier.spec, command, directory)
 
 
 def resume(store: Store, run: int) -> Run:
-    """Starts the command of a run that failed, died or was cancelled again, as a new run that
-    names it; a collection and a training go on where they were.
+    """Starts the command of a run that failed, died or was cancelled again, as a new run that names
+    the old one. Collections and trainings continue where they stopped.
 
-    Raises RunError where it is not over, is done, is gone on with already, or does not know its
-    command.
+    Raises RunError where the run has not ended, is done, was resumed already, or its command is not
+    known.
     """
     if store.run(run).state is RunState.DONE:
-        raise RunOverError(f"Run {run} is done; there is nothing left of it to go on with.")
+        raise RunOverError(f"Run {run} is done, so it cannot be resumed; start a new one.")
     earlier, command, directory = _again(store, run)
     for other in look_at_all(store):
         if other.run.resumes == run and not other.state.ended:
-            raise RunError(f"Run {other.run.id} goes on with run {run} already.")
+            raise RunError(f"Run {run} was resumed already, as run {other.run.id}.")
     return _launch(store, earlier.kind, earlier.spec, command, directory, resumes=run)
 
 
 def _again(store: Store, run: int) -> tuple[Run, tuple[str, ...], Path]:
-    """A run that can be started again, its command, and the folder to do so in."""
+    """A run that can be started again, its command, and the folder in which to start it."""
     status = look(store, run)
     earlier = status.run
     if not status.state.ended:
         raise RunError(f"Run {run} is {status.state}; cancel it first.")
     if earlier.command is None or earlier.directory is None:
-        raise RunError(
-            f"Run {run} was not started as a command, so it cannot be started again from here."
-        )
+        raise RunError(f"Run {run} was not started as a command, so it cannot be started again.")
     words = [word for word in earlier.command[1:] if word not in _OF_DIODE_ENGINE]
     if not {tuple(words[:1]), tuple(words[:2])} & _AGAIN:
         raise RunError(
@@ -153,8 +152,8 @@ def _launch(
 
 
 def settle(code: int) -> None:
-    """Ends the run that this process was started for where nothing has begun it: its command
-    failed before, or makes no run. `code` is what it exits with."""
+    """Ends the run that this process was started for, if nothing has begun it: the command failed
+    before that, or is one that makes no run. `code` is the process's exit code."""
     claim = claimed()
     if claim is None:
         return

@@ -1,7 +1,7 @@
-"""Processes that can be told apart, found and ended; a pid alone is soon another's.
+"""Processes: identified, found and ended. A pid alone is not enough, because it is used again.
 
-All of it is read from /proc (see proc(5)). Where there is none, a process is known by its pid
-and its host alone.
+All facts are read from /proc (see proc(5)). Where there is no /proc, a process is identified by its
+pid and its host only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _PROC = Path("/proc")
 
 
 def machine() -> str:
-    """What a pid seen here is a number of: this boot of this machine, and this pid namespace,
-    of which every container has its own."""
+    """The namespace of a pid: this boot of this machine, and the pid namespace, of which each
+    container has its own."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
@@ -29,7 +29,7 @@ def machine() -> str:
 
 
 def process(pid: int) -> Process:
-    """The process that has this pid here and now."""
+    """The process that has this pid on this machine at this moment."""
     stat = _stat(pid)
     started = None if stat is None else stat.started
     return Process(socket.gethostname(), machine(), pid, started)
@@ -40,8 +40,8 @@ def current() -> Process:
 
 
 def is_alive(known: Process) -> bool | None:
-    """Whether it still runs; None where that cannot be seen from here, as it belongs to another
-    machine or container, or to an earlier boot of this one."""
+    """Whether the process still runs; None where that cannot be seen, because it belongs to another
+    machine or container, or to an earlier boot of this machine."""
     if known.machine != machine():
         return None
     if known.started is None:
@@ -57,15 +57,15 @@ def is_alive(known: Process) -> bool | None:
 
 
 def terminate(known: Process) -> None:
-    """SIGTERM to this process, if it is still there. Raises PermissionError where it is another
+    """Sends SIGTERM to this process, if it still exists. Raises PermissionError where it is another
     user's."""
     _signal(known, signal.SIGTERM)
 
 
 def kill(known: Process) -> None:
-    """SIGKILL to this process and to all that it started, in whatever session they are: a
-    collection's workers have each their own. Raises PermissionError where it is another user's.
-    """
+    """Sends SIGKILL to this process and to all processes that it has started, in whatever session
+    they are: the workers of a collection have sessions of their own. Raises PermissionError where
+    it is another user's."""
     # The children are found before their parent dies, and die after it: it would replace them.
     family = _family(known)
     _signal(known, signal.SIGKILL)
@@ -99,7 +99,7 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _family(known: Process) -> list[Process]:
-    """The descendants of a process, and who is in its session if it leads one."""
+    """The descendants of a process, and the members of its session if it leads one."""
     there: dict[int, _Stat] = {}
     with contextlib.suppress(OSError):
         for entry in _PROC.iterdir():

@@ -1,4 +1,5 @@
-"""How a run is, with what its row cannot say: that it is being cancelled, or dead."""
+"""The state of a run, with what its row in the store cannot say: whether it is being cancelled, or
+dead."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Status:
-    """A run as it was at `seen`. `why` is a sentence where the state is not the row's own."""
+    """The state of a run at the time `seen`. `why` is a sentence where the state differs from that
+    in the row."""
 
     run: Run
     state: RunState
@@ -34,7 +36,7 @@ class Status:
 
     @property
     def seconds(self) -> float:
-        """How long it has worked, or had when it ended or was last heard of."""
+        """How long the run has worked: until now, or until it ended or last wrote."""
         end = self.run.finished
         if end is None:
             end = self.run.heartbeat if self.state is RunState.DEAD else self.seen
@@ -42,7 +44,7 @@ class Status:
 
     @property
     def quiet_seconds(self) -> float:
-        """Since it last wrote to the store."""
+        """Seconds since the run last wrote to the store."""
         return max(0.0, (self.seen - self.run.heartbeat).total_seconds())
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class Status:
 
 
 def look(store: Store, run: int, *, clock: Clock = now) -> Status:
-    """Raises StoreError where there is no such run."""
+    """The status of a run. Raises StoreError where there is no such run."""
     status = _judge(store.run(run), clock())
     if status.state is RunState.DEAD:  # or it has just come to its end, between our two looks
         status = _judge(store.run(run), clock())
@@ -80,7 +82,7 @@ def look(store: Store, run: int, *, clock: Clock = now) -> Status:
 
 
 def look_at_all(store: Store, *, clock: Clock = now) -> list[Status]:
-    """All runs, the oldest first."""
+    """The status of all runs, the oldest first."""
     statuses = [_judge(run, clock()) for run in store.runs()]
     if any(status.state is RunState.DEAD for status in statuses):
         statuses = [_judge(run, clock()) for run in store.runs()]
@@ -96,7 +98,7 @@ def find(
     clock: Clock = now,
 ) -> list[Status]:
     """A page of the runs that a filter query finds (see `store.run_query.runs`), the last one
-    first; the next page are those `before` the number of its last one. Raises QueryError."""
+    first. For the next page, `before` is the number of this page's last run. Raises QueryError."""
     wanted = RUNS.parse(query).judged.get("state")
     found: list[Status] = []
     while True:
@@ -140,7 +142,7 @@ def _lost(process: Process | None, quiet: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the two largest units, such as `3 min 20 s`."""
+    """A duration in its two largest units, such as `3 min 20 s`."""
     rest = round(seconds)
     words = []
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):

@@ -16,15 +16,22 @@ from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
+from diode_engine.training.confidence import FOLDS, STEPS
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fits import FitExecutor, FitTask, by_members
+from diode_engine.training.lessons import drawn_problems, lessons
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
 _PARTS = 8  # of the problems, of which a share of the learning curve takes some
 SHARES = (0.25, 0.5, 1.0)
-_LESSONS = (400, 4000)  # problems that a network learns of its teacher's, at least and at most
+_LESSONS = (200, 4000)  # problems that a network learns of its teacher's, at least and at most
+# A network is fitted to lessons in about the time of asking for them. Where no model is the start
+# those of the confidence's folds follow, with fewer lessons and fewer steps.
+_TUNED_WORK = 2.0
+_WORK = _TUNED_WORK + FOLDS * (1 / STEPS + 1 / STEPS**2)
+_ASKED = 8  # problems, to see how long a lesson takes
 _QUICK = (
     TrainingSettings()
     .but("trees", rounds=250, learning_rate=0.15, max_depth=8)
@@ -42,13 +49,35 @@ def has_xgboost() -> bool:
     return importlib.util.find_spec("xgboost") is not None
 
 
-def settings(minutes: float) -> TrainingSettings:
-    """The settings of a training that leaves most of the minutes to the timing, on a GPU and a few
-    cores."""
-    least, most = _LESSONS
+def settings(
+    minutes: float, base: Artifact | None, seconds: float, lesson_seconds: float | None
+) -> TrainingSettings:
+    """The settings of a training, from `base` or from none, that leaves most of the minutes to the
+    timing and takes about the `seconds` that are left, where a lesson takes `lesson_seconds` (None:
+    not known)."""
     rounds = int(np.clip(60 * minutes, 100, 600))
-    lessons = int(np.clip(250 * minutes, least, most))
-    return TrainingSettings(lessons=lessons).but("trees", rounds=rounds, max_depth=8)
+    lessons = 250 * minutes
+    if lesson_seconds is not None:
+        work = _WORK if base is None else _TUNED_WORK
+        lessons = min(lessons, seconds / (work * lesson_seconds))
+    return TrainingSettings(lessons=int(np.clip(lessons, *_LESSONS))).but(
+        "trees", rounds=rounds, max_depth=8
+    )
+
+
+def lesson_seconds(model: Artifact, torch: str, clock: Callable[[], float]) -> float | None:
+    """How long the model takes, on this machine, to answer for one problem's lessons; None where it
+    covers no problem that can be drawn."""
+    coverage, hardware = model.manifest.coverage, model.manifest.hardware
+    asked = drawn_problems(coverage, _ASKED, seed=0)
+    if not asked:
+        return None
+    began = clock()
+    lessons(
+        model.members, coverage, hardware, asked, torch=torch,
+        feature_set=model.manifest.feature_set,
+    )  # fmt: skip
+    return (clock() - began) / len(asked)
 
 
 def quick_model(
@@ -58,7 +87,7 @@ def quick_model(
     check: Callable[[], None],
     seed: int = 0,
     fits: FitExecutor | None = None,
-) -> Predictor:
+) -> Artifact:
     """A model of the rows to learn from: a new one with a quarter of the steps, whose members
     `fits` makes (None: in this process), or the base with a correction. `check` is called now and
     then, and may raise. Raises TrainingError where there are too few problems."""
@@ -80,7 +109,7 @@ def quick_model(
         data=Data(problems=count_problems(rows), timings=len(rows)),
         feature_version=sees.version, feature_names=sees.names_hash,
     )  # fmt: skip
-    return Predictor(Artifact(manifest, members))
+    return Artifact(manifest, members)
 
 
 def learning_curve(
@@ -99,7 +128,7 @@ def learning_curve(
         rows = split.learned.take((parts < share * _PARTS)[split.learned.problem])
         try:
             model = quick_model(rows, base, check=check, seed=seed, fits=fits)
-            report = evaluate(split.judged, model)
+            report = evaluate(split.judged, Predictor(model))
         except TrainingError:
             continue
         points.append(

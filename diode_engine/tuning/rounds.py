@@ -36,7 +36,8 @@ OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
 
 
 class Rounds:
-    """The rounds of one tuning; `base` is the model to start from."""
+    """The rounds of one tuning; `base` is the model to start from. `quick` is the quick model that
+    was made last, if one was."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Rounds:
         self._by = HELD_OUT_BY if artifact is None else artifact.manifest.held_out_by
         self._executor, self._stages, self._fits = executor, stages, fits
         self._counts = stages.counts
+        self.quick: Artifact | None = None
 
     def run(self, own: Sequence[Problem]) -> None:
         """Times until the time for it is over; a program's own products come first."""
@@ -69,13 +71,14 @@ class Rounds:
                 return
             if number == 1:
                 with self._stages.stage("making a quick model of what is known"):
-                    guide = self._guide() or guide
+                    self.quick = self._quick_model()
+                guide = guide if self.quick is None else Predictor(self.quick)
             if self._counts.seconds < until:
                 timings = self._counts.timings
                 self._round(number, own if number == 0 else (), guide, until)
                 idle = 0 if self._counts.timings > timings or number == 0 else idle + 1
 
-    def _guide(self) -> Predictor | None:
+    def _quick_model(self) -> Artifact | None:
         """A quick model; None where there are too few timings for one yet."""
         name = self._hardware.name
         try:

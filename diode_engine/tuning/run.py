@@ -28,6 +28,7 @@ from diode_engine.runs import Job
 from diode_engine.store import RunState, Store
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.run import TrainingRequest, train_from_store
+from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained
 from diode_engine.training.training_split import TrainingSplit
 from diode_engine.tuning import page, quick
@@ -37,6 +38,8 @@ from diode_engine.tuning.rounds import Rounds
 from diode_engine.tuning.stages import Counts, Note, Stages
 from diode_engine.tuning.undisturbed import count_disturbed, in_use, undisturbed
 from diode_engine.validation.gate import GateVerdict, promote
+
+JUDGED = 0.05  # of the minutes, for the judging and the learning curve
 
 
 def state_of(gpu: int) -> GpuState | None:
@@ -223,7 +226,7 @@ class _Tuning:
             name=self._request.name or ("gemm" if self._artifact is None else None),
             seed=self._request.seed,
             everything=everything,
-            settings=quick.settings(self._request.minutes),
+            settings=self._settings(everything),
         )
         try:
             return train_from_store(
@@ -236,6 +239,17 @@ class _Tuning:
                 f"{error} What was timed is kept: the same command with more minutes adds to it."
                 + (f" {left_out:,} timings were left out: they were disturbed." if left_out else "")
             ) from error
+
+    def _settings(self, everything: bool) -> TrainingSettings:
+        """Of a training that ends in time for the judging; one for everything is two."""
+        minutes = self._request.minutes
+        seconds = self.stages.seconds_left - JUDGED * 60 * minutes
+        known = self._rounds.quick
+        lesson = (
+            None if known is None else quick.lesson_seconds(known, self._torch, self.stages.clock)
+        )
+        each = seconds / (2 if everything else 1)
+        return quick.settings(minutes, self._artifact, each, lesson)
 
     def _rows(self, trained: Trained, split: TrainingSplit, *, seen: bool) -> list[dict[str, Any]]:
         others = {} if self._base is None else {self._base: "what it started from"}

@@ -52,6 +52,11 @@ class Stages:
         """How long this run has taken."""
         return self.clock() - self._began
 
+    @property
+    def seconds_left(self) -> float:
+        """Of the minutes, without what earlier runs of the tuning timed; below 0 past them."""
+        return self._whole - self._earlier - self.seconds
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """A stage of this name, which is as long as the block."""
@@ -70,14 +75,14 @@ class Stages:
         if not force and now - self._told < TELL_SECONDS:
             return
         self._told = now
-        over = self._earlier + now - self._began
         # Past its minutes it says that little is left, not that nothing is.
-        self._fraction = max(self._fraction, min(over / self._whole, 0.99))
+        left = max(self.seconds_left, 0.01 * self._whole)
+        self._fraction = max(self._fraction, 1 - left / self._whole)
         progress = {
             "doing": self.done[-1]["stage"] if self.done else "",
             "stage": len(self.done),
             "fraction": round(self._fraction, 4),
-            "seconds_left": round(max(self._whole - over, 0.01 * self._whole), 1),
+            "seconds_left": round(left, 1),
             "timing_seconds": round(self.counts.seconds, 1),
             "timings": self.counts.timings,
             "failures": self.counts.failures,

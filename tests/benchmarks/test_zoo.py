@@ -243,3 +243,16 @@ def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name:
     for ours, exact in zip(*found, strict=True):
         assert (ours.double() - exact).norm() < 0.1 * exact.norm()
     assert len(found[0]) == (2 if name == "training" else 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"), [("no_prediction", 0), ("unsupported", 0), ("error", 1), ("no_hint", 1)]
+)
+def test_only_what_is_documented_may_be_left_to_inductor(reason: str, found: int) -> None:
+    import zoo
+
+    said = (
+        "diode_engine.inductor.choosing.outcomes: Diode leaves GEMMs to stock Inductor: the model "
+        f"has no prediction for mm #×# ({reason}; said once, counted in diode_engine.get_stats())."
+    )
+    assert len(zoo.wrong(row("a", "import", warnings=[said]))) == found

@@ -153,7 +153,7 @@ def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(
         (["cancel", 9], 3, "has no run 9"),
         (["cancel", 1], 3, "Run 1 is done already; there is nothing to cancel."),
         (["cancel", 3], 3, "Run 3 is dead already"),
-        (["resume", 1], 3, "Run 1 is done; there is nothing left"),
+        (["resume", 1], 3, "Run 1 is done, so it cannot be resumed"),
         (["resume", 3], 1, "was not started as a command"),
         (["resume", 4], 1, "Run 4 is running; cancel it first."),
     ],

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="diode-test-")
 os.environ.pop("DIODE_DISABLE", None)
 
 import numpy as np
 import pytest
+import torch
+from torch._inductor import config
 
 import diode_engine
 from diode_engine.core.hardware import H200
@@ -22,8 +26,9 @@ from diode_engine.inductor import without_gpu
 without_gpu.pretend(H200)
 
 BEST = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 3, "num_warps": 8}
-
-
+ASKS_BEFORE_PADDING = pytest.mark.skipif(
+    torch.__version__ < (2, 11), reason="torch 2.10 times padding in another function"
+)
 BATCH = 10  # random products of a test
 
 
@@ -63,6 +68,21 @@ class FixedPredictor:
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
         self.asked.append((problem, len(candidates)))
         return np.array([self.time(candidate) for candidate in candidates])
+
+
+@contextlib.contextmanager
+def whole_spaces() -> Iterator[None]:
+    """Inductor offers too what needs more shared memory than the device has, which torch 2.10
+    leaves out by itself."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(config.patch(max_autotune_prune_choices_based_on_shared_mem=False))
+        if torch.__version__ < (2, 11):
+            from torch._inductor.template_heuristics import triton
+
+            unknown = mock.Mock(return_value=None)
+            name = "_get_exceeding_shared_memory_checker"
+            stack.enter_context(mock.patch.object(triton.BaseConfigHeuristic, name, unknown))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -49,8 +49,11 @@ def lowered_mm(
     predictor: Any, *, m: int = 300, top_k: int = 1, mark: dict[str, int] | None = None,
     function: Any = torch.mm, **more: Any,
 ) -> Lowered:  # fmt: skip
-    """With a dynamic M of that hint, within the bounds of `mark`."""
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=top_k)
+    """With a dynamic M of that hint, within the bounds of `mark`; the `top_k` best are kept,
+    however slow."""
+    diode_engine.install_diode_choices(
+        predictor=predictor, top_k_configs=top_k, performance_threshold=1e9
+    )
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         a = empty(m, K)

@@ -44,6 +44,7 @@ from diode_engine.inductor.lowering import layouts, preprocessing, space
 from diode_engine.inductor.padding import shape_padding as padding
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.models import preference
+from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
@@ -408,6 +409,7 @@ def test_choices_of_another_kind_on_top(predictor: Any) -> None:
         assert current_chooser() is None
 
 
+@ASKS_BEFORE_PADDING
 @pytest.mark.parametrize("place", ["_predicted", "_answer"])
 def test_padding_that_fails_is_inductors_to_decide(
     place: str, predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -155,7 +155,16 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+AS_IN_2_11 = pytest.mark.skipif(
+    torch.__version__ < (2, 11),
+    reason="torch 2.10 calls the backward pass with other arguments, and its default for decoding "
+    "is another than was measured",
+)
+
+
+@pytest.mark.parametrize(
+    "call", [c if c.startswith("forward") else pytest.param(c, marks=AS_IN_2_11) for c in CALLS]
+)
 def test_the_chosen_config_alone_is_rendered(call: str, install: Any) -> None:
     install(table())
     (choice,) = left(**CALLS[call])
@@ -372,6 +381,7 @@ def test_the_log_names_the_call_and_its_config(
     ]
 
 
+@AS_IN_2_11
 def test_the_shipped_table_chooses(install: Any) -> None:
     install(fa.table_for(H200))
     (forward,) = left(head=128, heads=32, kv_heads=8)

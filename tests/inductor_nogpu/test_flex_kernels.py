@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from diode_engine.core.hardware import H200
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+GRAPH_OF_2_11 = pytest.mark.skipif(
+    torch.__version__ < (2, 11), reason="torch 2.10 calls the backward pass with other arguments"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +30,8 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("kind", "mask", "batch"),
-    [("forward", "document", None), ("forward", "dense", None), ("backward", "window", None),
-     ("decoding", "dense", 4)],
+    [("forward", "document", None), ("forward", "dense", None),
+     pytest.param("backward", "window", None, marks=GRAPH_OF_2_11), ("decoding", "dense", 4)],
 )  # fmt: skip
 def test_inductor_renders_the_configs_of_each_kind(kind: str, mask: str, batch: int | None) -> None:
     import flex_kernels as fk
@@ -81,5 +85,5 @@ def test_without_processes_they_are_compiled_here(tmp_path: Path) -> None:
     compilers = fc.Compilers(0, H200, tmp_path)
     ((_, found),) = compilers.compiled([fc.Job(family, (default,), 0)], time.monotonic() + 60)
     assert isinstance(found[default], fk.Kernel), found
-    late = fc.Job(family, ((64, 3, 2),), 0)
+    late = fc.Job(family, ((16, 4, 8),), 0)
     assert not list(compilers.compiled([late], time.monotonic() - 1))

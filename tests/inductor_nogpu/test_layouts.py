@@ -30,6 +30,11 @@ def plain_sum() -> tuple[Any, Sequence[torch.Tensor]]:
     return lambda x, y, w: (x + y) @ w, args
 
 
+# Then no other layout comes out, and a template is the one that was chosen.
+FIXED_WHEN_RENDERED = torch.__version__ < (2, 11)
+
+
+@pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
 @pytest.mark.parametrize("options", [{}, {"triton.enable_persistent_tma_matmul": True}])
 def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
     options: dict[str, Any], make_predictor: Any
@@ -67,7 +72,7 @@ def test_an_operand_that_descriptors_are_made_for_stays_as_it_is(make_predictor:
             lower(plain_sum, options={"triton.enable_persistent_tma_matmul": tma})
     finally:
         get_algorithm_selector_cache().preprocessing_fns.remove(look)
-    assert fixed == [False, True]
+    assert fixed == [FIXED_WHEN_RENDERED, True]
 
 
 PROLOGUES: dict[str, Any] = {

@@ -22,6 +22,7 @@ from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import config_keys as options
 from diode_engine.inductor.without_gpu import Lowered, lower
 from diode_engine.models.ranking import Ranking
+from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -249,11 +250,6 @@ def test_uninstalling_puts_the_lowerings_back(make_predictor: Any) -> None:
     assert lowerings[aten] is not before
     diode_engine.uninstall_diode_choices()
     assert lowerings[aten] is before
-
-
-ASKS_BEFORE_PADDING = pytest.mark.skipif(
-    torch.__version__ < (2, 11), reason="torch 2.10 times padding in another function"
-)
 
 
 @ASKS_BEFORE_PADDING

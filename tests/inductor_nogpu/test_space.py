@@ -3,17 +3,15 @@ offers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-from torch._inductor import config
 
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.space_size import SpaceSize, space_size
+from tests.inductor_nogpu.conftest import whole_spaces
 
 CHOSEN = [
     Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
@@ -30,16 +28,9 @@ CHOSEN = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _what_does_not_fit_is_offered() -> Iterator[None]:
-    """torch 2.10 leaves out by itself what needs more shared memory than the device has."""
-    with config.patch(max_autotune_prune_choices_based_on_shared_mem=False):
-        yield
-
-
 @pytest.mark.parametrize("problem", CHOSEN + mixed(12, 5), ids=str)
 def test_the_space_is_what_inductor_offers(problem: Problem) -> None:
-    with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
+    with whole_spaces(), kernels.graph_for(problem, torch.device("cuda:0")) as operands:
         offered = set(kernels.offered(problem.op, operands, space="EXHAUSTIVE"))
         offered |= set(kernels.offered(problem.op, operands, space="DEFAULT"))
     space = exhaustive_space(problem, torch.__version__)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
+from diode_engine.features import SpaceFeatures
+from diode_engine.models.artifact import load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine.problems.default_space import default_space
+from diode_engine.registry import best_for
 
 
 def threads() -> set[int]:
@@ -61,15 +69,27 @@ def test_one_asks_at_a_time() -> None:
     assert threads() == {2}
 
 
-def test_a_problem_is_ranked_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[set[int]] = []
+class Watched:
+    """A member that notes how many threads BLAS has whenever it is asked."""
 
-    def answer(*_: object) -> tuple[np.ndarray, np.ndarray]:
-        seen.append(threads())
-        return np.full(1, np.nan), np.empty((1, 0))
+    def __init__(self, member: TimingModel) -> None:
+        self._member = member
+        self.seen: list[set[int]] = []
 
-    predictor = object.__new__(Predictor)
-    predictor._confidence = None
-    monkeypatch.setattr(Predictor, "_one", answer)
-    assert len(predictor.rank(object(), ()).order) == 0  # type: ignore[arg-type]
-    assert seen == [{1}]
+    def space_answers(self, space: SpaceFeatures) -> Matrix:
+        self.seen.append(threads())
+        return self._member.space_answers(space)
+
+
+def test_a_problem_is_asked_about_with_one() -> None:
+    """Ranked when compiling; predicted, with the members' spread, when collecting and tuning."""
+    match = best_for(H200)
+    assert match is not None
+    artifact = load_artifact(match.model.folder)
+    member: Any = Watched(artifact.members[0])
+    predictor = Predictor(replace(artifact, members=(member,)))
+    problem = Problem.make("mm", 64, 512, 512, "bfloat16")
+    space = default_space(problem, "2.11.0")
+    for ask in (predictor.rank, predictor.predict_us, predictor.predict_members_us):
+        ask(problem, space)
+    assert member.seen == [{1}] * 3

@@ -55,6 +55,16 @@ def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
 
 
 @pytest.mark.parametrize(
+    ("confidence", "sure"), [(None, True), (0.3, True), (0.29, False), (float("nan"), False)]
+)
+def test_a_confidence_under_the_least_or_that_is_no_number_is_unsure(
+    confidence: float | None, sure: bool
+) -> None:
+    problem = Problem.make("mm", 512, 512, 512, "bfloat16")
+    assert Policy.of(problem, [LIBRARY], confidence).sure is sure
+
+
+@pytest.mark.parametrize(
     ("K", "candidate", "erratic"),
     [
         (13, tile(64, 64, 16, 2), True),

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -171,26 +172,32 @@ def test_a_damaged_byte_anywhere_is_noticed(
         assert model.manifest.identity == identity
 
 
+@pytest.mark.parametrize(
+    ("module", "step"), [(hashlib, "sha256"), (zipfile, "ZipFile")], ids=["hashed", "opened"]
+)
 def test_what_is_hashed_is_what_is_registered(
+    module: ModuleType,
+    step: str,
     save: Save,
     archive: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Somebody puts another archive in its place after its hash was asked for."""
+    """Somebody puts another archive in its place when it is hashed or opened."""
     asked = archive.read_bytes()
+    wanted = hashlib.sha256(asked).hexdigest()
     save(tmp_path / "other", notes="of somebody else")
     theirs = tmp_path / "theirs.zip"
     registry.export_model(registry.register(tmp_path / "other", "theirs"), theirs)
-    opened = zipfile.ZipFile
+    done = getattr(module, step)
 
-    def swapped(*arguments: object, **named: object) -> zipfile.ZipFile:
+    def swapped(*arguments: object, **named: object) -> object:
         shutil.copy(theirs, archive)
-        return opened(*arguments, **named)
+        return done(*arguments, **named)
 
     elsewhere(monkeypatch, tmp_path)
-    monkeypatch.setattr(zipfile, "ZipFile", swapped)
-    model, _ = registry.import_model(archive, sha256=hashlib.sha256(asked).hexdigest())
+    monkeypatch.setattr(module, step, swapped)
+    model, _ = registry.import_model(archive, sha256=wanted)
     assert model.manifest.name == "mine"
     assert archive.read_bytes() == theirs.read_bytes() != asked
 

@@ -184,13 +184,13 @@ def test_a_killed_run_is_dead_and_goes_on_as_another(store, job, wait_for_end):
     assert job.hear() == f"begun {again.id}"
     assert (again.resumes, again.command, again.kind) == (run.id, run.command, run.kind)
     assert again.log != run.log
-    with pytest.raises(RunError, match=f"Run {again.id} goes on with run {run.id} already"):
+    with pytest.raises(RunError, match=f"Run {run.id} was resumed already, as run {again.id}"):
         resume(store, run.id)
     with pytest.raises(RunError, match="is running; cancel it first"):
         resume(store, again.id)
     job.tell("end")
     wait_for_end(store.run(again.id).process)
-    with pytest.raises(RunError, match="is done; there is nothing left"):
+    with pytest.raises(RunError, match="is done, so it cannot be resumed"):
         resume(store, again.id)
 
 

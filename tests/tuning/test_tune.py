@@ -46,6 +46,7 @@ SMALL = (
     .but("network", epochs=8, hidden=(16,), learning_rate=1e-2)
     .but("distilled", epochs=30, hidden=(48, 32), learning_rate=1e-2, averaging=0.98)
 )
+SETTINGS = quick.settings  # which the tests replace by SMALL
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 
 
@@ -75,7 +76,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diode_engine.collect.writing.WRITE_SECONDS", 0.0)  # the clock reads them
     monkeypatch.setattr("diode_engine.training.confidence.MIN_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
-    monkeypatch.setattr(quick, "settings", lambda minutes: SMALL)
+    monkeypatch.setattr(quick, "settings", lambda *_: SMALL)
     monkeypatch.setattr(registry.choice, "_installed", lambda *names: None)
 
 
@@ -133,6 +134,33 @@ def test_from_nothing_to_a_model_that_is_taken_and_a_page(
     best = result["choosers"][0]["efficiency"]
     aten = next(row for row in result["choosers"] if row["chooser"].startswith("ATen"))
     assert best > aten["efficiency"] + 0.1
+
+
+def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice() -> None:
+    usual = SETTINGS(10.0, None, 150.0, None).lessons
+    assert SETTINGS(10.0, None, 150.0, 0.001).lessons == usual  # it would be done early
+    slow = SETTINGS(10.0, None, 150.0, 0.05).lessons
+    assert SETTINGS(10.0, None, 75.0, 0.05).lessons == pytest.approx(slow / 2, abs=1)
+    assert 0.05 * slow < 150 / 2 < 0.05 * usual  # what follows the lessons takes its time, too
+    assert SETTINGS(10.0, None, -5.0, 0.05).lessons > 0
+
+
+def test_a_training_is_given_the_time_that_is_left(
+    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def settings(*of: Any) -> TrainingSettings:
+        asked.append(of)
+        return SMALL
+
+    monkeypatch.setattr(quick, "settings", settings)
+    with Store.open(tmp_path / "s.db") as store:
+        made = tuned(store)
+    ((minutes, base, seconds, lesson),) = asked
+    assert (minutes, base) == (60.0, None)
+    assert seconds == pytest.approx(0.95 * 3600 - made.document["timing_seconds"], rel=0.02)
+    assert lesson > 0
 
 
 def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_page(

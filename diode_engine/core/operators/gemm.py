@@ -31,9 +31,9 @@ def _bias(*output: str) -> SideInput:
 
 
 def _one_element(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
-    """A bias of one element, with as many copies behind it as the output has elements: Inductor
-    writes it out so before a kernel of Triton's reads it, while the library reads the one. None for
-    other biases."""
+    """A bias of one element in a buffer that has as many copies of it as the output has elements.
+    Inductor expands such a bias before a Triton kernel reads it, while the library reads one
+    element: so both can read it. None for other biases."""
     if problem.bias is not Bias.SCALAR:
         return None
     dtype = getattr(torch, shape.dtype)

@@ -1,14 +1,15 @@
 """Products of groups, as of the experts of a model: torch._grouped_mm.
 
-An op for each way in which its operands are given; B is the number of groups:
+There is an op for each form of the operands; B is the number of groups:
 
-    grouped_mm_rows      a [M, K], b [B, K, N] → [M, N]: the rows are divided among the groups
-    grouped_mm_columns   a [B, M, K], b [K, N] → [M, N]: the columns of b are
-    grouped_mm_depth     a [M, K], b [K, N] → [B, M, N]: K is, as for the gradient of the weights
+    grouped_mm_rows      a [M, K], b [B, K, N] → [M, N]: the rows of a are divided among the groups
+    grouped_mm_columns   a [B, M, K], b [K, N] → [M, N]: the columns of b are divided
+    grouped_mm_depth     a [M, K], b [K, N] → [B, M, N]: K is, as in the gradient of the weights
     grouped_mm_batch     a [B, M, K], b [B, K, N] → [B, M, N]: nothing is
 
-Where the groups end (`offsets`) is known when the program runs and not when it is compiled: a
-problem stands for all divisions of its size, and is timed as a router divides it (`ROUTED`).
+The ends of the groups (`offsets`) are known when the program runs, but not when it is compiled. So
+a problem stands for all divisions of its size. It is timed with the divisions that a router
+typically makes (`ROUTED`).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _ALIGN_BYTES = 16
 
 @lru_cache(maxsize=4096)
 def group_sizes(total: int, groups: int, division: str, align: int = 1) -> tuple[int, ...]:
-    """How many of `total` each group has; multiples of `align`, but for the last that has any.
-    Which groups are large is drawn, the same each time."""
+    """How many of `total` each group has. These are multiples of `align`, except for the last group
+    that has any. Which groups are large is drawn at random, the same each time."""
     weights = [(i + 1.0) ** -_EXPONENTS[division] for i in range(groups)]
     random.Random(f"{division}/{groups}").shuffle(weights)
     if division == EMPTY and groups > 1:
@@ -61,14 +62,14 @@ def group_sizes(total: int, groups: int, division: str, align: int = 1) -> tuple
 
 
 def offsets_of(problem: Any, division: str) -> tuple[int, ...]:
-    """Where each group of a problem ends."""
+    """The end of each group of a problem."""
     total = getattr(problem, problem.op.divided)
     align = 1 if problem.op.divided == "M" else _ALIGN_BYTES // problem.dtype.itemsize
     return tuple(itertools.accumulate(group_sizes(total, problem.B, division, align)))
 
 
 def offsets_tensor(torch: Any, problem: Any, division: str, device: Any) -> Any:
-    """The op's input of these offsets."""
+    """The offsets as the op's input."""
     return torch.tensor(offsets_of(problem, division), dtype=torch.int32, device=device)
 
 
@@ -81,13 +82,13 @@ def _others(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> lis
 
 
 def flops(sizes: Sizes) -> Any:
-    """Of a size that is divided each group has a part: 2·M·N·K in all."""
+    """2·M·N·K in all: each group has a part of the size that is divided."""
     return 2.0 * sizes["M"] * sizes["N"] * sizes["K"]
 
 
 class GroupSlices(NamedTuple):
-    """The indices of one group's part of a and of b, of the output, and of a scale for each row of
-    a and each column of b."""
+    """The indices of one group's part of a, of b and of the output; and the indices of its scales:
+    for each row of a, and for each column of b."""
 
     a: Any
     b: Any
@@ -97,7 +98,7 @@ class GroupSlices(NamedTuple):
 
 
 def parts(problem: Any, offsets: Any) -> Iterator[GroupSlices]:
-    """The part of each group; `offsets` is the op's input, None where nothing is divided."""
+    """The part of each group. `offsets` is the op's input; None where nothing is divided."""
     divided = problem.op.divided
     ends = [0] * problem.B if offsets is None else offsets.tolist()
     begin = 0
@@ -115,7 +116,7 @@ def parts(problem: Any, offsets: Any) -> Iterator[GroupSlices]:
 
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:
-    """Group by group; sums are of float32."""
+    """The reference: group by group, with sums in float32."""
     dtype = getattr(torch, problem.out_dtype)
 
     def computed(a: Any, b: Any, offsets: Any = None) -> Any:

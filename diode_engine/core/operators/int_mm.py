@@ -10,7 +10,8 @@ from diode_engine.core.operators.specification import Matrix, Operator
 
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:
-    """In float64, which holds every sum exactly, and which all devices multiply."""
+    """The reference: in float64, which represents every sum exactly, and which all devices can
+    multiply."""
     return lambda a, b: (a.double() @ b.double()).to(torch.int32)
 
 

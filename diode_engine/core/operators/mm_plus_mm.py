@@ -1,4 +1,4 @@
-"""The sum of two products of the same sizes, a @ b + c @ d, which Inductor makes one kernel of."""
+"""The sum of two products of the same sizes, a @ b + c @ d, for which Inductor makes one kernel."""
 
 from __future__ import annotations
 

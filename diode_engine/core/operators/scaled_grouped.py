@@ -1,14 +1,13 @@
 """Products of groups of 8-bit floating-point matrices with scales: torch._scaled_grouped_mm.
 
-Each op is one of `grouped`, with a scale for each row of a and each column of b:
+Each op is one of `grouped`, with a scale for each row of a and for each column of b:
 
     scaled_grouped_mm_rows      scale_a [M], scale_b [B, N]
     scaled_grouped_mm_columns   scale_a [B, M], scale_b [N]
     scaled_grouped_mm_depth     scale_a [B·M], scale_b [B·N]: each group has its own
     scaled_grouped_mm_batch     scale_a [B, M], scale_b [B, N]
 
-As the library asks it, the operands are e4m3, row-major and column-major, and the output is
-bfloat16.
+The library requires e4m3 operands, a row-major and b column-major, and an output of bfloat16.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from diode_engine.core.operators.specification import (
 
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:
-    """Group by group in float32, which holds every product of two 8-bit numbers exactly."""
+    """The reference: group by group in float32, which represents every product of two 8-bit numbers
+    exactly."""
     dtype = getattr(torch, problem.out_dtype)
 
     def computed(a: Any, b: Any, scale_a: Any, scale_b: Any, offsets: Any = None) -> Any:
@@ -47,7 +47,8 @@ def function(torch: Any, problem: Any) -> Callable[..., Any]:
 
 
 def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
-    """None for scales of blocks (MX), for which Inductor has no kernel of NVIDIA's GPUs."""
+    """The attributes; None for scales of blocks (MX), for which Inductor has no kernel on NVIDIA's
+    GPUs."""
     types = {tensors[name].dtype for name in ("scale_a", "scale_b")}
     return {} if types == {DType.FLOAT32} else None
 

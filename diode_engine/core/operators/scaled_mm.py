@@ -1,7 +1,7 @@
 """The product of 8-bit floating-point matrices with scales: torch._scaled_mm.
 
-out = (scale_a · a) @ (scale_b · b) (+ bias), in the type of the output. The operands are row-major
-and column-major, as cuBLASLt and Inductor ask it of all devices with such instructions.
+out = (scale_a · a) @ (scale_b · b) (+ bias), in the type of the output. a is row-major and b is
+column-major: cuBLASLt and Inductor require that on all devices with such instructions.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ def _scale_b(sizes: Sizes, fields: Fields) -> tuple[Any, ...]:
 
 
 def _outer(fields: Fields) -> int:
-    """Scales of blocks of 1×128 lie side by side along M, as cuBLASLt reads them."""
+    """The contiguous dimension of a's scales. Scales of blocks of 1×128 lie side by side along M,
+    as cuBLASLt reads them."""
     return -1 if fields["scaling"] in (TENSOR, ROW) else -2
 
 
 def _outer_of_b(fields: Fields) -> int:
-    """Those of 128×128 along K, and those of 1×128 along N."""
+    """The contiguous dimension of b's scales: K for blocks of 128×128, N for blocks of 1×128."""
     return -2 if fields["scaling"] == BLOCK_128X128 else -1
 
 
@@ -63,7 +64,7 @@ def _bias(sizes: Sizes, fields: Fields) -> tuple[Any, ...] | None:
 
 
 def scales(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
-    """Between 0.5 and 1.5: of the operands of a layer in training and serving."""
+    """Random scales from 0.5 to 1.5, as in layers in training and serving."""
     scale = torch.empty_strided(
         shape.size, shape.stride, dtype=torch.float32, device=generator.device
     )
@@ -81,7 +82,7 @@ def _spread(torch: Any, scale: Any, rows: int, cols: int) -> Any:
 
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:
-    """In float32, which holds every product of two 8-bit numbers exactly."""
+    """The reference: in float32, which represents every product of two 8-bit numbers exactly."""
     dtype = getattr(torch, problem.out_dtype)
     m, n, k = problem.M, problem.N, problem.K
     by_blocks = problem.op_fields["scaling"] not in (TENSOR, ROW)
@@ -113,7 +114,8 @@ def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
 
 
 def _scaling(of_a: tuple[int, ...], of_b: tuple[int, ...], m: int, n: int, k: int) -> str | None:
-    """As Inductor's get_scaling_options tells them, in its order."""
+    """The kind of scaling, by the same rules and in the same order as Inductor's
+    get_scaling_options."""
     if all(size == 1 for size in (*of_a, *of_b)):
         return TENSOR
     if len(of_a) != 2 or len(of_b) != 2:
@@ -126,12 +128,13 @@ def _scaling(of_a: tuple[int, ...], of_b: tuple[int, ...], m: int, n: int, k: in
 
 
 def read_kwargs(told: Mapping[str, Any]) -> Fields:
-    """The library's call and Triton's templates name it differently."""
+    """Whether sums are accumulated fast. The library's call and Triton's templates have different
+    names for it."""
     return {"fast_accum": bool(told.get("use_fast_accum", told.get("USE_FAST_ACCUM", False)))}
 
 
 def keywords(torch: Any, fields: Fields) -> dict[str, Any]:
-    """Of the library's call, of groups too."""
+    """The keywords of the library's call; those of products of groups are the same."""
     return {
         "out_dtype": getattr(torch, fields["out_dtype"]),
         "use_fast_accum": fields["fast_accum"],

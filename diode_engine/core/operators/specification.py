@@ -1,7 +1,7 @@
-"""What an operator is: one record, from which all that depends on the op follows.
+"""What an operator is: one record. All code that depends on the op reads it.
 
-A module of this folder describes one operator, or a few that are alike, and the table of the
-folder has a line for each of them: see docs/adding-an-operator.md.
+A module of this folder describes one operator, or a few similar ones. The table of the folder has a
+line for each: see docs/adding-an-operator.md.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class TensorShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Matrix:
-    """An input that is multiplied: a matrix, or one for each of a batch.
+    """An input that is multiplied: a matrix, or one for each element of a batch.
 
-    Layout and alignment of "a" and "b" are fields of the problem. Any other matrix has no gaps; it
-    is row-major, unless an attribute NAME_layout of the op says otherwise. All have the problem's
-    type, unless an attribute NAME_dtype does."""
+    The layout and alignment of "a" and "b" are fields of the problem. Any other matrix has no gaps;
+    it is row-major, unless the op has an attribute NAME_layout that says otherwise. All have the
+    problem's type, unless the op has an attribute NAME_dtype.
+    """
 
     name: str
     dims: tuple[str, ...]  # names of sizes: the batch, if it has one, then rows and columns
@@ -47,28 +48,28 @@ class Matrix:
 
 @dataclass(frozen=True)
 class SideInput:
-    """An input that is not multiplied, and has no gaps: a bias, scales, offsets of groups."""
+    """An input that is not multiplied and has no gaps: a bias, scales, offsets of groups."""
 
     name: str
     # The sizes of its dimensions; None where the problem has no such input.
     shape: Callable[[Sizes, Fields], tuple[Any, ...] | None]
     # None: the type of the operands.
     dtype: DType | Callable[[Fields], DType] | None = None
-    # One for timing, made of torch, the shape, the problem and a torch.Generator, on whose device
-    # it is; None, or where it gives None: normal random numbers.
+    # Makes the tensor for timing, from torch, the shape, the problem and a torch.Generator, on
+    # whose device the tensor is. Where it is None or returns None: normal random numbers.
     values: Callable[[Any, TensorShape, Any, Any], Any] | None = None
-    # More of them, made likewise: a candidate's time is the mean over all.
+    # Makes more such tensors: a candidate's time is the mean over all of them.
     others: Callable[[Any, TensorShape, Any, Any], list[Any]] | None = None
-    # Names of its sizes, where no matrix tells these.
+    # The names of its sizes, where no matrix has these sizes.
     dims: tuple[str, ...] = ()
-    # The dimension whose elements lie side by side: -1, the last one, or of a matrix -2.
+    # The dimension whose elements lie side by side: -1 is the last one; a matrix may have -2.
     contiguous: Callable[[Fields], int] = lambda fields: -1
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A field that only the problems of one operator have. Where it has its usual value, which is
-    the first of `values`, it is left out of keys, files and the store."""
+    """A field that only the problems of one operator have. Its usual value is the first of
+    `values`. A field with its usual value is left out of keys, files and the store."""
 
     name: str
     values: tuple[Scalar, ...] | range  # a range: a whole number (of groups, for example)
@@ -78,78 +79,79 @@ class Attribute:
         return self.values[0]
 
     def allows(self, value: object) -> bool:
-        """Whether it may have this value. 1, 1.0 and True are three values."""
+        """Whether the field may have this value. 1, 1.0 and True are three different values."""
         if isinstance(self.values, range):
             return is_int(value) and value in self.values
         return any(type(value) is type(each) and value == each for each in self.values)
 
     @property
     def must_be(self) -> str:
-        """What it may have, for a sentence."""
+        """The allowed values, as words of a sentence."""
         if isinstance(self.values, range):
             return f"a whole number from {self.values[0]} to {self.values[-1]}"
         return f"one of {', '.join(map(repr, self.values))}"
 
 
 def gemm_flops(sizes: Sizes) -> Any:
-    """Floating-point operations of a product for each of a batch: 2·B·M·N·K."""
+    """Floating-point operations of a product, or of a batch of products: 2·B·M·N·K."""
     return 2.0 * sizes["B"] * sizes["M"] * sizes["N"] * sizes["K"]
 
 
 def function_of_its_name(torch: Any, problem: Any) -> Callable[..., Any]:
-    """torch.NAME."""
+    """The function torch.NAME."""
     function: Callable[..., Any] = getattr(torch, problem.op)
     return function
 
 
 def no_attributes(told: Mapping[str, Any]) -> Fields | None:
-    """Of an op that has none."""
+    """For an op that has no attributes."""
     return {}
 
 
 def no_keywords(torch: Any, fields: Fields) -> Mapping[str, Any]:
-    """Of an op that takes its inputs only."""
+    """For an op that takes only its inputs."""
     return {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator(str):
-    """An operator that Diode chooses kernels for. It is its name (a str): the one by which
-    Inductor asks for choices, and which keys and files have.
+    """An operator that Diode chooses kernels for. It is also its name (a str), under which Inductor
+    asks for choices, and which keys and files have.
 
     The output is row-major and has no gaps.
     """
 
     name: str
-    # In the order of a call, in which Inductor gives them too; those that not all problems have
+    # In the order of a call, in which Inductor gives them too. Inputs that not all problems have
     # come last.
     inputs: tuple[Matrix | SideInput, ...]
     output: tuple[str, ...]  # names of sizes
     # Names of templates (core/templates) that Inductor offers for it and that do not name it.
     templates: tuple[str, ...] = ()
-    # The biases that it may have; the first is meant where none is named.
+    # The biases that it may have; the first is the default.
     biases: tuple[Bias, ...] = (Bias.NONE,)
     attributes: tuple[Attribute, ...] = ()
     dtypes: tuple[DType, ...] = tuple(DType)  # of the operands
-    # The output's type where none is named, by that of the operands; the same, if it is not here.
+    # The default type of the output, by that of the operands; the same type, if it is not here.
     out_dtypes: Mapping[DType, DType] = field(default_factory=dict)
     flops: Callable[[Sizes], Any] = gemm_flops
-    # The reference: given torch and the problem, the function of the inputs that computes it.
+    # The reference: from torch and the problem, it makes the function of the inputs.
     function: Callable[[Any, Any], Callable[..., Any]] = function_of_its_name
-    # The attributes by what Inductor gives, the inputs by their names; None where that is no
-    # problem of Diode's.
+    # Makes the attributes from the inputs that Inductor gives, by name; returns None where Diode
+    # has no such problem.
     read: Callable[[Mapping[str, TensorShape]], Fields | None] = no_attributes
-    # The attributes that no tensor tells, by the kwargs that Inductor sets for the op's templates.
+    # Makes the attributes that no tensor shows, from the kwargs that Inductor sets for templates.
     read_kwargs: Callable[[Mapping[str, Any]], Fields | None] = no_attributes
     aten: str = ""  # its name in torch.ops.aten, whose lowering asks for choices; "": the same
     # The function that asks for choices, as "module:name", where ATen has no such op.
     lowering: str = ""
-    # What the op is called with besides its inputs.
+    # What the op is called with in addition to its inputs.
     keywords: Callable[[Any, Fields], Mapping[str, Any]] = no_keywords
-    # What the operands a and b may lie like; the first is meant where none is named.
+    # The layouts that the operands a and b may have; the first pair is the default.
     layouts: tuple[tuple[Layout, Layout], ...] = _LAYOUTS
-    divided: str = ""  # the size that B groups have parts of, which are not known when compiling
-    # Inductor makes the op's choices itself and asks nobody for them (inductor's grouped.py).
+    # The size that is divided among B groups. How it is divided is not known when compiling.
+    divided: str = ""
+    # Inductor chooses for this op itself, without asking (see inductor/hook/grouped.py).
     beside_hook: bool = False
     fuses_epilogue: bool = True  # into a Triton template: pointwise ops that follow
     # How often sources of problems draw it, in relation to the others, and which biases.
@@ -160,7 +162,7 @@ class Operator(str):
     side_inputs: tuple[SideInput, ...] = field(init=False)
     batched: bool = field(init=False)  # whether problems have a B
     biased: bool = field(init=False)  # whether all of them have a bias
-    # Of a problem: the sizes of the output, and of each matrix.
+    # Of a problem: the sizes of the output, and those of each matrix.
     output_of: Callable[[Any], tuple[int, ...]] = field(init=False)
     matrices_of: tuple[Callable[[Any], tuple[int, ...]], ...] = field(init=False)
 
@@ -187,8 +189,8 @@ class Operator(str):
     def fields(
         self, bias: Bias, out_dtype: DType, given: tuple[tuple[str, Scalar], ...]
     ) -> dict[str, Any]:
-        """What an op's functions are given of a problem, with the usual values of the attributes
-        that are not given."""
+        """The fields of a problem that an op's functions are given. An attribute that is not in
+        `given` has its usual value."""
         found: dict[str, Any] = {"bias": bias, "out_dtype": out_dtype}
         if self.attributes:
             found |= {attribute.name: attribute.usual for attribute in self.attributes}
@@ -198,8 +200,8 @@ class Operator(str):
     def input_shapes(
         self, sizes: Sizes, dtype: DType, fields: Fields, operands: Mapping[str, Operand]
     ) -> dict[str, TensorShape]:
-        """The inputs by name, in their order. `operands` has "a" and "b". Where a matrix's
-        contiguous size is a symbol it has no gaps."""
+        """The inputs by name, in the order of a call. `operands` has "a" and "b". A matrix whose
+        contiguous size is a symbol has no gaps."""
 
         def type_of(side: SideInput) -> DType:
             of = side.dtype
@@ -243,7 +245,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(_TABLE)  # by name, in the 
 
 
 def register(operator: Operator) -> Operator:
-    """Puts it into the table. Raises RecordError where its name is taken."""
+    """Puts the operator into the table. Raises RecordError where its name is taken."""
     if operator.name in _TABLE:
         raise RecordError(f"There is an operator {operator} already.")
     _TABLE[operator.name] = operator

@@ -148,7 +148,7 @@ class Chooser:
         )
         with search_space("EXHAUSTIVE"):  # generators read it when they are consumed
             if not rebuild:
-                choices = list(offered(None))
+                choices = [c for c in offered(None) if _computes(c.template.uid, problem)]
                 decision = decide(listed(choices))
                 by_params = {id(choice.params): choice for choice in choices}
                 kept = [by_params[id(pick.params)] for pick in decision.picks]
@@ -169,7 +169,9 @@ class Chooser:
     ) -> tuple[Decision, dict[str, list[Any]]]:
         """The decision on a space of which as little as possible is listed by Inductor, and what it
         has listed, by template."""
-        uids = tuple(request.offers)
+        uids = tuple(uid for uid in request.offers if _computes(uid, problem))
+        if not uids:
+            raise LeftToStock(Fallback.UNSUPPORTED, f"no template that is offered is for {problem}")
         lists: dict[str, list[Any]] = {}
 
         def list_of(uid: str) -> list[Any]:
@@ -270,6 +272,12 @@ class Chooser:
             known = self, options, self._memory.setdefault(options, {})
             setattr(graph, _OF_GRAPH, known)
         return known[1:]
+
+
+def _computes(uid: str, problem: Problem) -> bool:
+    """Whether the template's kernels compute the problem: torch 2.10 offers mm also for
+    scales of blocks, which multiply within the loop; mm multiplies behind it."""
+    return template_of(uid).space(problem.op.name).offered(problem)
 
 
 def _key(request: Request, options: CompileOptions) -> Any:

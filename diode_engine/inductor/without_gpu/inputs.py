@@ -1,4 +1,4 @@
-"""Inputs without data in the form that Inductor of torch 2.10 requires."""
+"""Inputs without data in the form that autograd and Inductor of torch 2.10 require."""
 
 from __future__ import annotations
 
@@ -24,13 +24,19 @@ def inputs_of_one_mode() -> Iterator[None]:
     compile_graph = compile_fx.compile_fx
 
     def converted(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        context = TracingContext.try_get()
-        if context is not None and context.fake_mode is not None:
-            inputs = [_converted(each, context) for each in inputs]
-        return compile_graph(graph, inputs, *args, **kwargs)
+        return compile_graph(graph, of_one_mode(inputs), *args, **kwargs)
 
     with replaced(compile_fx, "compile_fx", converted):
         yield
+
+
+def of_one_mode(inputs: Sequence[Any]) -> Sequence[Any]:
+    """The inputs of a backend of torch.compile: with torch 2.10 converted to the mode with which
+    Dynamo has traced, if it is tracing."""
+    context = TracingContext.try_get()
+    if torch_versions.converts_inputs_without_data() or context is None:
+        return inputs
+    return [_converted(each, context) for each in inputs]
 
 
 def _converted(value: Any, context: TracingContext) -> Any:

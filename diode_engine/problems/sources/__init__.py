@@ -1,4 +1,4 @@
-"""Where problems come from: models' layers, sizes drawn or on a grid, files."""
+"""Sources of problems: layers of models, drawn sizes, grids, files."""
 
 from diode_engine.problems.sources.mix import (
     DEFAULT_SHARES,

@@ -1,4 +1,4 @@
-"""What sources draw alike: types, layouts, sizes."""
+"""What several sources draw in the same way: types, layouts, sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def typed(
     rng: random.Random, op: str, b: int, m: int, n: int, k: int, a_layout: str, b_layout: str,
     weights: tuple[int, int, int, int],
 ) -> Problem:  # fmt: skip
-    """The problem in bfloat16, float16, TF32 or float32, by weights."""
+    """A problem in bfloat16, float16, TF32 or float32, drawn by these weights."""
     dtype, tf32 = drawn_type(rng, op, weights)
     return Problem.make(
         op, m, n, k, dtype, B=b, a_layout=a_layout, b_layout=b_layout, allow_tf32=tf32,
@@ -35,7 +35,8 @@ def typed(
 def drawn_type(
     rng: random.Random, op: str, weights: tuple[int, int, int, int]
 ) -> tuple[DType, bool]:
-    """One of TYPES that the op has, by their weights; where it has none of them, of its own."""
+    """One of TYPES that the op has, drawn by these weights; where it has none of TYPES, one of its
+    own types."""
     dtypes = OPERATORS[op].dtypes if op in OPERATORS else tuple(DType)
     usual = {kind: weight for kind, weight in zip(TYPES, weights, strict=True) if kind[0] in dtypes}
     if not usual:
@@ -44,7 +45,7 @@ def drawn_type(
 
 
 def drawn_bias(rng: random.Random, op: str) -> Bias | None:
-    """One of those that the op is drawn with; None where there is no choice."""
+    """One of the biases that the op is drawn with; None where there is no choice."""
     known = OPERATORS.get(op)
     if known is None or not known.drawn_biases:
         return None
@@ -54,14 +55,15 @@ def drawn_bias(rng: random.Random, op: str) -> Bias | None:
 
 
 def drawn_op(rng: random.Random) -> tuple[str, int]:
-    """(op, batch), most often not batched."""
+    """(op, size of the batch); most often without a batch."""
     ops = [op for op in OPERATORS.values() if op.drawn]
     op = rng.choices(ops, [op.drawn for op in ops])[0]
     return op, rng.choice(BATCHES) if op.batched else 1
 
 
 def drawn_layouts(rng: random.Random, op: str) -> tuple[str, str]:
-    """As a Linear layer's and its gradients' are; those of weights are plain products."""
+    """The layouts of a and b: those of a Linear layer and of its gradients. A gradient of weights
+    is a plain product, so it is drawn more often for plain products."""
     known = OPERATORS.get(op)
     if known is not None and len(known.layouts) == 1:
         a, b = known.layouts[0]
@@ -71,12 +73,13 @@ def drawn_layouts(rng: random.Random, op: str) -> tuple[str, str]:
 
 
 def log_uniform(rng: random.Random, least: int, most: int) -> int:
-    """A whole number, as often between 16 and 32 as between 1024 and 2048."""
+    """A random whole number, log-uniform: it is between 16 and 32 as often as between 1024 and
+    2048."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
 def completed(rng: random.Random, fields: dict[str, Any]) -> Problem:
-    """The problem of these fields; its type and layouts drawn where they are not given.
+    """The problem of these fields. Type, layouts and bias are drawn where they are not given.
 
     Raises RecordError where a field is unknown, missing or impossible.
     """

@@ -1,4 +1,4 @@
-"""Products of 8-bit layers, and sums of two products, of models that people run."""
+"""Products of 8-bit layers, and sums of two products, in published models."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _BY_BLOCKS = 0.3  # so many of the forward products in float8 are drawn with sca
 
 @dataclass(frozen=True)
 class EightBit:
-    """Products of the linear layers of models that run in 8 bits, at 1 to 8192 tokens: scaled_mm
-    of float8 (forward, and both gradients), int_mm of int8 (forward), and mm_plus_mm of the same
-    sizes in 16 bits. `ops` and `models` are those that are wanted; all, if empty."""
+    """Products of the linear layers of models that run in 8 bits, at 1 to 8192 tokens: scaled_mm in
+    float8 (forward and both gradients), int_mm in int8 (forward), and mm_plus_mm of the same sizes
+    in 16 bits. `ops` and `models` say which ones are drawn; empty means all."""
 
     ops: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -88,8 +88,9 @@ class EightBit:
 
 
 def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
-    """A row's scales need not be known before the whole tensor is: training and serving have
-    either. Gradients have fewer digits and more range, and are not accumulated fast."""
+    """A scale for each row can be computed without looking at the whole tensor; a scale for the
+    tensor cannot. Training and serving use both. Gradients have fewer digits and more range, and
+    are not accumulated fast."""
     e4m3, e5m2 = DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2
     scaling = rng.choices(("row", "tensor"), (3, 2))[0]
     kind = rng.random()
@@ -111,8 +112,8 @@ def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Probl
 
 
 def _by_blocks(rng: random.Random, p: Problem) -> Problem:
-    """As DeepSeek-V3 has it: activations by 1×128, weights by 128×128 or, as a gradient, by 1×128.
-    Inductor's kernel of Triton's has no bias."""
+    """Scales as in DeepSeek-V3: activations by blocks of 1×128; weights by 128×128 or, as a
+    gradient, by 1×128. Inductor's Triton kernel has no bias."""
     scaling = rng.choices(("1x128_128x128", "1x128_1x128"), (3, 1))[0]
     return Problem.make("scaled_mm", p.M, p.N, p.K, DType.FLOAT8_E4M3FN, scaling=scaling)
 
@@ -125,7 +126,7 @@ def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Proble
 
 
 def _sum(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
-    """Two layers whose outputs are added; and a gradient of two that have the same input."""
+    """Two layers whose outputs are added, or the gradient of two layers with the same input."""
     dtype = rng.choices((DType.BFLOAT16, DType.FLOAT16), (3, 1))[0]
     if rng.random() < 0.7:
         return Problem.make(

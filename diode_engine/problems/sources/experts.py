@@ -1,4 +1,4 @@
-"""Products of the experts of models that people run."""
+"""Products of the experts of published models."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _IN_8_BITS = 0.3  # so many of the products are drawn in float8 too
 @dataclass(frozen=True)
 class GroupedExperts:
     """Products of groups in layers of experts at 1 to 16,384 tokens: up (with the gate) and down,
-    and both gradients, in bfloat16 and with scales in float8. `models` are names of EXPERTS; all,
-    if empty."""
+    and both gradients, in bfloat16, and in float8 with scales. `models` are names of EXPERTS; empty
+    means all."""
 
     models: tuple[str, ...] = ()
 
@@ -78,8 +78,8 @@ def _rows(groups: int, rows: int, outputs: int, inputs: int, layout: Layout) -> 
 
 
 def _of_8_bits(rng: random.Random, p: Problem) -> Problem:
-    """The product as float8 has it, with operands that lie along K. The weights' gradient is not
-    accumulated fast."""
+    """The product in float8, with operands that are contiguous along K. The gradient of the weights
+    is not accumulated fast."""
     depth = p.op == "grouped_mm_depth"
     return Problem.make(
         f"scaled_{p.op}", p.M, p.N, -(-p.K // _STEP_8_BIT) * _STEP_8_BIT, DType.FLOAT8_E4M3FN,

@@ -1,4 +1,4 @@
-"""Problems of real programs: the shipped harvest."""
+"""Products of real programs: the shipped harvest."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ SIDES = ("all", "learned", "held-out")
 
 @dataclass(frozen=True)
 class Harvested:
-    """Products of models of transformers, timm and torchvision; those that more programs have come
-    sooner. `families` and `kinds` name those that are wanted, all if empty; `side` is "learned" for
-    sizes that no held-out family has, "held-out" for sizes that one has, or "all"."""
+    """Products of models of transformers, timm and torchvision. Products that occur in more
+    programs come sooner. `families` and `kinds` say which ones are taken; empty means all. `side`
+    is "learned" for sizes that no held-out family has, "held-out" for sizes that one has, or "all".
+    """
 
     families: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -42,8 +43,8 @@ class Harvested:
             )
 
     def problems(self, seed: int) -> Iterator[Problem]:
-        """Each once. A problem's place is drawn so that what twice as many programs have is twice
-        as likely to come next (Efraimidis and Spirakis, 2006)."""
+        """Each product once. Places are drawn so that a product that occurs in twice as many
+        programs is twice as likely to come next (Efraimidis and Spirakis, 2006)."""
         rng = random.Random(f"harvest/{seed}")
         places = {
             problem: rng.expovariate(found.programs)

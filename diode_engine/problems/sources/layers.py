@@ -1,4 +1,4 @@
-"""Problems of models that people run: linear layers, attention, recorded model zoos."""
+"""Products of published models: linear layers, attention, recorded model zoos."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LENGTHS = (16, 49, 64, 77, 128, 196, 197, 256, 384, 448, 512, 577, 1024, 2048)
 
 @dataclass(frozen=True)
 class Transformers:
-    """Linear layers of the named transformers: forward (weights transposed), and both
-    gradients, at 1 to 8192 tokens. `models` are names of TRANSFORMERS; all, if empty."""
+    """Linear layers of the named transformers: forward (with transposed weights) and both
+    gradients, at 1 to 8192 tokens. `models` are names of TRANSFORMERS; empty means all."""
 
     models: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class Transformers:
 
 @dataclass(frozen=True)
 class Attention:
-    """Batched products of attention: scores, and scores times values."""
+    """Batched products of attention: the scores, and the scores times the values."""
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"attention/{seed}")

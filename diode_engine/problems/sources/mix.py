@@ -1,4 +1,4 @@
-"""Sources by name, and a mix of them."""
+"""The sources by name, and mixes of several sources."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ MAX_STALE_DRAWS = 20_000
 
 
 class Source(Protocol):
-    """Where problems come from. Its fields are its parameters."""
+    """A source of problems. Its fields are its parameters."""
 
     def problems(self, seed: int) -> Iterator[Problem]:
-        """Problems in an order by the seed; some sources never end, and repeat themselves."""
+        """The problems, in an order that depends on the seed. Some sources never end, and repeat
+        themselves."""
 
 
 SOURCES: Mapping[str, type[Any]] = {
@@ -53,10 +54,10 @@ DEFAULT_SHARES = {"transformers": 0.38, "zoo": 0.28, "log-normal": 0.24, "attent
 
 
 def parse_source(text: str) -> Source:
-    """The source that "name" or "name:parameter=value,…" describes; a list's items are
+    """The source that a text describes: "name" or "name:parameter=value,…". The items of a list are
     separated by slashes, as in "grid:m=1/16/64,n=4096,k=4096".
 
-    Raises CollectionError where there is no such source or parameter, or no such value.
+    Raises CollectionError where there is no such source or parameter, or the value is not possible.
     """
     name, _, rest = text.partition(":")
     kind = SOURCES.get(name)
@@ -103,10 +104,10 @@ def _value(text: str, kind: Any) -> Any:
 def mixed(
     count: int, seed: int, sources: Sequence[str] = (), wanted: Wanted | None = None
 ) -> list[Problem]:
-    """`count` distinct problems of moderate size from these sources (as `parse_source` takes
-    them), well mixed: in equal shares, or in DEFAULT_SHARES of the usual ones where none is
-    named; `wanted` ones only. Fewer where the sources have no more. Raises as `parse_source`
-    does."""
+    """`count` different problems from these sources (in the form of `parse_source`), in random
+    order; only problems of `moderate` size, and only `wanted` ones. Each source has an equal share;
+    where no source is named, DEFAULT_SHARES are drawn. There are fewer problems where the sources
+    have no more. Raises what `parse_source` does."""
     wanted = wanted or Wanted()
     shares = dict.fromkeys(sources, 1.0) or dict(DEFAULT_SHARES)
     streams = {name: parse_source(name).problems(seed) for name in shares}
@@ -132,7 +133,7 @@ def mixed(
 
 
 def problems_in(path: Path, seed: int) -> list[Problem]:
-    """The problems of a file, a shapeset or a dataset. Raises DatasetError where it is
+    """The problems of a file, which is a shapeset or a dataset. Raises DatasetError where it is
     neither, or is malformed."""
     if is_shapeset(path):
         return read_shapeset(path).problems(seed)
@@ -142,7 +143,7 @@ def problems_in(path: Path, seed: int) -> list[Problem]:
 
 
 def moderate(problem: Problem) -> bool:
-    """Whether even a bad kernel is timed within a second and the operands fit a GPU."""
+    """Whether the operands fit a GPU, and even a bad kernel takes less than a second."""
     p = problem
     limit = MAX_FLOPS.get(p.dtype, MAX_FLOPS_16_BIT)
     if p.allow_tf32:

@@ -1,18 +1,19 @@
 """Shapesets: problems in a JSON file, without timings.
 
-Two forms are read. Diode's own, which `write_shapeset` writes, has columns and a row a problem:
+Two forms are read. Diode's own form, which `write_shapeset` writes, has columns, and a row for each
+problem:
 
     {"source": "where from", "columns": ["op", "B", "M", "N", "K"], "shapes": [["mm", 1, …], …]}
 
-The columns are fields of a problem (see Problem.to_dict); those that only some ops have are null
-for the others, and where they are as usual. Those of torch-diode have
+The columns are fields of a problem (see Problem.to_dict). A field that only some ops have is null
+for the other ops, and where it has its usual value. The form of torch-diode is
 
     {"operations": {"mm": {"shapes": [{"B": 1, "M": …, "N": …, "K": …, "M_dtype": "float16",
         "K_dtype": "float16", "out_dtype": "float16", "out_size": […], "out_stride": […]}]}}}
 
-or only one such {"shapes": […]}, of which those with a batch are bmm and the others mm.
+or a single {"shapes": […]}, in which shapes with a batch are bmm and the others mm.
 
-What neither says of a problem (its type, its operands' layouts) is drawn by a seed.
+What a file does not say of a problem (its type, the layouts of its operands) is drawn by a seed.
 """
 
 from __future__ import annotations
@@ -50,21 +51,20 @@ COLUMNS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 
 @dataclass(frozen=True)
 class Shapeset:
-    """The rows of a file, each some of a problem's fields; `left_out` counts torch-diode's that
-    are no problem of Diode's (see `torch_diode.problem_fields`)."""
+    """The rows of a file; each has some of a problem's fields. `left_out` is the number of
+    torch-diode's shapes for which Diode has no problem (see `torch_diode.problem_fields`)."""
 
     rows: tuple[Mapping[str, Any], ...]
     left_out: int = 0
 
     def problems(self, seed: int) -> list[Problem]:
-        """One problem a row, equal ones once; what a row does not say is drawn."""
+        """One problem for each row, equal ones once. Fields that a row does not have are drawn."""
         rng = random.Random(f"shapeset/{seed}")
         return list(dict.fromkeys(completed(rng, dict(row)) for row in self.rows))
 
 
 def is_shapeset(path: Path) -> bool:
-    """Whether the file is meant to be a shapeset, be it a good one or not; False where it
-    cannot be read."""
+    """Whether the file has the form of a shapeset, valid or not; False where it cannot be read."""
     if path.suffix != ".json":
         return False
     try:
@@ -77,8 +77,8 @@ def is_shapeset(path: Path) -> bool:
 
 
 def read_shapeset(path: str | PathLike[str]) -> Shapeset:
-    """Raises DatasetError, with the place, where the file is missing, malformed or holds what
-    cannot be a problem."""
+    """The shapeset in a file. Raises DatasetError, with the place, where the file is missing or
+    malformed, or has a row that cannot be a problem."""
     where = Path(path)
     try:
         return parse_shapeset(read_bytes(where, LIMITS), str(where))
@@ -89,7 +89,7 @@ def read_shapeset(path: str | PathLike[str]) -> Shapeset:
 
 
 def parse_shapeset(data: bytes, name: str) -> Shapeset:
-    """The shapeset in a JSON text; `name` is what errors call it. Raises DatasetError."""
+    """The shapeset in a JSON text. `name` is the file's name in errors. Raises DatasetError."""
     try:
         document = parse_json(data, LIMITS)
         if isinstance(document, dict) and "operations" in document:
@@ -107,8 +107,8 @@ def parse_shapeset(data: bytes, name: str) -> Shapeset:
 
 
 def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], source: str) -> None:
-    """Writes the problems in full, replacing the file at once and only when complete. Raises
-    DatasetError where it cannot be written."""
+    """Writes the problems with all their fields. An existing file is replaced at once, when the new
+    one is complete. Raises DatasetError where it cannot be written."""
     where = Path(path)
     written = [p.to_dict() for p in problems]
     own = sorted({name for fields in written for name in fields}.difference(COLUMNS))
@@ -156,7 +156,7 @@ def _torch_diode(rows: Iterable[Mapping[str, Any] | None]) -> Shapeset:
 def _shapes(
     entry: Mapping[str, Any], op: str | None, place: str
 ) -> Iterator[Mapping[str, Any] | None]:
-    """A row for each shape, None where it is no problem of Diode's."""
+    """A row for each shape; None where Diode has no such problem."""
     for i, shape in enumerate(items(entry.get("shapes"), place)):
         where = f"{place}[{i}]"
         fields = problem_fields(op or _op(shape), shape, where)
@@ -164,12 +164,13 @@ def _shapes(
 
 
 def _op(shape: Any) -> str:
-    """What multiplies a shape that does not say it."""
+    """The op of a shape whose file does not name it."""
     return "mm" if isinstance(shape, dict) and shape.get("B") == 1 else "bmm"
 
 
 def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """The row, which must be of a possible problem however the rest is drawn."""
+    """The row, if it is a possible problem whatever is drawn for the missing fields. Raises
+    Malformed."""
     try:
         completed(random.Random(0), dict(row))
     except (RecordError, TypeError) as error:

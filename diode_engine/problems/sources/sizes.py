@@ -29,7 +29,8 @@ MAX_GRID_POINTS = 1_000_000
 
 @dataclass(frozen=True)
 class LogNormal:
-    """Sizes drawn log-normally around `median`, up to `largest`; a third skinny, many odd."""
+    """Sizes drawn log-normally around `median`, up to `largest`. A third of the problems are
+    skinny, and many have odd sizes."""
 
     median: int = 512
     sigma: float = 1.4  # of the natural logarithm
@@ -67,7 +68,7 @@ class LogNormal:
 
 @dataclass(frozen=True)
 class Skinny:
-    """min(M, N) from 1 to 64, as in decoding; the other sizes log-uniform."""
+    """min(M, N) is from 1 to 64, as in decoding; the other sizes are log-uniform."""
 
     largest: int = 16384
 
@@ -86,8 +87,8 @@ class Skinny:
 
 @dataclass(frozen=True)
 class Widths:
-    """K a width of networks, N most often a multiple of 16, M anything: many problems then
-    share kernels, so that `collect --direct` times many more than it compiles."""
+    """K is a width of networks, N is mostly a multiple of 16, and M is anything. Many such problems
+    share kernels, so `collect --direct` times many more than it compiles."""
 
     largest: int = 16384
 
@@ -111,8 +112,8 @@ class Widths:
 
 @dataclass(frozen=True)
 class Odd:
-    """Sizes that nothing was rounded to, so that leading strides are odd or divisible by 2 or
-    4 only, where libraries and kernels are slow and erratic; some operands padded instead."""
+    """Sizes that are not rounded, so leading strides are odd, or divisible by only 2 or 4. There
+    libraries and kernels are slow, and their times vary. Some operands are padded instead."""
 
     largest: int = 4096
 
@@ -130,7 +131,7 @@ class Odd:
 
 
 def _padded(rng: random.Random, problem: Problem) -> Problem:
-    """The problem with one operand's leading stride rounded up to a multiple of 8."""
+    """The problem with the leading stride of one operand rounded up to a multiple of 8."""
     name = rng.choice(("a", "b"))
     operand: Operand = getattr(problem, name)
     return Problem.from_dict({**problem.to_dict(), f"{name}_align": max(8, operand.align)})
@@ -138,7 +139,7 @@ def _padded(rng: random.Random, problem: Problem) -> Problem:
 
 @dataclass(frozen=True)
 class SizeGrid:
-    """Every M with every N and K, in each type and layout, in an order by the seed."""
+    """Every M with every N and K, in each type and layout, in an order that depends on the seed."""
 
     m: tuple[int, ...] = (1, 16, 64, 256, 1024, 4096)
     n: tuple[int, ...] = (64, 256, 1024, 4096)

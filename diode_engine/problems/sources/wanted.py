@@ -1,4 +1,4 @@
-"""Which problems of those that sources draw are taken."""
+"""Which of the problems that sources draw are taken."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SHORT = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """Problems of these ops (of OPS), types (of TYPES) and operands' layouts (of LAYOUTS); of
-    all, where none is named; with M, N and K from `least` to `most`. Raises CollectionError for a
-    name that there is not, and where no size could be wanted."""
+    """Problems of these ops (of OPS), types (of TYPES) and layouts of the operands (of LAYOUTS),
+    with M, N and K from `least` to `most`; where nothing is named, all are taken. Raises
+    CollectionError for an unknown name, and where no size is possible."""
 
     ops: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Wanted:
         _check("layout", self.layouts, LAYOUTS)
         if self.least is not None and self.most is not None and self.least > self.most:
             raise CollectionError(
-                f"No size is from {self.least} to {self.most}; the smallest comes first."
+                f"No size is from {self.least} to {self.most}; give the smallest size first."
             )
 
     def holds(self, problem: Problem) -> bool:
