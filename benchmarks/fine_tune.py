@@ -29,7 +29,7 @@ from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold, split
 from diode_engine.store.datasets.reading import read_dataset
-from diode_engine.training.fine_tune import covered, fine_tune
+from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit import fit, learnable, one_environment
 from diode_engine.validation import evaluate
 
@@ -65,9 +65,7 @@ def main() -> None:
     others_unseen = of(others, lambda p: fold(p, FOLDS) == 0)
 
     base = artifact(fit(base_data, "ensemble"), base_data, Coverage.of(base_data))
-    tuned = artifact(
-        fine_tune(user, base), user, covered(base.manifest.coverage, Coverage.of(user))
-    )
+    tuned = artifact(fine_tune(user, base), user, base.manifest.coverage.joined(Coverage.of(user)))
     both = of(table, lambda p: fold(p, 2) == 0 if group(p) else fold(p, FOLDS) != 0)
     whole = artifact(fit(both, "distilled"), both, Coverage.of(both))
 
