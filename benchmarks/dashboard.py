@@ -13,7 +13,7 @@ With --keep the store is left in a file, or taken from there, or from a server
 (`repeated_store.py` makes one of 50 million timings).
 With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
 core is busy; how many of them did what they say, and how many runs they started: none, it is
-to be. After Escape it waits 50 ms, as a finger does: a terminal sends Alt and a letter as Escape
+to be. After Escape it waits 0.2 s, as a finger does: a terminal sends Alt and a letter as Escape
 and the letter, so that what comes with Escape cannot be told from Alt.
 The compiled modules are kept between its processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start compiles all of Diode. A first start is not counted.
@@ -61,7 +61,7 @@ RESTS = (
 )  # fmt: skip
 SETTLE, REST = 2.0, 5.0  # seconds without a byte until it is at rest, and for which it is looked at
 SETTLES = 15  # times that it may send something before that, such as what is known of the hardware
-ESCAPED = 0.05  # seconds behind Escape
+ESCAPED = 0.2  # seconds behind Escape
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(

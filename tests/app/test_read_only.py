@@ -29,6 +29,7 @@ from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
 from diode_engine import paths
+from diode_engine.runs.process import current
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
@@ -107,11 +108,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def filled(store: Store, tmp_path: Path, folder: Path) -> int:
-    """A store with timings, a report, and a failed training, whose number it is; two models."""
+    """A store with timings, a report, a live run, and a failed training, whose number it is; two
+    models."""
     store.import_table(TIMINGS, key="x", spec={})
     model = register_model(tmp_path / "made", "plain", default=True)
     register_model(tmp_path / "made", "other")
     judge(store, model)
+    store.start_run("collect", {}, process=current())
     run = store.start_run(
         "train", {}, command=("diode-engine", "train", f"--store={store.location}"),
         directory=str(folder),
@@ -228,6 +231,10 @@ async def test_every_action_of_every_screen(make_app, filled, folder, tmp_path, 
             await app.run_action(f"app.go('{place.mode}')")
             await settled(pilot)
             met |= await _do_all(pilot, folder, but=met)
+            if place.mode == "runs":  # on the live one, which alone can be cancelled
+                app.screen.table._point_at(str(filled - 1), 0)
+                await settled(pilot)
+                met |= await _do_all(pilot, folder, only="runs.cancel")
         pages = _pages(app, filled)
         assert len(pages) == len(PAGES)
         for page in pages:
