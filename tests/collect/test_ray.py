@@ -3,8 +3,10 @@ kinds. Skipped where Ray is not installed."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -93,6 +95,63 @@ def test_a_machine_that_is_lost_in_a_replay_changes_no_key(tmp_path, two_machine
         assert not failures(store) - known_failures(problems)
 
 
+DRIVER = """
+import json, sys
+from diode_engine.collect.ray_executor import RayExecutor
+from tests.collect.test_ray import *
+address, path, command = sys.argv[1:]
+made = RayExecutor(
+    address, workers_per_gpu=1, kind=KIND, command=json.loads(command), deadline=2.0
+)
+with Store.open(path) as store:
+    run(store, made, read_dataset(DATASET).problems[:4])
+"""
+
+
+def test_a_replay_with_every_accident_has_the_keys_of_a_local_one(
+    tmp_path, two_machines, replay, made
+):
+    """A worker answers garbage, one hangs, the driver is killed and its run is done again, and a
+    machine is lost meanwhile."""
+    problems, command = replay
+    with Store.open(tmp_path / "here.db") as store:
+        run(store, LocalExecutor([0], workers_per_gpu=1, command=command), problems)
+        here = keys(store)
+    script = str(ROOT / "tests/collect/replay_with_accidents.py")
+    prone = (*command[:3], script, str(tmp_path), command[4], "20")
+    path = tmp_path / "s.db"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, two_machines.address, str(path), json.dumps(prone)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    removed = []
+    with Store.open(path) as store:
+        while len(store.read()) < BATCH and driver.poll() is None:
+            os.sched_yield()
+        driver.send_signal(signal.SIGKILL)
+        said = driver.communicate()[1]
+        before = keys(store)
+        assert before, said
+        assert before.total() < here.total()
+
+        def lose():
+            if not removed and len(store.read()) > before.total() + BATCH:
+                removed.append(two_machines.machines.pop())
+                two_machines.remove(removed[0])
+
+        try:
+            run(store, Watched(made(command=prone, deadline=2.0), lose), problems)
+        finally:
+            two_machines.machines += [two_machines.add() for _ in removed]
+        assert removed
+        assert (tmp_path / "garbage").exists()
+        assert (tmp_path / "hang").exists()
+        assert keys(store) == here
+        assert set(here.values()) == {1}
+        # Those that the two workers were at.
+        assert len(failures(store) - known_failures(problems)) <= 2
+
+
 def known_failures(problems):
     table = read_dataset(DATASET)
     return {
@@ -139,6 +198,27 @@ def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
     with Store.open(tmp_path / "s.db") as store:
         run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), freeze))
         assert frozen
+        assert keys(store) == ALL
+        assert not failures(store)
+
+
+def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch):
+    """The GPU's own process, not a worker of it: its answer is not taken."""
+    confused = tmp_path / "confused"
+
+    class Confused(ray_executor.GpuHost):
+        def ask(self, packed, references=None):
+            answer = super().ask(packed, references)
+            try:
+                confused.touch(exist_ok=False)
+            except FileExistsError:
+                return answer
+            return b"nonsense"
+
+    monkeypatch.setattr(ray_executor, "GpuHost", Confused)
+    with Store.open(tmp_path / "s.db") as store:
+        run(store, made(command=worker()))
+        assert confused.exists()
         assert keys(store) == ALL
         assert not failures(store)
 
