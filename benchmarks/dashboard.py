@@ -7,11 +7,14 @@ altered sizes, while a collection writes 2,000 timings a second into it; presses
 the screen. Limits: 0.5 s to a usable screen, 1 s to the store's figures on it, 100 ms from a key to
 what it shows, and for which the event loop may be held up (watched_dashboard.py notes it), 0.5 s to
 quit.
+Then, with the collection ended, it counts the bytes that are sent to the terminal while nothing
+changes: none, on any of the screens that it looks at, since none shows a clock.
 With --keep the store is left in a file, or taken from there, or from a server
 (`repeated_store.py` makes one of 50 million timings).
 With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
 core is busy; how many of them did what they say, and how many runs they started: none, it is
-to be.
+to be. After Escape it waits 50 ms, as a finger does: a terminal sends Alt and a letter as Escape
+and the letter, so that what comes with Escape cannot be told from Alt.
 The compiled modules are kept between its processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start compiles all of Diode. A first start is not counted.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat,
@@ -51,6 +54,14 @@ PLACES = (
     ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "Escape closes it"),
     ("?", "Kept in"), ("A", "python is"), ("H", "Model in use"),
 )  # fmt: skip  # keys, and what is only on the screen that each goes to
+# What is looked at while nothing changes, and the keys that lead there from the one before.
+RESTS = (
+    ("Home", "H"), ("a problem's page", "D\r"), ("a run's page", "\x1bR\r"),
+    ("a dialog", "n"), ("the help", "\x1b?"),
+)  # fmt: skip
+SETTLE, REST = 2.0, 5.0  # seconds without a byte until it is at rest, and for which it is looked at
+SETTLES = 15  # times that it may send something before that, such as what is known of the hardware
+ESCAPED = 0.05  # seconds behind Escape
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(
@@ -95,11 +106,12 @@ class Terminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         self._raw = b""
 
-    def read_for(self, seconds: float) -> None:
-        """Lets it write, as a terminal does, for so long."""
-        end = time.perf_counter() + seconds
+    def read_for(self, seconds: float) -> int:
+        """Lets it write, as a terminal does, for so long; returns how many bytes it wrote."""
+        end, sent = time.perf_counter() + seconds, 0
         while select.select([self._fd], [], [], max(0.0, end - time.perf_counter()))[0]:
-            os.read(self._fd, 1 << 16)
+            sent += len(os.read(self._fd, 1 << 16))
+        return sent
 
     def press(self, key: str) -> None:
         self._raw = b""
@@ -111,8 +123,8 @@ class Terminal:
         self._raw = b""
         for key in keys:
             os.write(self._fd, key.encode())
-            if gap:
-                self.collect(gap)
+            if wait := max(gap, ESCAPED) if key == "\x1b" else gap:
+                self.collect(wait)
         self.began = time.perf_counter()
 
     def collect(self, seconds: float) -> None:
@@ -230,7 +242,7 @@ def blocked(path: Location, settings: Path) -> None:
     report = settings / "blocked"
     terminal = Terminal(path, settings, report)
     terminal.until("candidates")
-    terminal.read_for(3)  # until all modules are imported
+    terminal.read_for(8)  # until all modules are imported and the screens are made ahead
     visits = []
     for turn in ("first", "again"):
         for key, shows in PLACES:
@@ -258,6 +270,25 @@ def blocked(path: Location, settings: Path) -> None:
     say(f"  the loop's own work at one time: {1000 * busiest:.0f} ms at most")
 
 
+def rest(path: Location, settings: Path) -> None:
+    with Store.open(path) as store:
+        for run in store.runs():
+            if run.finished is None:
+                store.finish_run(run.id, "cancelled", "The benchmark has ended it.")
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    for name, keys in RESTS:
+        for key in keys:
+            terminal.press(key)
+            any(not terminal.read_for(SETTLE) for _ in range(SETTLES))  # until it is at rest
+        sent = terminal.read_for(REST)
+        what = f"sent in {REST:.0f} s while nothing changes, {name}"
+        say(f"{what:60}{sent:6,} bytes, of 0{'  TOO MANY' if sent else ''}")
+    terminal.press("\x1b")
+    terminal.read_for(1)
+    terminal.quit()
+
+
 def words(draw: random.Random) -> str:
     """Letters; each of them is a key with an effect of its own in a list of runs."""
     return "".join(draw.choices("acdefgiklnoprstwxy", k=draw.randint(3, 12)))
@@ -280,15 +311,24 @@ def bursts(path: Location, settings: Path, count: int) -> None:
             for number in range(count):
                 gap = draw.choice((0.0, 0.001, 0.003, 0.01))
                 word = words(draw)
-                kind = number % 3
+                kind = number % 6
                 if kind == 0:
                     terminal.type(f"R/\x15tag:{word}\r", gap)
                     wanted = f"filter: tag:{word}"
                 elif kind == 1:
                     terminal.type(f"D/\x15m<={number + 1}\r", gap)
                     wanted = f"filter: m<={number + 1}"
-                else:  # on the first run, the filter taken away; the list shows its note
+                elif kind == 2:  # on the first run, the filter taken away; the list shows its note
                     terminal.type(f"Rln\x15{word}{number}\r", gap)
+                    wanted = f"{word}{number}"
+                elif kind == 3:  # out of a filter's line, and into it again
+                    terminal.type(f"R/{word}\x1b/tag:{word}\r", gap)
+                    wanted = f"filter: tag:{word}"
+                elif kind == 4:  # out of the palette
+                    terminal.type(f"R:{word}\x1bD/\x15m<={number + 1}\r", gap)
+                    wanted = f"filter: m<={number + 1}"
+                else:  # out of a dialog, and of a run's page
+                    terminal.type(f"Rlg\rn{word}\x1b\x1bn\x15{word}{number}\r", gap)
                     wanted = f"{word}{number}"
                 if terminal.showed(wanted, 20.0):
                     taken.append(time.perf_counter() - terminal.began)
@@ -338,6 +378,8 @@ def main() -> None:
         finally:
             writer.kill()
             writer.join()
+        if not given.bursts:
+            rest(path, Path(folder))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
-from diode_app.keys import ASKING, Keys, Passed
+from diode_app.keys import ASKING, Keys, Passed, apart
 from diode_app.links import Link, link_to, page_of
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 POLL_SECONDS = 0.5
+# The screens that are made while nothing is pressed, so that the first visit is as quick as the
+# next; those that take longest first.
+MADE_AHEAD = ("runs", "ask", "train", "validate", "collect", "data", "settings", "models", "about")
+QUIET_SECONDS = 0.3  # since the last key, before the next of them is made
+_LOOK_SECONDS = 0.02
 BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
 
 APP_ACTIONS = (
@@ -49,10 +54,12 @@ APP_ACTIONS = (
            does="command_palette"),
     Action("app.commands", "y", "As command", "The commands that do the same without the "
            "dashboard."),
+    Action("app.text", "Y", "As text", "Copy the table as text, in columns; where there is none, "
+           "what the screen shows.", footer=False, does="copy_as_text"),
     Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
            "others."),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
-    Action("app.undo", "U", "Take back", "Undo the last roll-back, change of tags or deletion that "
+    Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
            "was made here.", footer=False),
     Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
     Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
@@ -107,7 +114,8 @@ class DiodeApp(Actions, App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self.keys.put(event)
+            for each in apart(event, lambda key: key in self.screen.active_bindings):
+                await self.keys.put(each)
         else:
             await super().on_event(event)
 
@@ -172,12 +180,19 @@ class DiodeApp(Actions, App[None]):
             self.screen.post_message(StoreLooked(look))
         if not self._warmed:
             self._warmed = True
-            ahead = warm(self.stylesheet, self._is_busy)
-            self.run_worker(ahead, group="warming", exit_on_error=False)
+            self.run_worker(self._work_ahead(), group="warming", exit_on_error=False)
             if self._wanted is not None:
                 self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
+
+    async def _work_ahead(self) -> None:
+        await warm(self.stylesheet, self._is_busy)
+        for mode in MADE_AHEAD:
+            while self._is_busy() or self.keys.quiet_seconds < QUIET_SECONDS:
+                await asyncio.sleep(_LOOK_SECONDS)
+            if mode not in self._screen_stacks:
+                await self._init_mode(mode)  # as switch_mode does; it reads once it is shown
 
     async def _tell_end(self, run: int) -> None:
         def ended(store: Store) -> Status:
@@ -410,6 +425,24 @@ class DiodeApp(Actions, App[None]):
             self.notify("Nothing on this screen has a command.")
             return
         self.push_screen(HeadlessCommands(commands), self.copy)
+
+    def action_copy_as_text(self) -> None:
+        """Copies the table that has the focus, else the one that is visible, else the screen."""
+        from diode_app.widgets.table import PagedTable
+
+        screen = self.screen
+        if screen.is_modal:
+            return
+        focused = () if self.focused is None else self.focused.ancestors_with_self
+        nodes = [*focused, *screen.query(PagedTable)]
+        tables = (node for node in nodes if isinstance(node, PagedTable) and node.region)
+        if (table := next(tables, None)) is not None:
+            table.copy()
+            return
+        strips = screen._compositor.render_strips()
+        lines = ("".join(segment.text for segment in strip).rstrip() for strip in strips)
+        self.copy_to_clipboard("".join(f"{line}\n" for line in lines))
+        self.notify("What the screen shows is copied as text.")
 
     def copy(self, words: str | None) -> None:
         """Copies a text (by OSC 52) and shows it too, since not every terminal supports that."""

@@ -7,9 +7,10 @@ one burst would go to that widget, before the first of them has moved the focus 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from textual.screen import ModalScreen
 
 if TYPE_CHECKING:
     from textual.app import App
+    from textual.dom import DOMNode
     from textual.message_pump import MessagePump
     from textual.screen import Screen
     from textual.worker import Worker
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
 Typed = events.Key | events.Paste
 
 ASKING = "acting"  # the group of workers that come to ask a person something
-# Textual's, which looks for the commands that the palette's Enter chooses of.
+# Textual's, which looks for the commands that the palette shows, and the keys that choose of them.
 _GATHERING = "--textual-command-palette-gather-commands"
+_CHOOSING = frozenset({"enter", "down", "up", "pagedown", "pageup"})
 _PASS_SECONDS = 0.5  # at most, for the messages of a key
 _ASK_SECONDS = 10.0  # at most, from a key to the dialog that it opens, on a machine that is busy
 _ROWS_SECONDS = 3.0  # at most, from a key to the rows that it asks for
@@ -57,18 +60,26 @@ class Keys:
         self._deliver = deliver
         self._waiting: deque[Typed] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._last = -math.inf
 
     @property
     def busy(self) -> bool:
         """Whether a key waits, or is being handled."""
         return self._task is not None
 
+    @property
+    def quiet_seconds(self) -> float:
+        """Since the last key came."""
+        return time.monotonic() - self._last
+
     async def put(self, event: Typed) -> None:
         """Handles the key, at once or after those before it."""
+        self._last = time.monotonic()
         self._waiting.append(event)
         if self._task is None:
             before = self._now()
             at_once = self._screen_is_made() and not self._rows_are_old()
+            at_once = at_once and not (_chooses(event) and self._works(_GATHERING))
             if at_once:
                 await self._deliver(self._waiting.popleft())
             self._task = asyncio.create_task(self._go(before if at_once else None))
@@ -81,7 +92,7 @@ class Keys:
                 while not self._screen_is_made():
                     await asyncio.sleep(_LOOK_SECONDS)
                 await self._until(lambda: not self._rows_are_old(), _ROWS_SECONDS)
-                if isinstance(event := self._waiting[0], events.Key) and event.key == "enter":
+                if _chooses(self._waiting[0]):
                     await self._until(lambda: not self._works(_GATHERING), _ASK_SECONDS)
                 before = self._now()
                 await self._deliver(self._waiting.popleft())
@@ -117,9 +128,9 @@ class Keys:
 
     def _rows_are_old(self) -> bool:
         """Whether the focus is in a table that does not show yet the rows that were asked for
-        last."""
-        focused = self._app.focused
-        nodes = () if focused is None else focused.ancestors_with_self
+        last, or on a page that does not show yet what it is of."""
+        focus = self._focus()
+        nodes = () if focus is None else focus.ancestors_with_self
         return any(getattr(node, "is_behind", False) for node in nodes)
 
     async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
@@ -147,7 +158,7 @@ class Keys:
                 if self._is_quiet(target):
                     return
 
-    def _focus(self) -> MessagePump | None:
+    def _focus(self) -> DOMNode | None:
         try:
             return self._app.focused or self._app.screen
         except ScreenError:
@@ -181,3 +192,18 @@ class _KeyState:
 
     screen: Screen[object] | None
     asking: frozenset[Worker[Any]]
+
+
+def apart(event: Typed, is_bound: Callable[[str], bool]) -> Iterable[Typed]:
+    """The keys that were pressed. A terminal sends Alt and a letter as Escape and the letter, so on
+    a slow line Escape and the next letter come as one key: two again, where it is not bound."""
+    if isinstance(event, events.Key) and event.key.startswith("alt+") and not is_bound(event.key):
+        letter = event.character or ""
+        if len(letter) == 1 and letter.isalnum():
+            return events.Key("escape", "\x1b"), events.Key(letter, letter)
+    return (event,)
+
+
+def _chooses(event: Typed) -> bool:
+    """Whether the key chooses among the commands of the palette, if this is open."""
+    return isinstance(event, events.Key) and event.key in _CHOOSING

@@ -15,7 +15,7 @@ from textual.command import Hit, Hits, Provider
 from diode_app import text
 from diode_app.data.run_columns import CELLS, Listed
 from diode_app.data.threads import in_thread
-from diode_app.links import Link
+from diode_app.links import Link, link, page_of
 from diode_app.screens.places import sections
 from diode_app.session import Session
 from diode_app.settings import Settings, sentence
@@ -56,6 +56,8 @@ class Everything(Provider):
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
+        if (wanted := await self._linked(query.strip())) is not None:
+            yield Hit(2.0, str(wanted), self._open(wanted), help="Open what this link names.")
         for found in await asyncio.shield(self._gathering):
             if (match := matcher.match(found.words)) > 0:
                 yield Hit(match, matcher.highlight(found.words), found.does, help=found.says)
@@ -63,6 +65,17 @@ class Everything(Provider):
             return
         for found in await self._session.store.read(lambda store: self._problems(store, query)):
             yield Hit(1.0, found.words, found.does, help=found.says)
+
+    async def _linked(self, query: str) -> Link | None:
+        """The link that this is, as `y` copies it, if it leads to something."""
+        try:
+            wanted = link(query)
+            if wanted is None or not wanted.name:
+                return None  # a place: one of the actions
+            await page_of(self._session, wanted)
+        except DiodeError:
+            return None
+        return wanted
 
     @property
     def _session(self) -> Session:

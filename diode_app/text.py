@@ -114,6 +114,11 @@ def local(value: datetime) -> datetime:
     return value.astimezone()
 
 
+def minute(written: str) -> str:
+    """A time as ISO 8601 writes it, to the minute and in the local time."""
+    return f"{local(datetime.fromisoformat(written)):%Y-%m-%d %H:%M}"
+
+
 def zone() -> str:
     """The name of the local time, such as CET."""
     return datetime.now(UTC).astimezone().tzname() or "UTC"

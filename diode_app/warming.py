@@ -18,6 +18,7 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.places import modules
 
 _REST_SECONDS = 0.02
+_FIRST = "diode_app.screens.runs"  # what most others need comes with it
 
 
 async def warm(stylesheet: Stylesheet, is_busy: Callable[[], bool]) -> None:
@@ -26,7 +27,8 @@ async def warm(stylesheet: Stylesheet, is_busy: Callable[[], bool]) -> None:
     at a time. Then the garbage collector leaves all of it alone: a full collection takes a tenth of
     a second."""
     for name in modules():
-        await _rest(is_busy)
+        if name != _FIRST:  # while the figures of the start are read: these may wait, a key may not
+            await _rest(is_busy)
         await in_thread(partial(importlib.import_module, name), "imports")
     for widget in _below(Widget):
         await _rest(is_busy)

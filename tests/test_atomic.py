@@ -12,7 +12,7 @@ import pytest
 from diode_app import settings
 from diode_engine import atomic
 from diode_engine.atomic import scratch_beside, whole_file, write_whole
-from diode_engine.cli import lookup_table, workflow
+from diode_engine.cli import lookup_table, tune, workflow
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.sources.shapeset import write_shapeset
@@ -90,6 +90,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     ),
     "workflow": ("a.json", lambda path: workflow._write(path, "{}")),
     "lookup table": ("a.json", lambda path: lookup_table._write({}, path)),
+    "page of a tuning": ("a.md", lambda path: tune._write("", path)),
     "settings": ("a.toml", lambda path: settings.save(path, _SETTINGS)),
     "backup": ("a.db", back_up),
 }
@@ -110,7 +111,7 @@ def test_a_name_that_somebody_could_guess_is_not_written_to(tmp_path: Path, what
     assert not (folder / name).is_symlink()
 
 
-# SQLite writes a backup itself: see tests/store/test_disk_full.py.
+# SQLite writes a backup itself: see tests/cli/test_faults.py.
 @pytest.mark.parametrize("what", sorted(set(WRITERS) - {"backup"}))
 def test_where_the_disk_is_full_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

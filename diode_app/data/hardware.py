@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
 
 _PROGRAM = """
-import importlib.metadata, json, sys
+import importlib.metadata, json, os, sys
+os.nice(10)  # torch's import takes a core for seconds: the dashboard's keys come first
 from diode_engine.core.hardware import detect
 count = 0
 import torch

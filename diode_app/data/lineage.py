@@ -48,7 +48,7 @@ def model_view(store: Store | None, folder: str) -> ModelView:
         lineage=() if entry.manifest is None else _lineage(store, entry, entry.manifest),
         gate=None if gate is None else _verdict(gate),
         history=tuple(
-            (event.at[:16].replace("T", " "), _said(event))
+            (text.minute(event.at), _said(event))
             for event in reversed(changes)
             if entry.model.reference in (event.model, event.before)
         ),

@@ -99,7 +99,7 @@ def _row(folder: str, entry: ModelEntry) -> Row:
         "family": "" if m is None else m.family,
         "problems": "" if m is None else f"{m.data.problems:,}",
         "timings": "" if m is None else f"{m.data.timings:,}",
-        "created": "" if m is None else m.created[:10],
+        "created": "" if m is None else text.minute(m.created)[:10],
         "from": str(record["from"] or ""),
         "tags": " ".join(entry.facts.tags),
         "note": entry.facts.note.replace("\n", " "),
@@ -128,7 +128,7 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
             "trained on": f"{m.data.timings:,} timings of {m.data.problems:,} problems"
             + (", also the ones models are judged on" if m.everything else ""),
             "answers for": f"{', '.join(m.coverage.types)}; {len(m.coverage.kernels)} kernels",
-            "made": f"{m.created[:16].replace('T', ' ')} UTC by Diode {m.diode}, {m.family}, "
+            "made": f"{text.minute(m.created)} {text.zone()} by Diode {m.diode}, {m.family}, "
             f"{text.size(sum(e['bytes'] for e in m.files))}",
         }
     found |= {

@@ -67,7 +67,7 @@ class AskScreen(DiodeScreen):
                "shapeset that diode-engine capture wrote."),
         Action("ask.timings", "d", "Timings", "What was measured on this problem.",
                "diode-engine data show {key} --store={store}"),
-        Action("ask.why", "i", "Why", "Why the candidate under the cursor has its place.",
+        Action("ask.why", "w", "Why", "Why the candidate under the cursor has its place.",
                "diode-engine explain {question}"),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -237,6 +237,11 @@ class AskScreen(DiodeScreen):
         self.query_one("#ask-why-words", Static).update(why_words(found))
 
     # Actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "rows":  # there is a way to the list only from elsewhere
+            return not (self.has_body and self.table.has_focus_within)
+        return super().check_action(action, parameters)
 
     def action_rows(self) -> None:
         self.remove_class("-why")

@@ -196,12 +196,14 @@ class DiodeScreen(Actions, Screen[None]):
             self.app.action_leave_aside()  # type: ignore[attr-defined]
 
     def headless_commands(self) -> list[tuple[str, str]]:
-        """(what it does, command) for the actions that have a headless command."""
+        """(what it does, command) for the actions that have a headless command and can be done
+        now."""
         values = self.values()
         found = []
         for action in self.ACTIONS:
             command = action.command(self.session.location, values)
-            if command is not None:
+            can = bool(action.does) or self.check_action(action.name, ()) is not False
+            if command is not None and can:
                 found.append((action.label, command))
         return found
 
@@ -248,6 +250,8 @@ class DiodeScreen(Actions, Screen[None]):
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True
+        if not self.is_current:  # made ahead: where everything is, is half of the first visit
+            self._refresh_layout(self.app.size)
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Textual styles every widget again, after which each table's cells are made anew; what a
@@ -257,6 +261,8 @@ class DiodeScreen(Actions, Screen[None]):
         await self._resumed()
 
     async def _resumed(self) -> None:
+        if not self.is_current:
+            return  # made ahead, or left already: it reads when it is shown
         if self._seen is not None or self.session.store.last.condition is not Condition.OPENING:
             await self._looked(self.session.store.last)
         else:

@@ -52,7 +52,7 @@ class CollectScreen(DiodeScreen):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012
     ACTIONS = (
-        Action("collect.start", "g,ctrl+g", "Start", "Start this collection as a run.",
+        Action("collect.start", "ctrl+g", "Start", "Start this collection as a run.",
                "{command}"),
         Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
         Action("collect.defaults", "d", "Defaults", "Set all fields to their defaults."),
@@ -125,7 +125,7 @@ class CollectScreen(DiodeScreen):
                 yield Static(id="collect-gpus", markup=False)
                 yield Static("Counting ...", id="collect-counts", markup=False)
                 yield Static(id="collect-shares", markup=False)
-                yield Button("Start (g)", id="collect-start", action="screen.start", compact=True)
+                yield Button("Start (^g)", id="collect-start", action="screen.start", compact=True)
 
     @property
     def form(self) -> FieldRows:

@@ -50,6 +50,7 @@ class CompareScreen(DiodeScreen):
                 TableColumn("difference", "difference", right=True),
             ),
             what="metrics",
+            wraps=True,
         )
 
     def body_mounted(self) -> None:

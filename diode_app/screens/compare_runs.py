@@ -56,7 +56,7 @@ class CompareRunsScreen(DiodeScreen):
 
     def body(self) -> ComposeResult:
         yield Static(id="comparing-title", markup=False)
-        yield MemoryTable(self.session, (TableColumn("fact", "fact"),), what="facts")
+        yield MemoryTable(self.session, (TableColumn("fact", "fact"),), what="facts", wraps=True)
         yield Plot("None of these runs has drawn curves.")
 
     def body_mounted(self) -> None:
@@ -82,8 +82,10 @@ class CompareRunsScreen(DiodeScreen):
         table.set_columns((
             TableColumn("fact", "fact"),
             *(
-                TableColumn(str(run), f"run {run}{' (pinned)' if run == found.pinned else ''}")
-                for run in found.runs
+                TableColumn(
+                    str(run), f"run {run}{' (pinned)' if run == found.pinned else ''}", rank=place
+                )
+                for place, run in enumerate(found.runs)
             ),
         ))  # fmt: skip
         table.show_rows(found.rows(all_facts=self._all_facts))

@@ -74,7 +74,7 @@ class Help(Actions, ModalScreen[None]):
     Help {
         align: center middle;
         #help-box {
-            width: 96%; max-width: 116; height: 92%; border: round $primary;
+            width: 96%; max-width: 116; height: 90%; border: round $primary;
             background: $surface; padding: 0 1; border-title-color: $primary;
         }
         #help-box Input { background: $panel; margin-bottom: 1; }

@@ -160,8 +160,8 @@ class HomeScreen(DiodeScreen):
             ("file" if on_disk else "server", str(self.session.location)),
             ("size", f"{text.size(snapshot.size_bytes)}, schema {snapshot.schema}"),
             ("problems", text.count(snapshot.problems)),
-            ("timings", f"{text.count(snapshot.timings)} of {snapshot.candidates:,} candidates"),
-            ("failed", text.count(sum(snapshot.failures.values()))),
+            ("timings", f"{snapshot.timings:,}, {sum(snapshot.failures.values()):,} failed"),
+            ("candidates", f"{snapshot.candidates:,} different ones"),
         ]
         facts += [("on", f"{name} ({n:,})") for name, n in snapshot.environments]
         self.query_one("#store-facts", Facts).show(facts)

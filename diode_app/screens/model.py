@@ -79,6 +79,11 @@ class ModelScreen(ModelActions):
                 yield Static(id="model-history", classes="words", markup=False)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the model is not read yet; keys wait for it."""
+        return self._view is None and self._asking.busy
+
+    @property
     def entry(self) -> ModelEntry | None:
         return None if self._view is None else self._view.entry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup, VerticalScroll
@@ -55,7 +55,7 @@ class RunScreen(RunActions):
         Action("run.result", "u", "Result", "What came of it.", footer=False),
         Action("run.follow", "f", "Follow", "Show the log.",
                "diode-engine runs follow {run} --store={store}", footer=False),
-        Action("run.show", "i", "Facts", "All that is known of it.",
+        Action("run.show", "d", "Facts", "All that is known of it.",
                "diode-engine runs show {run} --store={store}", footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -80,6 +80,15 @@ class RunScreen(RunActions):
     @property
     def run(self) -> int:
         return self._run
+
+    @property
+    def at_hand(self) -> Mapping[str, Any] | None:
+        return None if self._view is None else self._view.status.to_dict()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the run is not read yet, which says what can be done with it; keys wait."""
+        return self._view is None and self.reading.busy
 
     def body(self) -> ComposeResult:
         yield Static(f"Run {self._run}", id="run-title")
@@ -211,16 +220,7 @@ class RunScreen(RunActions):
         view = self._view
         if action in ("model", "validate", "result"):
             return view is not None and view.trained is not None
-        if action == "pin":
-            return view is not None and view.status.run.kind == "train"
-        if view is None:
-            return True
-        state = view.status.state
-        if action == "cancel":
-            return not state.ended
-        if action == "resume":
-            return state.ended and state != "done"
-        return state.ended if action == "retry" else True
+        return super().check_action(action, parameters)
 
     def action_back(self) -> None:
         self.dismiss()

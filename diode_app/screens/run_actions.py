@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from diode_app.actions import Action
 from diode_app.screens.base import DiodeScreen
@@ -25,12 +26,38 @@ RUN_ACTIONS = (
 )  # fmt: skip
 
 
+_LIVE = ("queued", "running", "cancelling")
+_OF_A_RUN = frozenset(action.name for action in RUN_ACTIONS) | {"pin"}
+
+
 class RunActions(DiodeScreen):
-    """A mixin for a screen that has a run chosen: `run` is its number."""
+    """A mixin for a screen that has a run chosen: `run` is its number, `at_hand` what can be done
+    with it."""
 
     @property
     def run(self) -> int | None:
         raise NotImplementedError
+
+    @property
+    def at_hand(self) -> Mapping[str, Any] | None:
+        """The run as `Status.to_dict` has it; None where there is none, or it is not read yet."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action not in _OF_A_RUN:
+            return super().check_action(action, parameters)
+        known = self.at_hand
+        if known is None:
+            return False
+        over = known["state"] not in _LIVE
+        again = over and known["command"] is not None and known["directory"] is not None
+        offered: dict[str, bool] = {
+            "cancel": not over,
+            "resume": again and known["state"] != "done",
+            "retry": again,
+            "pin": known["kind"] == "train",
+        }
+        return offered.get(action, True)
 
     def _chosen(self) -> int | None:
         if self.run is None:

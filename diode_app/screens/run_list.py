@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from diode_app.data.store_access import Look
 from diode_app.screens.run import RunScreen
@@ -23,6 +24,13 @@ class RunList(RunActions):
         pointed = self.table.pointed
         return None if pointed is None else int(pointed)
 
+    @property
+    def at_hand(self) -> Mapping[str, Any] | None:
+        if not self.has_body:
+            return None
+        pointed = self.table.pointed
+        return next((row.record for row in self.table.page.rows if row.key == pointed), None)
+
     def body_mounted(self) -> None:
         self.table.focus_rows()
 
@@ -34,8 +42,7 @@ class RunList(RunActions):
         self.table.reload()
 
     def values(self) -> Mapping[str, object]:
-        rows = {row.key: row.record for row in self.table.page.rows}
-        command = rows.get(str(self.run), {}).get("command")
+        command = (self.at_hand or {}).get("command")
         return {"run": self.run, "command": None if command is None else tuple(command)}
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:

@@ -221,10 +221,6 @@ class RunsScreen(SavedFilters, RunList):
         run = self._chosen()
         if run is None:
             return
-        row = next(row for row in self.table.page.rows if row.key == str(run))
-        if row.record["kind"] != "train":
-            self.notify("Only a training can be pinned: others are compared with its curves.")
-            return
 
         async def pinned() -> str:
             if await self.session.store.write(lambda store: pin(store, run)):

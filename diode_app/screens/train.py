@@ -57,7 +57,7 @@ class TrainScreen(DiodeScreen):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012
     ACTIONS = (
-        Action("train.start", "g,ctrl+g", "Start", "Start this training as a run.", "{command}"),
+        Action("train.start", "ctrl+g", "Start", "Start this training as a run.", "{command}"),
         Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
                "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "Set all fields to their defaults."),
@@ -144,7 +144,7 @@ class TrainScreen(DiodeScreen):
                     panel.border_title = "Data"
                     yield Static("Counting ...", id="train-counts", markup=False)
                     yield Static(id="train-parts-of", markup=False)
-                    yield Button("Start (g)", action="screen.start", compact=True)
+                    yield Button("Start (^g)", action="screen.start", compact=True)
                 with VerticalScroll(id="train-runs", can_focus=False) as panel:
                     panel.border_title = "Trainings"
                     yield Static("Looking ...", id="train-list")

@@ -74,7 +74,7 @@ class ValidateScreen(DiodeScreen):
         Action("validate.reports", "r", "Reports", "Choose another report.",
                "diode-engine runs list kind:validate --store={store}", footer=False),
         Action("validate.last", "l", "Last", "The last report, whichever it is.", footer=False),
-        Action("validate.run", "i", "Run", "The page of the run that the report is of.",
+        Action("validate.run", "u", "Run", "The page of the run that the report is of.",
                "diode-engine runs show {run} --store={store}", footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -244,7 +244,9 @@ class ValidateScreen(DiodeScreen):
     # Going about
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.report is not None or action not in _OF_A_REPORT
+        if action in _OF_A_REPORT:
+            return self.report is not None
+        return super().check_action(action, parameters)
 
     def _tab(self, tab: str) -> None:
         self.query_one(TabbedContent).active = tab

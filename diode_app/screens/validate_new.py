@@ -50,7 +50,7 @@ class NewValidationScreen(DiodeScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("validation.back", "escape", "Back", "Start nothing."),
-        Action("validation.start", "g,ctrl+g", "Start", "Start it as a run.", "{command}"),
+        Action("validation.start", "ctrl+g", "Start", "Start it as a run.", "{command}"),
     )
     DEFAULT_CSS = """
     NewValidationScreen {
@@ -83,7 +83,7 @@ class NewValidationScreen(DiodeScreen):
         with VerticalGroup(id="validation-plan"):
             yield Static(id="validation-count", markup=False)
             yield Static(id="validation-command", markup=False)
-            yield Button("Start (g)", action="screen.start", compact=True)
+            yield Button("Start (^g)", action="screen.start", compact=True)
 
     @property
     def form(self) -> FieldRows:

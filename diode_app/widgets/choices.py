@@ -8,10 +8,12 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 
 _GAP = 2
+_BOX = 4  # a box and the space behind it
 
 
 class Choices(Widget, can_focus=True):
@@ -72,18 +74,37 @@ class Choices(Widget, can_focus=True):
         self.refresh(layout=True)
         self.chosen = kept or (frozenset() if self._several else frozenset(names[:1]))
 
-    def render(self) -> Content:
-        marks = ("[x]", "[ ]") if self._several else ("(•)", "( )")
-        parts: list[Content] = []
+    def _rows(self, width: int) -> list[list[int]]:
+        """The places of the names in each row of this width. Broken here, between names: where
+        Textual breaks a line, a box may be on another one than its name, also with a non-breaking
+        space."""
+        rows: list[list[int]] = [[]]
+        used = 0
         for i, name in enumerate(self._names):
-            on = name in self._chosen
-            style = "bold" if on else "$text-muted"
-            if self.has_focus and i == self._at:
-                style = f"{style} reverse"
-            # The blanks are ones at which no line is broken.
-            words = f"{marks[0] if on else marks[1]} {name}".replace(" ", "\u00a0")
-            parts.append(Content.styled(words, style))
-        return Content(" " * _GAP).join(parts)
+            size = _BOX + len(name)
+            if rows[-1] and used + size > width:
+                rows.append([])
+                used = 0
+            rows[-1].append(i)
+            used += size + _GAP
+        return rows
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._rows(width))
+
+    def render(self) -> Content:
+        rows = self._rows(self.content_size.width)
+        gap = Content(" " * _GAP)
+        return Content("\n").join(gap.join(map(self._drawn, row)) for row in rows)
+
+    def _drawn(self, place: int) -> Content:
+        name = self._names[place]
+        on = name in self._chosen
+        style = "bold" if on else "$text-muted"
+        if self.has_focus and place == self._at:
+            style = f"{style} reverse"
+        marks = ("[x]", "[ ]") if self._several else ("(•)", "( )")
+        return Content.styled(f"{marks[0] if on else marks[1]} {name}", style)
 
     def action_go(self, step: int) -> None:
         if self._names:
@@ -99,18 +120,15 @@ class Choices(Widget, can_focus=True):
         self.chosen = self._chosen ^ {name} if self._several else {name}
 
     def on_click(self, event: events.Click) -> None:
-        # Rows are broken between names, so a name is found by going along them.
-        x = y = 0
-        width = self.content_size.width
         at = event.get_content_offset(self)
-        if at is None:
+        rows = self._rows(self.content_size.width)
+        if at is None or at.y >= len(rows):
             return
-        for i, name in enumerate(self._names):
-            size = len(name) + 4
-            if x and x + size > width:
-                x, y = 0, y + 1
-            if at.y == y and x <= at.x < x + size:
-                self._at = i
+        x = 0
+        for place in rows[at.y]:
+            size = _BOX + len(self._names[place])
+            if x <= at.x < x + size:
+                self._at = place
                 self.action_take()
                 return
             x += size + _GAP

@@ -30,8 +30,8 @@ class Completions(Suggester):
 
 
 class FilterBox(VerticalGroup):
-    """Posts `FilterBox.Submitted` with the text on Enter; Escape posts an empty text and leaves.
-    Right accepts the completion; Up and Down go through earlier texts."""
+    """Posts `FilterBox.Submitted` with the text on Enter; Escape posts an empty text and leaves, as
+    an empty text does. Right accepts the completion; Up and Down go through earlier texts."""
 
     DEFAULT_CSS = """
     FilterBox {
@@ -93,6 +93,8 @@ class FilterBox(VerticalGroup):
             if asked in self._history:
                 self._history.remove(asked)
             self._history.append(asked)
+        else:
+            self.remove_class("-open")
         self._at = 0
         self.post_message(self.Submitted(asked))
 

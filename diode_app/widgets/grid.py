@@ -10,8 +10,8 @@ from textual.widgets import DataTable
 
 
 class Grid(DataTable[Text]):
-    """A table of one-line cells. Whenever a cell changes, Textual draws all of them again, each by
-    way of rich's layout, which cells of one line in one style do not need."""
+    """A table, mostly of one-line cells. Whenever a cell changes, Textual draws all of them again,
+    each by way of rich's layout, which cells of one line in one style do not need."""
 
     def _render_cell(
         self,
@@ -25,11 +25,16 @@ class Grid(DataTable[Text]):
         cell = None
         if row_index >= 0 and column_index >= 0:
             cell = self._get_row_renderables(row_index)[1][column_index]
-        if not isinstance(cell, Text) or cell.spans or not cell.plain.isprintable():
-            return super()._render_cell(row_index, column_index, base_style, width, cursor, hover)
         row_key = self._row_locations.get_key(row_index)
+        if (
+            not isinstance(cell, Text)
+            or row_key is None
+            or self.rows[row_key].height != 1
+            or cell.spans
+            or not cell.plain.isprintable()
+        ):
+            return super()._render_cell(row_index, column_index, base_style, width, cursor, hover)
         column_key = self._column_locations.get_key(column_index)
-        assert row_key is not None
         assert column_key is not None
         key = (
             row_key, column_key, base_style, cursor, hover,

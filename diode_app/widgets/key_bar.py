@@ -53,7 +53,9 @@ class KeyBar(Static):
                 break
             room -= name.cell_length + 1
             shown.append(action)
-        self.update(Content(" ").join(name for key, (_, name) in keys.items() if key in shown))
+        content = Content(" ").join(name for key, (_, name) in keys.items() if key in shown)
+        if content != self.content:
+            self.update(content)
 
 
 def _rank(action: str) -> int:

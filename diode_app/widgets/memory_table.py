@@ -22,11 +22,12 @@ class MemoryTable(PagedTable):
         sort: str | None = None,
         descending: bool = False,
         filter_hint: str = "words that a row has; -word for those without it",
+        wraps: bool = False,
         id: str | None = None,
     ) -> None:
         super().__init__(
             session, columns, None, what=what, sort=sort, descending=descending,
-            filter_hint=filter_hint, id=id,
+            filter_hint=filter_hint, wraps=wraps, id=id,
         )  # fmt: skip
         self._rows_in_memory: tuple[Row, ...] = ()
 

@@ -233,7 +233,7 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
     """Several of some names, in the order in which they are offered; None where the person
     leaves."""
 
-    DEFAULT_CSS = f"Choose {{ {_BOX} SelectionList {{ height: auto; max-height: 14; }} }}"
+    DEFAULT_CSS = f"Choose {{ {_BOX} SelectionList {{ height: auto; max-height: 12; }} }}"
     ACTIONS = (
         Action("choose.take", "enter", "Take", "Use these."),
         Action("choose.leave", "escape", "Leave", "Change nothing."),

@@ -32,8 +32,11 @@ from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from diode_engine.store import Store
 
+_LEAST = 12  # columns of a cell that is wrapped, before a column is left out
 Read = Callable[["Store", PageQuery], Page]
 
 
@@ -71,12 +74,11 @@ class PagedTable(Actions, Vertical):
     HELP_TITLE = "In a table"
     ACTIONS = (
         Action("table.filter", "slash", "Filter", "Show only the rows that a query matches."),
+        Action("table.all-rows", "escape", "All rows", "Take the filter away."),
         Action("table.sort", "s", "Sort", "Choose the column to sort by."),
         Action("table.reverse", "o", "Reverse", "Turn the order round.", footer=False),
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
-        Action("table.copy", "Y", "As text", "Copy the rows of this page as text, in columns.",
-               footer=False),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
                "JSON."),
     )  # fmt: skip
@@ -105,10 +107,12 @@ class PagedTable(Actions, Vertical):
         descending: bool = False,
         filter_hint: str = "",
         suggest: Suggest | None = None,
+        wraps: bool = False,
         id: str | None = None,
     ) -> None:
         """`what` the rows are, in the plural; it also names the exported file. `read` is None in a
-        subclass with its own `fetch`."""
+        subclass with its own `fetch`. Where it `wraps`, cells that have no room take several
+        lines; else columns are left out."""
         super().__init__(id=id)
         self._session = session
         self._columns = tuple(columns)
@@ -118,11 +122,13 @@ class PagedTable(Actions, Vertical):
         self._what = what
         self._filter_hint = filter_hint
         self._suggest = suggest
+        self._wraps = wraps
         self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
         self._answered: PageQuery | None = None
         self._widths: list[int] = []
+        self._room: list[int] = []  # of each column, where cells are wrapped
         self._shown_page = 0
 
     # What it consists of
@@ -158,6 +164,7 @@ class PagedTable(Actions, Vertical):
     def set_columns(self, columns: Sequence[TableColumn]) -> None:
         if tuple(columns) != self._columns:
             self._columns = self._shown = tuple(columns)
+            self._room = []
             self._widest.clear()
             self._lay_out()
 
@@ -173,13 +180,20 @@ class PagedTable(Actions, Vertical):
             cells = max((cell_len(row.cells.get(column.key, "")) for row in page.rows), default=0)
             width = max(self._heading(column).cell_len, cells)
             self._widest[column.key] = max(self._widest.get(column.key, 0), width)
-        widths = [self._widest[column.key] + 2 * self.grid.cell_padding for column in self._columns]
+        padding = 2 * self.grid.cell_padding
+        widths = [self._widest[column.key] + padding for column in self._columns]
         if not self.size.width:
             return False  # in a tab that is not shown
-        before = self._shown
+        before = self._shown, self._room
         room = self.size.width - self.grid.styles.scrollbar_size_vertical
-        self._shown = fitting(self._columns, widths, room)
-        return self._shown != before
+        if self._wraps:
+            least = [min(width, _LEAST + padding) for width in widths]
+            self._shown = fitting(self._columns, least, room)
+            shown = [self._widest[column.key] for column in self._shown]
+            self._room = shared(shown, room - padding * len(shown))
+        else:
+            self._shown = fitting(self._columns, widths, room)
+        return (self._shown, self._room) != before
 
     def _lay_out(self) -> None:
         at, scroll = self.pointed, self.grid.scroll_y
@@ -191,8 +205,9 @@ class PagedTable(Actions, Vertical):
     def _make_columns(self) -> None:
         self._widths = [0] * len(self._shown)
         self.grid.clear(columns=True)
-        for column in self._shown:
-            self.grid.add_column(self._heading(column), key=column.key)
+        given: Sequence[int | None] = self._room or [None] * len(self._shown)
+        for column, width in zip(self._shown, given, strict=True):
+            self.grid.add_column(self._heading(column), key=column.key, width=width)
 
     def _heading(self, column: TableColumn) -> Text:
         mark = ""
@@ -216,8 +231,10 @@ class PagedTable(Actions, Vertical):
 
     def ask(self, query: PageQuery) -> None:
         """Shows the result of this query from now on."""
-        self.query_now = replace(query, rows=min(query.rows, MAX_ROWS))
+        before, self.query_now = self.query_now, replace(query, rows=min(query.rows, MAX_ROWS))
         self.query_one(FilterBox).put(query.filter)
+        if query.filter != before.filter:
+            self.refresh_bindings()
         self.reload()
 
     @property
@@ -238,9 +255,9 @@ class PagedTable(Actions, Vertical):
             return
         for column in self._shown:
             self.grid.columns[_key(column)].label = self._heading(column)
-        pages = self.pages
+        changed = page != self.page or query.page != self._shown_page
         self._fill(page)
-        if pages != self.pages or query.page != self._shown_page:
+        if changed:  # what can be done with a row, and which pages there are
             self._shown_page = query.page
             self.refresh_bindings()
         self._write_foot()
@@ -274,7 +291,10 @@ class PagedTable(Actions, Vertical):
             return
         keys = [row.key for row in page.rows]
         cells = [[self._cell(column, row.cells) for column in self._shown] for row in page.rows]
-        if keys == [key.value for key in grid.rows]:  # only what changed is painted
+        heights = [self._height(shown) for shown in cells]
+        same = keys == [key.value for key in grid.rows]
+        if same and heights == [row.height for row in grid.ordered_rows]:
+            # Only what changed is painted.
             for was, row, shown in zip(self.page.rows, page.rows, cells, strict=True):
                 for column, cell in zip(self._shown, shown, strict=True):
                     if was.cells.get(column.key) != row.cells.get(column.key):
@@ -282,8 +302,8 @@ class PagedTable(Actions, Vertical):
         else:
             at, scroll = self.pointed, grid.scroll_y
             grid.clear()
-            for key, shown in zip(keys, cells, strict=True):
-                grid.add_row(*shown, key=key)
+            for key, shown, height in zip(keys, cells, heights, strict=True):
+                grid.add_row(*shown, key=key, height=height)
             self._point_at(at, scroll)
         # The grid measures only when it is idle, and goes on showing lines of before that; nor does
         # it measure a heading that has changed.
@@ -296,6 +316,8 @@ class PagedTable(Actions, Vertical):
     def _fit(self) -> None:
         """Sets the widths of the columns. A number must not be cut off: the column at the edge is
         hidden if it has numbers and does not fit."""
+        if self._wraps:
+            return  # they have theirs already
         grid = self.grid
         room = grid.scrollable_content_region.width
         widths = list(self._widths)
@@ -320,7 +342,17 @@ class PagedTable(Actions, Vertical):
             return table_badge(self.app, value)
         if column.sign is not None:
             return column.sign(value)
-        return Text(value, justify="right" if column.right else "left", no_wrap=True)
+        justify: JustifyMethod = "right" if column.right else "left"
+        return Text(value, justify=justify, no_wrap=not self._wraps)
+
+    def _height(self, cells: Sequence[Text]) -> int:
+        """The lines of the row with these cells."""
+        if not self._room:
+            return 1
+        console = self.app.console
+        pairs = zip(cells, self._room, strict=True)
+        return max(len(cell.wrap(console, room)) if cell.cell_len > room else 1
+                   for cell, room in pairs)  # fmt: skip
 
     # The cursor
 
@@ -348,6 +380,7 @@ class PagedTable(Actions, Vertical):
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         event.stop()
+        self.refresh_bindings()  # not with every row the same can be done
         if event.row_key.value is not None:
             self.post_message(self.Pointed(self, event.row_key.value))
 
@@ -355,6 +388,9 @@ class PagedTable(Actions, Vertical):
 
     def action_filter(self) -> None:
         self.query_one(FilterBox).open()
+
+    def action_all_rows(self) -> None:
+        self.query_one(FilterBox).action_leave()
 
     def on_filter_box_submitted(self, event: FilterBox.Submitted) -> None:
         event.stop()
@@ -394,6 +430,8 @@ class PagedTable(Actions, Vertical):
         self.ask(replace(self.query_now, descending=not self.query_now.descending, page=0))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "all_rows":
+            return bool(self.query_now.filter)
         if action == "next_page":
             return self.query_now.page + 1 < self.pages
         if action == "previous_page":
@@ -410,11 +448,14 @@ class PagedTable(Actions, Vertical):
 
     # Copy and export
 
-    def action_copy(self) -> None:
+    def copy(self) -> None:
+        """Copies the rows of this page, with all columns, as text."""
         columns = [column for column in self._columns if column.label]
         rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
         self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
-        self.notify(f"{len(rows):,} {self._what} are copied as text.", markup=False)
+        are = "is" if len(rows) == 1 else "are"
+        copied = f"{text.counted(len(rows), self._what)} {are} copied as text."
+        self.notify(copied, markup=False)
 
     def action_export(self) -> None:
         self.run_worker(self._export(), group=ASKING, exit_on_error=False)
@@ -471,6 +512,18 @@ def fitting(
             break
         del left[max(place for place, (column, _) in enumerate(left) if column.rank == rank)]
     return tuple(column for column, _ in left)
+
+
+def shared(wanted: Sequence[int], room: int) -> list[int]:
+    """The widths of columns that want so much: all of it, where there is room; else the widest
+    ones share what the others leave."""
+    given = list(wanted)
+    open_places = sorted(range(len(given)), key=lambda place: given[place])
+    for done, place in enumerate(open_places):
+        fair = max(1, room) // (len(open_places) - done)
+        given[place] = max(1, min(given[place], fair))
+        room -= given[place]
+    return given
 
 
 def _key(column: TableColumn) -> Any:

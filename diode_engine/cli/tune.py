@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine.atomic import write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
@@ -118,10 +119,19 @@ def tune(
     if output is None:
         output = beside(store, "-pages") / f"tune-{tuned.run}.md"
         output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(page, encoding="utf-8")
+    _write(page, output)
     diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
     click.echo(json.dumps(tuned.to_dict()) if as_json else page, nl=as_json)
     return ExitCode.OK
+
+
+def _write(page: str, path: Path) -> None:
+    try:
+        write_whole(path, page)
+    except OSError as error:
+        raise click.ClickException(
+            f"{path} cannot be written: {error.strerror or error}. The page is in the run as well."
+        ) from error
 
 
 _Where = tuple[tuple[int, ...], "Environment", "Callable[[], Executor]"]

@@ -40,6 +40,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves by itself, and the tests' garbage is collected."""
     monkeypatch.setattr("diode_app.warming.gc", SimpleNamespace(freeze=lambda: None))
+    monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
 

@@ -11,14 +11,24 @@ from contextlib import closing
 
 import pytest
 from textual.widgets import DataTable, Input, Static
+from textual.widgets._toast import Toast
 
 from diode_app.app import APP_ACTIONS, DiodeApp
 from diode_app.data.store_access import Condition
+from diode_app.screens.help import Help
 from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Notice, Prompt
+from diode_app.widgets.modals import (
+    Choose,
+    Confirm,
+    ErrorDialog,
+    HeadlessCommands,
+    Notice,
+    PickOne,
+    Prompt,
+)
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts
@@ -213,13 +223,14 @@ async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
 
 
 async def test_the_palette_knows_the_screens_actions_and_their_commands(make_app, store, path):
+    run = store.start_run("train", {}, process=current())
     app = make_app()
     async with app.run_test() as pilot:
         await started(pilot)
         await pilot.press("R")
         await settled(pilot)
         found = {command.title: command.help for command in app.get_system_commands(app.screen)}
-        assert f"$ diode-engine runs cancel RUN --store={path}" in found["Cancel"]
+        assert f"$ diode-engine runs cancel {run} --store={path}" in found["Cancel"]
         assert "Filter" in found  # of the table that has the focus
         assert "Quit" in found
 
@@ -291,6 +302,7 @@ async def test_the_tour_has_five_steps_and_an_end(make_app, store):
 
 
 async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
+    store.start_run("train", {}, process=current())
     app = make_app()
     async with app.run_test(size=(80, 50)) as pilot:
         await started(pilot)
@@ -485,3 +497,34 @@ print("left")
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "left\n", done.stderr
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_notification_covers_no_part_of_a_dialog(make_app, store, size):
+    app = make_app()
+    words = "A sentence that takes two lines of the notification, as many of them do. " * 2
+    dialogs = (
+        lambda: Choose("Columns", [f"column {i}" for i in range(30)], ()),
+        lambda: Confirm("Start it?\n" * 12),
+        lambda: PickOne("Which?", [(str(i), str(i)) for i in range(30)]),
+        lambda: Help(app.session, app.screen),
+    )
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await started(pilot)
+        for make in dialogs:
+            app.push_screen(make())
+            await settled(pilot)
+            app.notify(words, timeout=60)
+            app.notify(words, timeout=60)
+            await settled(pilot)
+            shown = app.screen.query(Toast)
+            assert len(shown) == 2
+            (box,) = app.screen.query(".box, #help-box")
+            assert not any(box.region.overlaps(toast.region) for toast in shown)
+            assert box.region.y >= 0
+            assert box.region.height >= 8
+            foot = app.screen.query("Ways, Button").last()
+            assert foot.region.bottom <= box.region.bottom
+            app.clear_notifications()
+            await pilot.press("escape")
+            await settled(pilot)

@@ -275,13 +275,17 @@ async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
         await _type(pilot, "op", "mm")
         wide = size[0] == 160
         assert ("makes it faster" in text_of(app)) is wide
-        await pilot.press("i")
+        await pilot.press("w")
         await settled(pilot)
         assert "makes it faster" in text_of(app)
         assert ("behind" in text_of(app)) is wide
         await pilot.press("escape")
         await settled(pilot)
         assert "behind" in text_of(app)
+        assert "esc" not in text_of(app)  # which would do nothing
+        await pilot.press("m")
+        await settled(pilot)
+        assert "esc List" in text_of(app)
 
 
 @pytest.mark.asyncio

@@ -73,3 +73,16 @@ async def test_other_names_are_offered():
         assert choices.chosen == ("c",)
         await pilot.press("tab", "right")
         assert choices.chosen == ("d",)
+
+
+@pytest.mark.parametrize("width", range(11, 44))
+async def test_a_box_is_on_the_line_of_its_name(width):
+    choices = Choices(NAMES, NAMES, several=True)
+    choices.styles.width = width
+    async with Shown(choices).run_test() as pilot:
+        await pilot.pause()
+        lines = [
+            "".join(s.text for s in choices.render_line(y)) for y in range(choices.size.height)
+        ]
+        names = [name for line in lines for name in line.replace("\u00a0", " ").split("[x] ")[1:]]
+        assert [name.strip() for name in names] == list(NAMES)

@@ -193,7 +193,7 @@ async def test_it_starts_a_run_and_shows_it(make_app, store, job: Job):  # noqa:
         app.screen.form.field("problems").value = "7"
         app.screen.form.field("source").value = "zoo skinny"
         await settled(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
@@ -214,7 +214,7 @@ async def test_a_mistake_starts_nothing(make_app, store):
         await open_form(pilot)
         app.screen.form.field("seed").value = "none"
         await settled(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await settled(pilot)
         assert app.screen.form.field("seed").has_focus_within
         assert store.runs() == []
@@ -233,7 +233,7 @@ async def test_without_a_gpu_it_says_so_and_offers_an_import(make_app, store, mo
         await open_form(pilot)
         assert "No GPU here" in text_of(app)
         assert "1 GPU like an H200" in text_of(app)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await settled(pilot)
         assert isinstance(app.screen, Confirm)
         await pilot.press("n")
@@ -248,7 +248,7 @@ async def test_a_real_collection_without_a_gpu_fails_in_a_sentence(make_app, sto
         await open_form(pilot)
         app.screen.form.field("problems").value = "2"
         await settled(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await say_yes(pilot)
         await settled(pilot)
         assert isinstance(app.screen, RunScreen)
@@ -263,7 +263,7 @@ async def test_a_read_only_dashboard_starts_nothing(make_app, store):
     app = make_app(read_only=True)
     async with app.run_test(size=(80, 24)) as pilot:
         await open_form(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await settled(pilot)
         assert isinstance(app.screen, ErrorDialog)
         assert "--read-only" in text_of(app)

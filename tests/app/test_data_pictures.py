@@ -43,6 +43,6 @@ async def test_pages(pictures: SnapshotAssertion, size):
         other.value = next(value for name, value in other._options if name == "stages@1")
         await settled(pilot)
         await look("ask-two", "down")
-        await look("why", "i")
+        await look("why", "w")
         await look("pick", "p")
     assert changed == []

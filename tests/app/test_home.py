@@ -11,6 +11,7 @@ import pytest
 from diode_app.data.overview import model_in_use
 from tests.app.trained import make_training
 from tests.app.waiting import settled, started, text_of
+from tests.training.conftest import make_timings
 
 
 @pytest.mark.asyncio
@@ -67,3 +68,16 @@ def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert float(done.stdout) == 0.01
+
+
+@pytest.mark.asyncio
+async def test_timings_are_no_share_of_candidates(make_app, store):
+    """A candidate is timed on many problems."""
+    store.import_table(make_timings(40), key="x", spec={})
+    stats = store.stats()
+    assert stats.timings > stats.candidates
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        assert f"{stats.timings:,} of" not in text_of(app)
+        assert f"candidates {stats.candidates:,} different" in text_of(app)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from textual.command import CommandPalette
+from textual.events import Key, Paste
 from textual.widgets import Input
 
+from diode_app.app import APP_ACTIONS
 from diode_app.screens.help import Help
+from diode_app.screens.places import sections
 from diode_app.screens.run import RunScreen
+from diode_app.screens.runs import RunsScreen
+from diode_app.search import Everything
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.log_pane import LogPane
@@ -97,7 +103,7 @@ async def test_one_dialog_of_a_burst(make_app, ended):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
-        await burst(pilot, "R", "enter", "i", "notes")
+        await burst(pilot, "R", "enter", "d", "notes")
         assert isinstance(app.screen, Prompt)
         assert app.screen.query_one(Input).value == "otes"
         assert [type(screen) for screen in app.screen_stack[1:]] == [RunScreen, Prompt]
@@ -117,8 +123,6 @@ async def test_a_log_is_searched_in_one_burst(make_app, store, tmp_path):
 
 
 async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):
-    from textual.events import Paste
-
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
@@ -228,3 +232,87 @@ async def test_a_field_of_a_form_is_left(make_app, ended):
         assert "esc Leave the field" in _footer(app)
         await burst(pilot, "escape")
         assert "esc" not in _footer(app)
+
+
+async def test_escape_takes_a_filter_without_matches_away(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "tag:nothing", "enter")
+        assert not app.screen.table.page.rows
+        assert "esc All rows" in _footer(app)
+        await burst(pilot, "escape")
+        assert app.screen.table.query_now.filter == ""
+        assert len(app.screen.table.page.rows) == 3
+        assert "esc" not in _footer(app)
+        assert not app.screen.query_one(FilterBox).region
+        # On a page, the filter first, then the page.
+        await burst(pilot, "enter", "escape")
+        assert isinstance(app.screen, RunsScreen)
+
+
+async def test_an_empty_filter_closes_its_line(make_app, ended):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "enter")
+        assert not app.screen.query_one(FilterBox).region
+        assert app.screen.table.grid.has_focus
+
+
+async def test_enter_in_the_palette_waits_for_the_commands(make_app, ended, monkeypatch):
+    """Each key before it is handled completely, and the search is still at work when Enter comes:
+    it opens what is found, not what was listed before."""
+    asked, found = asyncio.Event(), asyncio.Event()
+    search = Everything.search
+
+    async def slowly(self, query):
+        if query == "run/2":
+            asked.set()
+            await found.wait()
+        async for hit in search(self, query):
+            yield hit
+
+    monkeypatch.setattr(Everything, "search", slowly)
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, ":", "run")
+        for key in ("slash", "2"):
+            app.post_message(Key(key, "/2"[key == "2"]).set_sender(app))
+            await pilot.pause()
+        await asyncio.wait_for(asked.wait(), 30)
+        while app.keys.busy:
+            await asyncio.sleep(0)
+        app.simulate_key("enter")
+        for _ in range(20):
+            await pilot.pause()
+        waits = isinstance(app.screen, CommandPalette)
+        found.set()
+        await settled(pilot)
+        assert waits
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.run == 2
+
+
+async def test_import_and_first_have_their_keys_alone():
+    """i imports and g goes to the first row on every screen, and does nothing else on any."""
+    actions = [action for _, of in sections() for action in of] + list(APP_ACTIONS)
+    for key, label in (("i", "Import"), ("g", "First")):
+        meant = {action.label for action in actions if key in action.key.split(",")}
+        assert all(each.startswith(label) for each in meant), (key, meant)
+    starts = [action for action in actions if action.label == "Start"]
+    assert {action.key for action in starts} == {"ctrl+g"}
+
+
+async def test_escape_and_a_letter_that_come_as_one_key_are_two(make_app, ended):
+    """As on a slow line: a terminal cannot tell them from Alt and the letter."""
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        await burst(pilot, "R", "/", "tag:x")
+        app.post_message(Key("alt+shift+d", "D").set_sender(app))
+        await settled(pilot)
+        assert app.current_mode == "data"
+        await burst(pilot, "R")
+        assert app.screen.table.query_now.filter == ""

@@ -22,7 +22,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import settled, started, text_of
+from tests.app.waiting import settled, started, text_of, toasts
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)
@@ -157,6 +157,11 @@ async def _ask(pilot, words: str) -> list[str]:
         ("id:3", "problem 3 ·", ProblemScreen),
         ("op:mm", "problems · op:mm", DataScreen),
         ("tall ones", "filter tall ones", DataScreen),
+        ("run/2", "run/2", RunScreen),
+        ("run/1", "run/1", RunScreen),
+        ("problem/3", "problem/3", ProblemScreen),
+        ("model/plain@1", "model/plain@1", ModelScreen),
+        ("model/nvidia-h200/plain@1", "model/nvidia-h200/plain@1", ModelScreen),
     ],
 )
 async def test_everything_is_found_and_opened(make_app, filled, words, found, screen):
@@ -193,3 +198,24 @@ async def test_without_a_store_the_palette_finds_the_rest(make_app):
         await started(pilot)
         assert any("setting rows" in line for line in await _ask(pilot, "setting rows"))
         assert isinstance(app.screen, CommandPalette)
+
+
+@pytest.mark.asyncio
+async def test_a_link_to_what_is_not_there_is_not_found(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        for words in ("run/77", "problem/501", "model/none@1"):
+            assert not any(words in line for line in await _ask(pilot, words))
+            await pilot.press("escape")
+
+
+@pytest.mark.asyncio
+async def test_undo_is_found_under_its_name(make_app, filled):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await started(pilot)
+        assert (await _ask(pilot, "undo"))[0].startswith("Undo")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "There is nothing to undo." in toasts(app)

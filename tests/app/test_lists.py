@@ -170,3 +170,30 @@ async def test_home_has_the_worst_problems_of_the_last_report(
         await started(pilot)
         assert "of plain@1, by its choice's efficiency" in text_of(app)
         assert f"{worst:.3f}" in text_of(app)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_every_screen_is_copied_as_text(make_app, store: Store, tmp_path, size):
+    """The table, wherever the focus is; where there is none, what the screen shows."""
+    store.import_table(make_timings(12), key="x", spec={})
+    judge(store, register_model(tmp_path, "plain", sure=True, default=True))
+    holds = {
+        "H": "Model in use", "R": "run  kind", "C": "operators", "D": "id  op", "W": "candidate",
+        "T": "Family", "V": "who chooses", "M": "model", "S": "Kept in", "A": "python is",
+    }  # fmt: skip
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        for key, words in holds.items():
+            app.copy_to_clipboard("")
+            app.set_focus(None)
+            await go(pilot, key, "Y")
+            assert words.lower() in app.clipboard.lower(), key
+            assert not any(line != line.rstrip() for line in app.clipboard.splitlines())
+        for keys in (["enter"], ["f"], ["escape", "m"], ["escape", "R", "tab", "enter"]):
+            if keys == ["enter"]:
+                await go(pilot, "D", "tab")
+            app.copy_to_clipboard("")
+            await go(pilot, *keys, "Y")
+            assert len(app.clipboard.split()) > 3, keys

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from datetime import datetime
 
 import pytest
 from textual.widgets import DataTable, Input, OptionList
@@ -433,3 +435,23 @@ async def test_two_models_side_by_side(make_app, store, plain, tmp_path):
         await pilot.press("escape")
         await settled(pilot)
         assert app.current_mode == "models"
+
+
+async def test_times_are_those_of_the_place(make_app, store, plain, monkeypatch):
+    from diode_app.data.lineage import model_view
+    from diode_app.data.models import models
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Pacific/Kiritimati")  # 14 hours before UTC
+        time.tzset()
+        manifest = plain.manifest
+        made = datetime.fromisoformat(manifest.created)
+        here = f"{made.astimezone():%Y-%m-%d %H:%M}"
+        registry.set_default(plain)
+        view = model_view(None, str(plain.folder))
+        assert dict(view.facts)["made"].startswith(here)
+        event = registry.history(plain.slug)[-1]
+        at = datetime.fromisoformat(event.at)
+        assert view.history[0][0] == f"{at.astimezone():%Y-%m-%d %H:%M}"
+        assert models(None, 0).rows[0].cells["created"] == here[:10]
+    time.tzset()

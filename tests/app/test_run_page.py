@@ -107,7 +107,7 @@ async def test_a_training_as_it_was(make_app, store, tmp_path):
         await open_run(pilot, run.id)
         assert "✓ done" in text_of(app)
         assert "registered as small@1" in text_of(app)
-        await pilot.press("i")
+        await pilot.press("d")
         await settled(pilot)
         assert "family trees" in text_of(app)
 
@@ -194,7 +194,8 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
 
 
 async def test_the_footer_offers_what_can_be_done_with_the_run(make_app, store):
-    run = store.start_run("train", {}, process=current())
+    command = ("diode-engine", "train", f"--store={store.location}")
+    run = store.start_run("train", {}, process=current(), command=command, directory=".")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)

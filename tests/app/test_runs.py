@@ -20,7 +20,7 @@ from diode_app.widgets.table import PagedTable, TableColumn, fitting
 from diode_engine.runs.process import current
 from diode_engine.store import RunState
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import settled, started, text_of, toasts
+from tests.app.waiting import looked, settled, started, text_of, toasts
 
 pytestmark = pytest.mark.asyncio
 
@@ -130,7 +130,7 @@ async def test_members_are_looked_at_one_by_one(make_app, store):
         assert len(drawn(app)) == 4
 
 
-async def test_one_run_alone_is_not_compared_and_only_trainings_are_pinned(make_app, store):
+async def test_one_run_alone_is_not_compared(make_app, store):
     store.start_run("validate", {}, process=current())
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -138,8 +138,6 @@ async def test_one_run_alone_is_not_compared_and_only_trainings_are_pinned(make_
         await go(pilot, "v")
         assert isinstance(app.screen, RunsScreen)
         assert "Mark the runs to compare first" in toasts(app)[-1]
-        await go(pilot, "p")
-        assert "Only a training can be pinned" in toasts(app)[-1]
 
 
 async def test_train_leads_to_the_trainings_among_the_runs(make_app, store):
@@ -220,3 +218,61 @@ async def test_runs_of_several_machines_say_where_they_work_and_who_started_them
         await pilot.press("slash", *"host:gpu-a", "enter")
         await settled(pilot)
         assert "gpu-b.example" not in text_of(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, store, size):
+    """In the footer, by its key, in the palette and among the commands."""
+
+    def offered() -> set[str]:
+        bindings = app.screen.active_bindings.values()
+        names = {active.binding.action for active in bindings if active.enabled}
+        here = {"cancel", "resume", "retry", "pin", "tag", "note"}
+        labels = {label.lower() for label, _ in app.screen.headless_commands()}
+        for name in here - {"tag"}:
+            assert (name in names) is (name in labels) or name == "pin", name
+        return names & here
+
+    command = ("diode-engine", "train", f"--store={store.location}")
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await open_runs(pilot)
+        assert offered() == set()  # there is no run
+        done = store.start_run("train", {}, process=current(), command=command, directory=".")
+        store.finish_run(done, RunState.DONE)
+        by_hand = store.start_run("collect", {}, process=current())
+        store.finish_run(by_hand, RunState.FAILED, "It failed.")
+        failed = store.start_run("validate", {}, process=current(), command=command, directory=".")
+        store.finish_run(failed, RunState.FAILED, "It failed.")
+        live = store.start_run("train", {}, process=current(), command=command, directory=".")
+        await looked(pilot)
+        always = {"tag", "note"}
+        await go(pilot, "g")
+        assert app.screen.run == live
+        assert offered() == {"cancel", "pin"} | always
+        await go(pilot, "down")
+        assert app.screen.run == failed
+        assert offered() == {"resume", "retry"} | always
+        await go(pilot, "down")
+        assert app.screen.run == by_hand
+        assert offered() == always  # it was not started as a command
+        await go(pilot, "c", "r", "t", "p")
+        assert isinstance(app.screen, RunsScreen)
+        await go(pilot, "down")
+        assert app.screen.run == done
+        assert offered() == {"retry", "pin"} | always
+        await go(pilot, "g")
+        store.finish_run(live, RunState.DONE)
+        await looked(pilot)
+        assert offered() == {"retry", "pin"} | always  # without a key in between
+
+
+async def test_the_page_of_a_run_without_a_command_does_not_offer_it_again(make_app, store):
+    run = store.start_run("train", {}, process=current())
+    store.finish_run(run, RunState.FAILED, "It failed.")
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_runs(pilot)
+        await go(pilot, "enter")
+        names = {active.binding.action for active in app.screen.active_bindings.values()}
+        assert not names & {"cancel", "resume", "retry"}

@@ -14,8 +14,10 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.table import PagedTable, TableColumn
+from diode_engine import registry
 from tests.app.judged import judge
 from tests.app.registered import register_model
+from tests.app.trained import make_training
 from tests.app.waiting import settled, started, text_of
 from tests.training.conftest import make_timings
 
@@ -137,3 +139,70 @@ async def test_columns_narrow_away_in_every_table_of_a_small_terminal(make_app, 
         await pilot.press("D", "enter")
         await settled(pilot)
         assert app.screen.query_one("#problem-candidates", PagedTable).grid.max_scroll_x == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_what_is_compared_is_wrapped_and_not_clipped(make_app, store, size):
+    queries = [f"op:mm dtype:bf16 m<={2**i} n<={2**i} k%8=0 -layout:row/col" for i in (4, 9, 14)]
+    for query in queries:
+        make_training(store, "trees", 0.9, {"query": query})
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        for key in ("R", "space", "down", "space", "down", "v"):
+            await pilot.press(key)
+            await settled(pilot)
+        table = app.screen.query_one(MemoryTable)
+        assert table.grid.virtual_size.width <= table.grid.size.width
+        shown = _cells(table)
+        for run, query in zip((1, 2, 3), queries, strict=True):
+            column = [cells[str(run)] for cells in shown]
+            assert query in column
+        await pilot.resize_terminal(220, 40)
+        await settled(pilot)
+        assert any(queries[0] in line for line in _lines(app))  # on one line where there is room
+
+
+def _cells(table) -> list[dict[str, str]]:
+    """As they are painted, column by column, the lines of a row together."""
+    grid, found = table.grid, []
+    lines = [
+        "".join(segment.text for segment in grid.render_line(y)) for y in range(grid.size.height)
+    ]
+    y = grid.header_height
+    for row in grid.ordered_rows:
+        x, cells = 0, {}
+        for column in grid.ordered_columns:
+            width = column.get_render_width(grid)
+            parts = [line[x : x + width].strip() for line in lines[y : y + row.height]]
+            cells[column.key.value] = " ".join(filter(None, parts))
+            x += width
+        found.append(cells)
+        y += row.height
+    return found
+
+
+@pytest.mark.asyncio
+async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_path, monkeypatch):
+    for name in ("plain", "stages"):
+        register_model(tmp_path, name)
+    left = {"data": "collect 1, collect 2, import of a file with a long name, of October"}
+    right = {"data": "collect 1, collect 2, import of a file with a long name, of November"}
+    sides = iter((left, right))
+    monkeypatch.setattr(
+        registry,
+        "side_by_side",
+        lambda _: {**next(sides), "problems": 4, "hardware": "NVIDIA H200"},
+    )
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for key in ("M", "c", "enter"):
+            await pilot.press(key)
+            await settled(pilot)
+        table = app.screen.query_one(MemoryTable)
+        assert table.grid.virtual_size.width <= table.grid.size.width
+        shown = {cells["metric"]: cells for cells in _cells(table)}
+        assert shown["data"]["a"] == left["data"]
+        assert shown["data"]["b"] == right["data"]

@@ -243,7 +243,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
         for name, value in SMALL.items():
             app.screen.form.field(name).value = value
             await settled(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await say_yes(pilot)
         await settled(pilot)
         assert isinstance(app.screen, RunScreen)
@@ -277,7 +277,7 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await open_form(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
@@ -322,7 +322,7 @@ async def test_a_read_only_dashboard_trains_nothing(make_app, filled):
     app = make_app(read_only=True)
     async with app.run_test(size=(80, 30)) as pilot:
         await open_form(pilot)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await settled(pilot)
         assert isinstance(app.screen, ErrorDialog)
         assert [run.kind for run in filled.runs()] == ["import"]

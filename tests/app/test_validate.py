@@ -87,7 +87,7 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
         await pilot.press("h")
         await settled(pilot)
         assert f"expected calibration error {report.calibration.error:.3f}" in text_of(app)
-        await pilot.press("i")
+        await pilot.press("u")
         await settled(pilot)
         assert isinstance(app.screen, RunScreen)
 
@@ -108,7 +108,7 @@ async def test_a_model_is_held_against_anothers_report(make_app, timed, model, t
         await settled(pilot)
         assert app.screen.query_one(TabbedContent).active == "tab-figures"
         assert f"plain@1 (run {first})" in text_of(app)
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await settled(pilot)
         row = app.screen.query_one("#report-groups DataTable", DataTable).get_row_at(0)
         assert [str(cell) for cell in row[2:4]] == [
@@ -170,7 +170,7 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         assert "60 problems with timings." in text_of(app)
         only = app.screen.query_one("#field-query Input", Input)
         only.value = "wings:2"
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await settled(pilot)
         assert isinstance(app.screen, NewValidationScreen)
         assert only.has_focus
@@ -180,7 +180,7 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         await settled(pilot)
         command = dict(app.screen.headless_commands())["Start"]
         assert command.startswith("diode-engine validate --query=op:mm --store=")
-        await pilot.press("g")
+        await pilot.press("ctrl+g")
         await say_yes(pilot)
         await settled(pilot)
         (toast,) = toasts(app)
@@ -219,3 +219,10 @@ async def test_without_a_report_no_key_leads_into_a_table_that_is_not_shown(make
         assert not any(box.display and box.region for box in app.screen.query("FilterBox"))
         assert getattr(app.focused, "id", None) != "report-cases"
         assert "There is nothing to judge a model on yet" in text_of(app)
+
+
+async def test_without_a_report_the_footer_offers_no_escape_that_does_nothing(make_app, store):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_validate(pilot)
+        assert "esc" not in text_of(app)

@@ -83,7 +83,7 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
         await press(pilot, "escape", "R")
         assert app.screen.run == run
 
-        await press(pilot, "enter", "w", "g", "y")
+        await press(pilot, "enter", "w", "ctrl+g", "y")
         judged = await finished(pilot, path, "validate")
         await press(pilot, "escape", "V")
         assert "mine@1 takes kernels that reach 0." in text_of(app)
@@ -122,14 +122,14 @@ async def test_by_the_mouse_alone(make_app, path, disk):
         await click("esc Back")
         assert f"problems {PROBLEMS}" in text_of(app)
 
-        await click(" Train ", "( ) trees", "Start (g)", "Start it")
+        await click(" Train ", "( ) trees", "Start (^g)", "Start it")
         assert isinstance(app.screen, RunScreen)
         run = await finished(pilot, path, "train")
         assert "trees@1 reaches 0." in text_of(app)
         await click("v Curves", "esc Back", " Runs ")
         assert app.screen.run == run
 
-        await click("100 %", "100 %", "w Validate", "Start (g)", "Start it")
+        await click("100 %", "100 %", "w Validate", "Start (^g)", "Start it")
         judged = await finished(pilot, path, "validate")
         await click("esc Back", " Validate ")
         assert "trees@1 takes kernels that reach 0." in text_of(app)
