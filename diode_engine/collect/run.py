@@ -141,7 +141,12 @@ class _Collection:
     def look(self) -> None:
         """Takes note of the GPUs' states."""
         for gpu, state in self._executor.states().items():
-            self.progress.gpus[gpu].add(self.progress.seconds, state)
+            self._gpu(gpu).add(self.progress.seconds, state)
+
+    def _gpu(self, number: int) -> GpuProgress:
+        """A GPU may first go on with what another one was asked, before it asks for a
+        conversation."""
+        return self.progress.gpus.setdefault(number, GpuProgress())
 
     def _run_for(self, batch: Timed) -> int:
         """The run that the timings belong to."""
@@ -159,7 +164,7 @@ class _Collection:
     def next_conversation(self, host: Host) -> Conversation | None:
         """The conversation on the next problem that no other collection has; None when all have
         been begun."""
-        gpu = self.progress.gpus.setdefault(host.gpu, GpuProgress())
+        gpu = self._gpu(host.gpu)
         gpu.node = host.node
         for _ in range(len(self._todo)):
             entry = self._todo.popleft()
@@ -227,7 +232,7 @@ class _Collection:
                 break
             assert isinstance(answer, Timed)
             progress.workers_lost += answer.workers_lost
-            done = progress.gpus[answer.gpu]
+            done = self._gpu(answer.gpu)
             if answer.state is not None:
                 done.add(progress.seconds, answer.state)
             run = self._run_for(answer)

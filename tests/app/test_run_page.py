@@ -138,7 +138,7 @@ async def test_a_cluster_s_fits_are_shown_by_machine(make_app, store):
     app = make_app()
     async with app.run_test(size=(160, 50)) as pilot:
         await open_run(pilot, run)
-        await pilot.press("i")
+        await pilot.press("d")
         await settled(pilot)
         shown = text_of(app)
     for name, said in nodes.items():
