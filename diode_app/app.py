@@ -22,7 +22,7 @@ from diode_app import settings as user_settings
 from diode_app.actions import Action, Actions
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
-from diode_app.keys import ASKING, Keys, Passed, apart
+from diode_app.keys import ASKING, Keys, Passed
 from diode_app.links import Link, link_to, page_of
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place
@@ -114,8 +114,7 @@ class DiodeApp(Actions, App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            for each in apart(event, lambda key: key in self.screen.active_bindings):
-                await self.keys.put(each)
+            await self.keys.put(event)
         else:
             await super().on_event(event)
 

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -192,16 +192,6 @@ class _KeyState:
 
     screen: Screen[object] | None
     asking: frozenset[Worker[Any]]
-
-
-def apart(event: Typed, is_bound: Callable[[str], bool]) -> Iterable[Typed]:
-    """The keys that were pressed. A terminal sends Alt and a letter as Escape and the letter, so on
-    a slow line Escape and the next letter come as one key: two again, where it is not bound."""
-    if isinstance(event, events.Key) and event.key.startswith("alt+") and not is_bound(event.key):
-        letter = event.character or ""
-        if len(letter) == 1 and letter.isalnum():
-            return events.Key("escape", "\x1b"), events.Key(letter, letter)
-    return (event,)
 
 
 def _chooses(event: Typed) -> bool:

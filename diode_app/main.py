@@ -75,11 +75,10 @@ def _command(
     # A widget is many small objects. With Python's own thresholds the garbage collector takes a
     # third of a key's time, and now and then stops the screen for 0.1 s or more.
     gc.set_threshold(20_000, 50, 100)
-    # In ms, how long Textual waits for the rest of a sequence that begins as Escape does. With its
-    # 100, a key that soon follows Escape is read as one with it, and goes where Escape would leave.
+    # In ms, how long Textual waits for the rest of a sequence that begins as Escape does.
     os.environ.setdefault("ESCDELAY", "10")
     try:
-        from diode_app import links
+        from diode_app import links, terminal_input
         from diode_app.app import create_app
     except ModuleNotFoundError as error:
         raise click.ClickException(_NO_TEXTUAL.format(error.name)) from error
@@ -92,6 +91,7 @@ def _command(
         wanted = links.link(link, query)
     except DiodeError as error:
         raise click.UsageError(str(error)) from None
+    terminal_input.install()
     app = create_app(
         store or paths.store_location(), read_only=read_only, theme=theme, wanted=wanted
     )

@@ -303,16 +303,3 @@ async def test_import_and_first_have_their_keys_alone():
         assert all(each.startswith(label) for each in meant), (key, meant)
     starts = [action for action in actions if action.label == "Start"]
     assert {action.key for action in starts} == {"ctrl+g"}
-
-
-async def test_escape_and_a_letter_that_come_as_one_key_are_two(make_app, ended):
-    """As on a slow line: a terminal cannot tell them from Alt and the letter."""
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await burst(pilot, "R", "/", "tag:x")
-        app.post_message(Key("alt+shift+d", "D").set_sender(app))
-        await settled(pilot)
-        assert app.current_mode == "data"
-        await burst(pilot, "R")
-        assert app.screen.table.query_now.filter == ""
