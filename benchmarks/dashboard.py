@@ -12,9 +12,8 @@ changes: none, on any of the screens that it looks at, since none shows a clock.
 With --keep the store is left in a file, or taken from there, or from a server
 (`repeated_store.py` makes one of 50 million timings).
 With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
-core is busy; how many of them did what they say, and how many runs they started: none, it is
-to be. After Escape it waits 0.2 s, as a finger does: a terminal sends Alt and a letter as Escape
-and the letter, so that what comes with Escape cannot be told from Alt.
+core is busy, half of them with Escape among them; how many of them did what they say, and how many
+runs they started: none, it is to be.
 The compiled modules are kept between its processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start compiles all of Diode. A first start is not counted.
 Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat,
@@ -61,7 +60,6 @@ RESTS = (
 )  # fmt: skip
 SETTLE, REST = 2.0, 5.0  # seconds without a byte until it is at rest, and for which it is looked at
 SETTLES = 15  # times that it may send something before that, such as what is known of the hardware
-ESCAPED = 0.2  # seconds behind Escape
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(
@@ -123,8 +121,8 @@ class Terminal:
         self._raw = b""
         for key in keys:
             os.write(self._fd, key.encode())
-            if wait := max(gap, ESCAPED) if key == "\x1b" else gap:
-                self.collect(wait)
+            if gap:
+                self.collect(gap)
         self.began = time.perf_counter()
 
     def collect(self, seconds: float) -> None:
