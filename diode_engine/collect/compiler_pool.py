@@ -136,11 +136,11 @@ class CompilerPool:
 
     def order(self, classes: Sequence[KernelClass]) -> Order:
         """Has those compiled that were not yet; what is under way is not begun again."""
-        todo = self._binaries.missing(classes)
-        order = Order(todo)
         families: dict[str, list[KernelClass]] = {}
-        size = min(MAX_JOB_CLASSES, 1 + len(todo) // self._count)
-        with self._lock:
+        with self._lock:  # from the look on: a class that is done since then would be begun again
+            todo = self._binaries.missing(classes)
+            order = Order(todo)
+            size = min(MAX_JOB_CLASSES, 1 + len(todo) // self._count)
             if self._error is not None:
                 order.finish(self._error)
                 return order

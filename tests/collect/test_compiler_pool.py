@@ -66,6 +66,27 @@ def test_each_class_is_compiled_once(binaries, script):
     assert len(log.read_text().splitlines()) == len(CLASSES)
 
 
+def test_a_class_that_is_done_while_another_order_looks_for_it_is_compiled_once(
+    binaries, script, monkeypatch
+):
+    """The second order finds no binary; before it goes on, the first one is done, if it can be."""
+    log = script()
+    with compiler_pool(binaries) as compilers:
+        first = compilers.order(CLASSES[:1])
+        look = binaries.missing
+
+        def missing(classes):
+            found = [*classes] if first.pending else look(classes)
+            if not compilers._lock.locked():
+                first.result()
+            return found
+
+        monkeypatch.setattr(binaries, "missing", missing)
+        compilers.order(CLASSES[:1]).result()
+        first.result()
+    assert len(log.read_text().splitlines()) == 1
+
+
 def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binaries, script):
     fates = {2: "crash", 5: "hang", 7: "crash once", 9: "nonsense"}
     script({CLASSES[i]: fate for i, fate in fates.items()})
