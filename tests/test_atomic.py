@@ -12,7 +12,8 @@ import pytest
 from diode_app import settings
 from diode_engine import atomic
 from diode_engine.atomic import scratch_beside, whole_file, write_whole
-from diode_engine.cli import lookup_table, tune, workflow
+from diode_engine.cli import lookup_table
+from diode_engine.cli.output_file import write_output
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.sources.shapeset import write_shapeset
@@ -88,9 +89,8 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
         "a.json",
         lambda path: write_shapeset([Problem.make("mm", 1, 2, 3, "float16")], path, "a test"),
     ),
-    "workflow": ("a.json", lambda path: workflow._write(path, "{}")),
+    "workflow, page of a tuning": ("a.json", lambda path: write_output(path, "{}", kept="It is.")),
     "lookup table": ("a.json", lambda path: lookup_table._write({}, path)),
-    "page of a tuning": ("a.md", lambda path: tune._write("", path)),
     "settings": ("a.toml", lambda path: settings.save(path, _SETTINGS)),
     "backup": ("a.db", back_up),
 }

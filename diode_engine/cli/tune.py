@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diode_engine.atomic import write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
@@ -24,6 +23,7 @@ from diode_engine.cli.options import (
     seed_option,
     store_option,
 )
+from diode_engine.cli.output_file import write_output
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -119,19 +119,10 @@ def tune(
     if output is None:
         output = beside(store, "-pages") / f"tune-{tuned.run}.md"
         output.parent.mkdir(parents=True, exist_ok=True)
-    _write(page, output)
+    write_output(output, page, kept="The page is in the run as well.")
     diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
     click.echo(json.dumps(tuned.to_dict()) if as_json else page, nl=as_json)
     return ExitCode.OK
-
-
-def _write(page: str, path: Path) -> None:
-    try:
-        write_whole(path, page)
-    except OSError as error:
-        raise click.ClickException(
-            f"{path} cannot be written: {error.strerror or error}. The page is in the run as well."
-        ) from error
 
 
 _Where = tuple[tuple[int, ...], "Environment", "Callable[[], Executor]"]

@@ -36,11 +36,11 @@ from typing import Any
 import click
 
 from diode_engine import paths
-from diode_engine.atomic import write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import json_anyway_option
+from diode_engine.cli.output_file import write_output
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 from diode_engine.location import Location, child_environment, is_url, location_of
 
@@ -112,7 +112,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
                 )
                 return ExitCode.FAILURE
             if step.output is not None:
-                _write(step.output, done.stdout)
+                write_output(step.output, done.stdout)
             memory.keep(step, key)
             line["state"], changed = "done", True
         click.echo(json.dumps(line))
@@ -207,7 +207,7 @@ class _DoneSteps:
         output = None if step.output is None else _hash(step.output)
         self._done[step.name] = {"key": key, "output": output}
         document = {"version": _VERSION, "store": self._timings(), "steps": self._done}
-        _write(self._path, json.dumps(document, indent=1) + "\n")
+        write_output(self._path, json.dumps(document, indent=1) + "\n")
 
     def _timings(self) -> list[list[int]]:
         """How many each run has brought: another number, another store for the steps."""
@@ -235,12 +235,3 @@ def _result(written: str) -> Any:
         return json.loads(written) if written.strip() else None
     except ValueError:
         return written.splitlines()
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise click.ClickException(
-            f"{path} cannot be written: {error.strerror or error}."
-        ) from error
