@@ -12,6 +12,7 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import FAMILIES, TUNED
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
+from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -74,9 +75,10 @@ def fine_tune(
         taught = lessons(
             teacher, coverage, hardware, drawn, torch=torch, seed=seed, feature_set=sees
         )
+        measured = [Examples.of(rows, hardware, sees) for rows in (fitted, watched)]
         learned, checks = (
-            with_timings(side, teacher, Examples.of(rows, hardware, sees))
-            for side, rows in zip(part(taught), (fitted, watched), strict=True)
+            with_timings(side, answers_of(teacher, timed.x), timed)
+            for side, timed in zip(part(taught), measured, strict=True)
         )
         of_tuned = replace(settings.of(TUNED), seed=seed)
         return FAMILIES[TUNED].fitting_method().fit(learned, checks, of_tuned, told, checkpoint)

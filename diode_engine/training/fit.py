@@ -17,11 +17,12 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES, members_of, trainable
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
+from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import split_validation
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.lessons import drawn_problems, lessons, part, with_timings
+from diode_engine.training.lessons import asked_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings
 
 MIN_FITTED = 8  # problems; fewer teach nothing that holds for another
@@ -149,11 +150,11 @@ class MemberFits:
         self._settings = settings = settings or TrainingSettings()
         parts = fitted_and_watched(table, seed=seed)
         fitted, watched = (thinned(part, settings.rows, seed=seed) for part in parts)
-        self._environment = table.environments[int(table.environment[0])]
-        hardware = self._environment.hardware
+        environment = table.environments[int(table.environment[0])]
         self._sees = settings.feature_set
-        self._train = Examples.of(fitted, hardware, self._sees)
-        self._held_out = Examples.of(watched, hardware, self._sees)
+        self.train, self.held_out = (
+            Examples.of(part, environment.hardware, self._sees) for part in (fitted, watched)
+        )
 
     def fit(
         self,
@@ -171,32 +172,34 @@ class MemberFits:
             report(f"{member}-{place}", progress)
 
         def make(checkpoint: Checkpoint | None) -> TimingModel:
-            examples = self._taught(teacher) if teacher else (self._train, self._held_out)
-            of_member = replace(self._settings.of(member), seed=self._seed + place)
-            return method.fit(*examples, of_member, told, checkpoint)
+            examples = self._taught(teacher) if teacher else (self.train, self.held_out)
+            return method.fit(*examples, self.settings_of(place), told, checkpoint)
 
         if checkpoints is None:
             return make(None)
         what = made_from(self._table, self._seed, place, self._settings)
         return checkpoints.fitted(what, member, make, self._sees)
 
+    def settings_of(self, place: int) -> Any:
+        """The settings of a member's fit."""
+        return replace(self._settings.of(self.families[place]), seed=self._seed + place)
+
     def _taught(self, teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
         """The teacher's answers, with the timings that are to be learned among them."""
-        coverage, settings = Coverage.of(self._table), self._settings
-        timed = [self._table.problems[i] for i in sorted(set(self._table.problem.tolist()))]
-        asked = [*timed, *drawn_problems(coverage, settings.lessons - len(timed), seed=self._seed)]
+        environment = self._table.environments[int(self._table.environment[0])]
+        coverage = Coverage.of(self._table)
         learned, checks = part(
             lessons(
                 teacher,
                 coverage,
-                self._environment.hardware,
-                asked,
-                torch=self._environment.torch,
+                environment.hardware,
+                asked_problems(self._table, coverage, self._settings.lessons, seed=self._seed),
+                torch=environment.torch,
                 seed=self._seed,
                 feature_set=self._sees,
             )
         )
-        return with_timings(learned, teacher, self._train), checks
+        return with_timings(learned, answers_of(teacher, self.train.x), self.train), checks
 
 
 def made_from(table: TimingTable, seed: int, place: int, settings: TrainingSettings) -> list[Any]:

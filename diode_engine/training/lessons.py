@@ -11,15 +11,19 @@ Forgetting", ECCV 2016).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import Coverage, kernel, op_type
 from diode_engine.models.fitting import Examples
@@ -28,6 +32,8 @@ from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed
+
+Indices = npt.NDArray[np.intp]
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons: the teacher's best
@@ -43,11 +49,97 @@ def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem
     return list(islice(known, max(count, 0)))
 
 
+def asked_problems(
+    table: TimingTable, coverage: Coverage, count: int, *, seed: int
+) -> list[Problem]:
+    """What a teacher of these timings is asked about: their problems and, where these are fewer
+    than `count`, drawn ones."""
+    timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
+    return [*timed, *drawn_problems(coverage, count - len(timed), seed=seed)]
+
+
 def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
     """The problems that are not like a timed one (see models.neighbours). For those that are, the
     timings say more than a model that has not seen them."""
     there = places(timed)
     return [p for p in problems if distances(p, there).min() >= _LIKE]
+
+
+@dataclass(frozen=True, eq=False)
+class Askable:
+    """A problem, and its candidates that the teacher can be asked about: those that this version of
+    torch has, the GPU can run and the teacher covers. `libraries` are the places of ATen's."""
+
+    problem: Problem
+    candidates: Sequence[Candidate]
+    libraries: Indices
+
+    @classmethod
+    def of(
+        cls, problem: Problem, kernels: Collection[str], hardware: Hardware, torch: str
+    ) -> Askable:
+        """`kernels` are those that the teacher covers (Coverage.kernels)."""
+        space = exhaustive_space(problem, torch)
+        each = np.arange(len(space))
+        many = many_loads((problem,), space, np.zeros_like(each), each)
+        known = [
+            kernel(problem.op, c.template, many=bool(m)) in kernels
+            for c, m in zip(space, many, strict=True)
+        ]
+        candidates = [space[i] for i in np.flatnonzero(fits(problem, space, hardware) & known)]
+        return cls(
+            problem,
+            candidates,
+            np.array([i for i, c in enumerate(candidates) if c.is_extern], np.intp),
+        )
+
+    def answered(
+        self,
+        drawn: Drawn,
+        teacher: Sequence[TimingModel],
+        hardware: Hardware,
+        feature_set: features.FeatureSet,
+    ) -> tuple[Matrix, Matrix]:
+        """The lessons of this problem: their feature rows [n, F], and the answers [m, n] of the
+        teacher's members."""
+        rows = _rows(
+            self.problem, [self.candidates[i] for i in drawn.asked], hardware, feature_set
+        )
+        with one_thread():  # a problem's rows are too few for the cores to share
+            answers = answers_of(teacher, rows)
+        best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
+        externs = np.flatnonzero(rows[:, feature_set.names.index("aten")] > 0)
+        kept = np.unique(np.concatenate([best, drawn.others, externs]))
+        return rows[kept], answers[:, kept]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What is drawn for a problem: the places among its candidates that the teacher is asked about,
+    and the places among these that become lessons however good they are."""
+
+    asked: Indices
+    others: Indices
+
+
+class Draws:
+    """Draws for one problem after the other from one sequence of random numbers. It needs no more
+    of a problem than how many candidates it has and which of them are libraries', so the answers
+    may be computed elsewhere: the lessons are the same."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def of(self, candidates: int, libraries: Indices) -> Drawn | None:
+        """None where there is nothing to ask about."""
+        if not candidates:
+            return None
+        asked = np.arange(candidates)
+        if candidates > _ASKED:
+            drawn = self._rng.choice(candidates, _ASKED, replace=False)
+            asked = np.union1d(libraries, drawn)
+        others = self._rng.choice(len(asked), min(len(asked), _OTHERS), replace=False)
+        return Drawn(asked, others)
 
 
 def lessons(
@@ -62,35 +154,31 @@ def lessons(
 ) -> Examples:
     """The teacher's predictions for these problems: for the candidates that this version of torch
     has and the teacher covers, its best ones and some others."""
-    rng = np.random.default_rng(seed)
+    draws = Draws(seed)
     kernels = frozenset(coverage.kernels)
-    x: list[Matrix] = []
-    heads: list[Matrix] = []
+    made: list[tuple[Matrix, Matrix]] = []
     for problem in problems:
-        space = exhaustive_space(problem, torch)
-        each = np.arange(len(space))
-        many = many_loads((problem,), space, np.zeros_like(each), each)
-        known = [
-            kernel(problem.op, c.template, many=bool(m)) in kernels
-            for c, m in zip(space, many, strict=True)
-        ]
-        places = np.flatnonzero(fits(problem, space, hardware) & known)
-        if len(places) > _ASKED:
-            libraries = [i for i in places if space[i].is_extern]
-            drawn = rng.choice(places, _ASKED, replace=False)
-            places = np.union1d(np.array(libraries, np.intp), drawn)
-        if not len(places):
-            continue
-        rows = _rows(problem, [space[i] for i in places], hardware, feature_set)
-        with one_thread():  # a problem's rows are too few for the cores to share
-            answers = answers_of(teacher, rows)
-        best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
-        others = rng.choice(len(rows), min(len(rows), _OTHERS), replace=False)
-        externs = np.flatnonzero(rows[:, feature_set.names.index("aten")] > 0)
-        kept = np.unique(np.concatenate([best, others, externs]))
-        x.append(rows[kept])
-        heads.append(answers[:, kept])
-    return _lessons(x, heads, feature_set)
+        askable = Askable.of(problem, kernels, hardware, torch)
+        drawn = draws.of(len(askable.candidates), askable.libraries)
+        if drawn is not None:
+            made.append(askable.answered(drawn, teacher, hardware, feature_set))
+    x, heads = zip(*made, strict=True) if made else ((), ())
+    return lessons_of(x, heads, [len(rows) for rows in x], feature_set)
+
+
+def lessons_of(
+    x: Sequence[Matrix],
+    heads: Sequence[Matrix],
+    counts: Sequence[int],
+    feature_set: features.FeatureSet,
+) -> Examples:
+    """The lessons from their parts in order; `counts` is how many each problem has. Raises
+    TrainingError where there are none."""
+    if not counts:
+        raise TrainingError("The model to learn from covers none of the problems' candidates.")
+    together = np.concatenate(heads, axis=1)
+    problem = np.repeat(np.arange(len(counts)), counts)
+    return Examples(np.concatenate(x), mean_answer(together), problem, together, feature_set)
 
 
 def _rows(
@@ -103,21 +191,14 @@ def _rows(
     return feature_set.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
 
 
-def _lessons(x: list[Matrix], heads: list[Matrix], feature_set: features.FeatureSet) -> Examples:
-    together = np.concatenate(heads, axis=1)
-    problem = np.repeat(np.arange(len(x)), [len(rows) for rows in x])
-    return Examples(np.concatenate(x), mean_answer(together), problem, together, feature_set)
-
-
-def with_timings(taught: Examples, teacher: Sequence[TimingModel], timed: Examples) -> Examples:
+def with_timings(taught: Examples, answers: Matrix, timed: Examples) -> Examples:
     """The lessons together with the measured problems, which are repeated so that they are about
     half of all. For a measured problem the heads differ as the teacher's members do, around the
-    measured time."""
+    measured time; `answers` are these members' for the measured rows (members.answers_of)."""
     times = max(1, round(len(taught.starts) / len(timed.starts)))
     first = int(taught.problem.max()) + 1
     _, place = np.unique(timed.problem, return_inverse=True)
     problems = int(place.max()) + 1
-    answers = answers_of(teacher, timed.x)
     heads = answers - answers.mean(axis=0) + timed.log_us
     assert taught.heads is not None
     return Examples(

@@ -74,7 +74,7 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     assert np.all(aten + known == 1)  # nothing of templates that were not timed
 
     timed = Examples.of(learned, H200)
-    both = with_timings(taught, teacher, timed)
+    both = with_timings(taught, answers_of(teacher, timed.x), timed)
     assert len(both.starts) == 6 + len(timed.starts)
     measured = both.heads[:, len(taught.x) :]
     np.testing.assert_allclose(measured.mean(axis=0), timed.log_us, atol=1e-5)
