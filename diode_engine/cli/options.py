@@ -140,10 +140,13 @@ def check_cluster(ray: str | None, accelerator: str | None, gpus: Sequence[int])
 
 @contextlib.contextmanager
 def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
-    """What makes fits on the cluster; None where no address is given. Raises TrainingError where
-    there is no such cluster, or no Ray."""
+    """What makes fits on the cluster; where no address is given, on the cores of this machine, and
+    None where that is one. Raises TrainingError where there is no such cluster, or no Ray."""
     if address is None:
-        yield None
+        from diode_engine.collect.local import cores
+        from diode_engine.training.process_fits import ProcessFits
+
+        yield ProcessFits() if cores() > 1 else None
         return
     from diode_engine.training.ray_fits import RayFits
 

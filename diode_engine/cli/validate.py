@@ -148,9 +148,15 @@ def _cross_validated(
     from diode_engine.training.cross_validation import cross_validate
     from diode_engine.training.fit_nodes import FitNodes
     from diode_engine.training.run import WRITE_SECONDS
-    from diode_engine.training.whole_run import SideBySideParts, WholeRun, stages_of_folds
+    from diode_engine.training.whole_run import (
+        SideBySideParts,
+        SideBySideRun,
+        TogetherRun,
+        WholeRun,
+        stages_of_folds,
+    )
 
-    whole = WholeRun([]) if ray is None else SideBySideParts([])
+    whole: WholeRun | SideBySideRun = WholeRun([])
     nodes = FitNodes()
     told = time.monotonic()
 
@@ -159,6 +165,8 @@ def _cross_validated(
 
     with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
+        if fits is not None:
+            whole = (TogetherRun if fits.parts_tasks else SideBySideParts)([])
 
         def report(member: str, progress: FitProgress) -> None:
             nonlocal told

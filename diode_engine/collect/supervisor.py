@@ -196,11 +196,12 @@ class Supervisor:
             failed = self._failed_starts[who] = self._failed_starts.get(who, 0) + 1
             if failed >= MAX_FAILED_STARTS:
                 raise CollectionError(
-                    f"{who} cannot be started; the last one said: {_last_words(worker.log)}"
+                    f"{who} cannot be started; the last one said: {last_words(worker.log)}"
                 )
         return Lost(worker, timed_out, self.start(worker.start))
 
 
-def _last_words(log: Path) -> str:
+def last_words(log: Path) -> str:
+    """The last line of a worker's log."""
     lines = log.read_text(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")

@@ -44,7 +44,7 @@ class Checkpoints:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder = folder
-        self._seconds = seconds
+        self.seconds = seconds
         self._clock = clock
         self._used: set[Path] = set()
 
@@ -62,11 +62,11 @@ class Checkpoints:
             return model
         progress, done = self._files(what, family, feature_set)
         try:
-            model = make(_CheckpointFile(progress, self._seconds, self._clock))
+            model = make(_CheckpointFile(progress, self.seconds, self._clock))
         except CheckpointError as error:
             log.warning("The checkpoint %s is not used: %s", progress, error)
             progress.unlink(missing_ok=True)
-            model = make(_CheckpointFile(progress, self._seconds, self._clock))
+            model = make(_CheckpointFile(progress, self.seconds, self._clock))
         _write(done, model.to_bytes())
         progress.unlink(missing_ok=True)
         return model

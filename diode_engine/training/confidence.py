@@ -19,7 +19,7 @@ from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
 from diode_engine.models.protocol import TimingModel
-from diode_engine.problems.splits import folds
+from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
 from diode_engine.training.fits import FitExecutor, FitTask, by_members
@@ -40,32 +40,27 @@ def learn_confidence(
     checkpoints: Checkpoints | None = None,
     make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
     fits: FitExecutor | None = None,
+    models: Sequence[Sequence[TimingModel]] | None = None,
 ) -> Confidence | None:
     """The confidence of a model that is fitted to these rows, which are as `fit` takes them; None
-    where there are too few. `make` makes the models of the folds; None: as `fit` does, where `fits`
-    makes fits; None: in this process."""
-    if len(np.unique(table.problem)) < MIN_CASES:
+    where there are too few. `models` are those of the folds (`fold_tasks`), or `make` makes them;
+    None: as `fit` does, where `fits` makes fits; None: in this process."""
+    parts = _parts(table, seed)
+    if not parts:
         return None
     fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
-    parts = folds(table, FOLDS, seed=seed)
-    try:
-        for part in parts:
-            fitted_and_watched(part.learned, seed=seed)
-    except TrainingError:  # by chance too few problems fell into the other folds
-        return None
 
     def told(place: int, member: str, progress: FitProgress) -> None:
         report(f"{member}, {parts[place].name}", progress)
 
-    models: list[Sequence[TimingModel]]
     if make is not None:
         models = [make(part.learned) for part in parts]
-    else:
+    elif models is None:
         tasks = [FitTask(part.learned, family, seed, fewer) for part in parts]
         if fits is None:
             models = [t.fitted(partial(told, i), checkpoints) for i, t in enumerate(tasks)]
         else:
-            models = list(by_members(tasks, fits, told, checkpoints))
+            models = by_members(tasks, fits, told, checkpoints)
     unseen: list[Unseen] = []
     for part, members in zip(parts, models, strict=True):
         if not len(part.judged):
@@ -90,6 +85,27 @@ def learn_confidence(
     if len(unseen) < MIN_CASES:
         return None
     return fit_confidence(unseen, places_of(table))
+
+
+def fold_tasks(
+    table: TimingTable, family: str, *, seed: int, settings: TrainingSettings
+) -> dict[str, FitTask]:
+    """The fits of the folds' models, by the folds' names; none where there are too few problems."""
+    fewer = settings.with_fewer_steps(STEPS)
+    return {part.name: FitTask(part.learned, family, seed, fewer) for part in _parts(table, seed)}
+
+
+def _parts(table: TimingTable, seed: int) -> list[SplitPart]:
+    """The folds; none where there are too few problems."""
+    if len(np.unique(table.problem)) < MIN_CASES:
+        return []
+    parts = folds(table, FOLDS, seed=seed)
+    try:
+        for part in parts:
+            fitted_and_watched(part.learned, seed=seed)
+    except TrainingError:  # by chance too few problems fell into the other folds
+        return []
+    return parts
 
 
 def places_of(table: TimingTable) -> Places:

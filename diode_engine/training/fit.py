@@ -173,16 +173,13 @@ class MemberFits:
 
         def make(checkpoint: Checkpoint | None) -> TimingModel:
             examples = self._taught(teacher) if teacher else (self.train, self.held_out)
-            return method.fit(*examples, self.settings_of(place), told, checkpoint)
+            of_member = replace(self._settings.of(member), seed=self._seed + place)
+            return method.fit(*examples, of_member, told, checkpoint)
 
         if checkpoints is None:
             return make(None)
         what = made_from(self._table, self._seed, place, self._settings)
         return checkpoints.fitted(what, member, make, self._sees)
-
-    def settings_of(self, place: int) -> Any:
-        """The settings of a member's fit."""
-        return replace(self._settings.of(self.families[place]), seed=self._seed + place)
 
     def _taught(self, teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
         """The teacher's answers, with the timings that are to be learned among them."""

@@ -1,5 +1,6 @@
-"""Fits that do not depend on each other: where they are made, here one after the other or on a
-cluster side by side (`ray_fits`). What is made of the same task is the same."""
+"""Fits that do not depend on each other: where they are made, in this process one after the other,
+or side by side on the cores of this machine (`process_fits`) or of a cluster (`ray_fits`). What is
+made of the same task is the same."""
 
 from __future__ import annotations
 
@@ -58,29 +59,41 @@ class FitExecutor(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many fits it makes at a time."""
+        """How many tasks it should be asked for at a time, so that no core waits."""
+
+    @property
+    def parts_tasks(self) -> bool:
+        """Whether it makes the members of one task side by side (see `by_members`)."""
 
     def run(
-        self, tasks: Iterable[FitTask], report: TaskProgressCallback
+        self,
+        tasks: Iterable[FitTask],
+        report: TaskProgressCallback,
+        checkpoints: Checkpoints | None = None,
     ) -> Iterator[tuple[FitTask, Members]]:
         """Each task with the members that were fitted, in the tasks' order. What `report` raises
-        ends all of them. Raises TrainingError as `fit` does."""
+        ends all of them. With `checkpoints` the fits continue where they were interrupted, if they
+        are made on this machine. Raises TrainingError as `fit` does."""
 
 
 class LocalFits:
     """In this process, one after the other."""
 
     slots = 1
+    parts_tasks = False
 
     def run(
-        self, tasks: Iterable[FitTask], report: TaskProgressCallback
+        self,
+        tasks: Iterable[FitTask],
+        report: TaskProgressCallback,
+        checkpoints: Checkpoints | None = None,
     ) -> Iterator[tuple[FitTask, Members]]:
         for place, task in enumerate(tasks):
 
             def told(member: str, progress: FitProgress, place: int = place) -> None:
                 report(place, member, progress)
 
-            yield task, task.fitted(told)
+            yield task, task.fitted(told, checkpoints)
 
 
 def by_members(
@@ -93,6 +106,8 @@ def by_members(
     with a teacher follow when their teachers are fitted. With `checkpoints` a member that was
     finished before an interruption is not fitted again. A fit that would be alone is made here, and
     continues where it was."""
+    if fits.parts_tasks:
+        return [members for _, members in fits.run(tasks, report, checkpoints)]
     made: list[Members] = [()] * len(tasks)
     for wave in zip_longest(*(_waves(families_of(task.family)) for task in tasks), fillvalue=()):
         parts = [

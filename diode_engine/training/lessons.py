@@ -38,6 +38,7 @@ Indices = npt.NDArray[np.intp]
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons: the teacher's best
 _OTHERS = 192  # and drawn ones
+MOST = _BEST + _OTHERS  # of a problem, beside the libraries' few
 _WATCHED = 20  # one problem in this many is watched by early stopping
 _LIKE = 2.0  # so near to a timed problem its time tells of another: two factors of two in size
 
@@ -102,9 +103,7 @@ class Askable:
     ) -> tuple[Matrix, Matrix]:
         """The lessons of this problem: their feature rows [n, F], and the answers [m, n] of the
         teacher's members."""
-        rows = _rows(
-            self.problem, [self.candidates[i] for i in drawn.asked], hardware, feature_set
-        )
+        rows = _rows(self.problem, [self.candidates[i] for i in drawn.asked], hardware, feature_set)
         with one_thread():  # a problem's rows are too few for the cores to share
             answers = answers_of(teacher, rows)
         best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]

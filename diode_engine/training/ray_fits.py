@@ -12,6 +12,7 @@ from diode_engine import ray_connection
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
+from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_nodes import NodeFitProgress
 from diode_engine.training.fits import FitTask, Members, TaskProgressCallback
 from diode_engine.version import __version__
@@ -87,13 +88,19 @@ class RayFits:
         if self._owns_connection:
             self._ray.shutdown()
 
+    parts_tasks = False
+
     @property
     def slots(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def run(
-        self, tasks: Iterable[FitTask], report: TaskProgressCallback
+        self,
+        tasks: Iterable[FitTask],
+        report: TaskProgressCallback,
+        checkpoints: Checkpoints | None = None,
     ) -> Iterator[tuple[FitTask, Members]]:
+        """As FitExecutor.run. The machines need not see the checkpoints: none are used."""
         ray = self._ray
         tasks = list(tasks)
         # On this machine, so that no other one can take it with it.

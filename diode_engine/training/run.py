@@ -27,7 +27,14 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
-from diode_engine.training.whole_run import SideBySideRun, Stage, WholeRun, rest_of, stages_of
+from diode_engine.training.whole_run import (
+    SideBySideRun,
+    Stage,
+    TogetherRun,
+    WholeRun,
+    rest_of,
+    stages_of,
+)
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -120,7 +127,7 @@ def train_from_store(
                 confidence=count_problems(learned) >= MIN_CASES,
             ),
             rest_of(r.family, settings),
-            side_by_side=fits is not None,
+            fits,
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told, fits)
@@ -195,9 +202,13 @@ class _TrainingRun:
     def id(self) -> int:
         return self._job.id
 
-    def consists_of(self, stages: list[Stage], rest: float, *, side_by_side: bool) -> None:
-        """Sets the stages that follow, by which the progress is computed (see `WholeRun`)."""
-        self._whole = (SideBySideRun if side_by_side else WholeRun)(stages, rest)
+    def consists_of(self, stages: list[Stage], rest: float, fits: FitExecutor | None) -> None:
+        """Sets the stages that follow, by which the progress is computed (see `WholeRun`), and what
+        makes their fits."""
+        if fits is None:
+            self._whole = WholeRun(stages, rest)
+        else:
+            self._whole = (TogetherRun if fits.parts_tasks else SideBySideRun)(stages, rest)
 
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True

@@ -103,11 +103,12 @@ def train(
     if base is not None:
         check_base(base, split.hardware)
     registry.check_registrable(method.name, split.hardware)
-    model = stages.fitted(split.learned, method)
-    model = stages.with_confidence(model, split, method)
+    together = stages.fitted_together(split, method, everything=everything)
+    model = stages.fitted(split.learned, method, together.own)
+    model = stages.with_confidence(model, split, method, together.folds)
     model = stages.judged(model, split, method)
     if everything:
-        model = stages.fitted_to_all(model, split, method)
+        model = stages.fitted_to_all(model, split, method, together.everything)
     version = stages.registered(model, default=default)
     if checkpoints is not None:
         checkpoints.clear()

@@ -17,17 +17,17 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
+from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.confidence import learn_confidence, places_of
+from diode_engine.training.confidence import fold_tasks, learn_confidence, places_of
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit import MemberProgressCallback, fit
-from diode_engine.training.fits import FitExecutor, FitTask, by_members
+from diode_engine.training.fits import FitExecutor, FitTask, Members, by_members
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
@@ -58,13 +58,46 @@ class TrainingMethod:
     fits: FitExecutor | None = None  # None: in this process
 
 
-def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
-    """A model that is fitted to these rows, without confidence and metrics."""
+@dataclass(frozen=True)
+class Together:
+    """The members of all models of a training that do not wait for each other: its own, those of
+    the confidence's folds, and the one fitted to all problems."""
+
+    own: Members | None = None
+    folds: list[Members] | None = None
+    everything: Members | None = None
+
+
+def fitted_together(split: TrainingSplit, method: TrainingMethod, *, everything: bool) -> Together:
+    """All fits of a training at once, where they are made side by side by parts; else none, which
+    the stages then make. `everything`: with those of `fitted_to_all`."""
+    if method.base is not None or method.fits is None or not method.fits.parts_tasks:
+        return Together()
+    how = {"seed": method.seed, "settings": method.settings}
+    tasks = {"": FitTask(split.learned, method.family, **how)}
+    folds = fold_tasks(split.learned, method.family, **how)
+    tasks |= folds
+    if everything:
+        tasks["all problems"] = FitTask(split.all_learnable, method.family, **how)
+    names = list(tasks)
+
+    def told(place: int, member: str, progress: FitProgress) -> None:
+        method.report(f"{member}, {names[place]}" if names[place] else member, progress)
+
+    made = by_members(list(tasks.values()), method.fits, told, method.checkpoints)
+    by_name = dict(zip(names, made, strict=True))
+    return Together(by_name[""], [by_name[name] for name in folds], by_name.get("all problems"))
+
+
+def fitted(rows: TimingTable, method: TrainingMethod, members: Members | None = None) -> Artifact:
+    """A model that is fitted to these rows, without confidence and metrics; its `members`, where
+    they were fitted to them already."""
+    if members is not None:
+        return Artifact(_manifest(rows, method), members)
     how: dict[str, Any] = {
         "seed": method.seed, "settings": method.settings, "report": method.report,
         "checkpoints": method.checkpoints,
     }  # fmt: skip
-    members: tuple[TimingModel, ...]
     if method.base is not None:
         members = fine_tune(rows, method.base, **how)
     elif method.fits is None:
@@ -77,9 +110,15 @@ def fitted(rows: TimingTable, method: TrainingMethod) -> Artifact:
     return Artifact(_manifest(rows, method), members)
 
 
-def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """The model with its confidence, which is learned from the rows to learn from. A tuned model
-    has its base's, unless that is another GPU's."""
+def with_confidence(
+    model: Artifact,
+    split: TrainingSplit,
+    method: TrainingMethod,
+    folds: list[Members] | None = None,
+) -> Artifact:
+    """The model with its confidence, which is learned from the rows to learn from, with the models
+    of the `folds` where they were fitted already. A tuned model has its base's, unless that is
+    another GPU's."""
     base = method.base
     make = None
     if base is not None and base.manifest.hardware.slug != split.hardware.slug:
@@ -89,6 +128,7 @@ def with_confidence(model: Artifact, split: TrainingSplit, method: TrainingMetho
         confidence = learn_confidence(
             split.learned, method.family, seed=method.seed, settings=method.settings,
             report=method.report, checkpoints=method.checkpoints, make=make, fits=method.fits,
+            models=folds,
         )  # fmt: skip
     elif base.confidence is None:
         confidence = None
@@ -116,13 +156,19 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
     return replace(model, manifest=manifest)
 
 
-def fitted_to_all(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """A second model, fitted to the held-out problems too. Its metrics and its confidence are those
-    of the first one, which could be judged."""
+def fitted_to_all(
+    model: Artifact,
+    split: TrainingSplit,
+    method: TrainingMethod,
+    members: Members | None = None,
+) -> Artifact:
+    """A second model, fitted to the held-out problems too; its `members`, where they were fitted
+    already. Its metrics and its confidence are those of the first one, which could be judged."""
     report = method.report
     again = fitted(
         split.all_learnable,
         replace(method, report=lambda member, p: report(f"{member}, all problems", p)),
+        members,
     )
     confidence = model.confidence
     if confidence is not None:

@@ -310,9 +310,31 @@ class SideBySideParts(SideBySideRun):
         return shares[::-1]
 
 
+class TogetherRun(SideBySideRun):
+    """As SideBySideRun, for fits of all groups that are made as cores become free for them. The
+    trials of a search still follow each other, and a student its teachers."""
+
+    def _shares(self) -> list[float]:
+        order = {stage.group: place for place, stage in enumerate(self.stages)}
+        last = max((order.get(group, 0) for group, _ in self._done), default=0)
+        taught = {group for group, member in self._done if _learns(member)}
+        return [
+            1.0
+            if (stage.group in taught and not _learns(stage.member))
+            or (stage.group.startswith("trial ") and order[stage.group] < last)
+            else self._told(stage)
+            for stage in self.stages
+        ]
+
+
+def _learns(member: str) -> bool:
+    """Whether it has a teacher."""
+    kind = member.partition("-")[0]
+    return kind in FAMILIES and bool(FAMILIES[kind].teacher)
+
+
 def _wave(group: str, member: str) -> tuple[int, bool]:
     """The place of a fit in the order of those that wait for each other: a search, the model, its
     folds, the model of all problems; in each of them, what learns from a teacher comes last."""
     place = 1 if not group else ("trial", group, "fold", "all").index(group.split()[0])
-    kind = member.partition("-")[0]
-    return place, kind in FAMILIES and bool(FAMILIES[kind].teacher)
+    return place, _learns(member)

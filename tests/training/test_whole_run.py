@@ -8,6 +8,7 @@ from diode_engine.training.whole_run import (
     SideBySideParts,
     SideBySideRun,
     Stage,
+    TogetherRun,
     WholeRun,
     stages_of,
     stages_of_folds,
@@ -140,3 +141,34 @@ def test_the_parts_of_a_cross_validation_are_fitted_side_by_side():
     assert seen == sorted(seen)
     assert 0.8 < seen[-1] < 1.0
     assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 12
+
+
+def test_fits_of_several_models_are_told_by_the_work_that_is_done():
+    """A search's trials first; then the model and its folds, the folds far ahead."""
+    stages = stages_of("distilled", trials=1)
+    whole = TogetherRun(stages, clock=Clock())
+    seen = []
+
+    def fitted(groups, members, steps=STEPS):
+        for step in range(1, steps + 1):
+            for group in groups:
+                for member in members:
+                    named = f"{group}, {member}" if "trial" in group else f"{member}{group}"
+                    whole.told(named, step, STEPS)
+                    seen.append(whole.fraction)
+
+    teachers, folds = ["trees-0", "network-1", "network-2"], [f", fold {n} of 3" for n in (1, 2, 3)]
+    fitted(["trial 1, fold 1 of 3"], teachers, STEPS // 2)  # stopped early, and then pruned
+    assert seen[-1] < 0.1
+    fitted(folds, teachers)
+    fitted(folds, ["network-3", "distilled-4"])
+    searched = sum(stage.group.startswith("trial") for stage in stages)
+    assert searched == 12
+    assert 0.4 < seen[-1] < 0.7
+    fitted([""], [*teachers, "network-3"], STEPS // 2)
+    before = seen[-1]
+    fitted([""], ["distilled-4"])
+    assert seen == sorted(seen)
+    assert before < seen[-1] < 1.0
+    assert seen[-1] > 0.95
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == len(stages)
