@@ -45,7 +45,7 @@ from diode_engine.training.settings import TrainingSettings
 
 WORKER = (sys.executable, "-P", "-m", "diode_engine.training.fit_worker")
 # Fewer timings are fitted in less time than the processes take to start.
-FEWEST_ROWS = 10_000
+FEWEST_ROWS = 20_000
 _LESSONS = 32  # problems of a job
 _ANSWERS = 1 << 15  # rows of a job: whole blocks of a network's
 # What a process needs, beside its rows: torch and XGBoost. Of the rows a fit makes a copy, and for
@@ -338,8 +338,8 @@ class _Processes:
         size = _PROCESS_BYTES + job.bytes()
         worker = next((w for w, count in self._idle.items() if count == threads), None)
         if worker is None:
-            for other in list(self._idle)[: max(0, len(self._supervisor.workers) + 1 - self._most)]:
-                self._drop(other)
+            if self._idle:  # of other numbers of threads; none is kept beside those that work
+                self._drop(next(iter(self._idle)))
             with _for_fits():
                 environment = {"OMP_NUM_THREADS": str(threads)}
                 worker = self._supervisor.start(Start(self._command, "Fits", environment))
@@ -384,6 +384,12 @@ class _Processes:
             self._supervisor.send(worker, answer)
 
 
+def _threads(free: int, ready: int) -> int:
+    """Of one of the jobs that are ready, on so many free cores: one, or half of its share, since
+    threads of one fit wait for each other, and much longer where other programs run too."""
+    return max(1, free // ready // 2)
+
+
 def _run(plans: Iterator[_Plan], processes: _Processes) -> Iterator[tuple[FitTask, Members]]:
     """Each task with its members, in order. Plans are made as cores become free for them; what is
     ready of the first ones goes first."""
@@ -395,7 +401,7 @@ def _run(plans: Iterator[_Plan], processes: _Processes) -> Iterator[tuple[FitTas
             going.append(plan)
         for plan in going:
             while plan.ready and processes.free and processes.takes(plan.ready[0]):
-                processes.begin(plan.ready.popleft(), max(1, processes.free // ready))
+                processes.begin(plan.ready.popleft(), _threads(processes.free, ready))
                 ready -= 1
         while going and going[0].members is not None:
             done = going.popleft()

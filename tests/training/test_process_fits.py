@@ -16,6 +16,8 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import folds
+from diode_engine.runs import find
+from diode_engine.store import Store
 from diode_engine.training import process_fits as module
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.cross_validation import cross_validate
@@ -23,6 +25,7 @@ from diode_engine.training.fit import fit, learnable
 from diode_engine.training.fits import FitTask, LocalFits, by_members
 from diode_engine.training.memory import available_bytes
 from diode_engine.training.process_fits import ProcessFits
+from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from tests.training.conftest import make_timings
@@ -84,6 +87,27 @@ def test_a_model_is_that_of_one_process(learned: TimingTable) -> None:
         many = by_members(asked, ProcessFits(processes, fewest=0), there)
         assert [[m.to_bytes() for m in members] for members in many] == one[: len(asked)]
         assert there == {key: told for key, told in here.items() if key[0] < len(asked)}
+
+
+def test_a_training_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its model, what it says of it, and its curves: of the model, its folds and that of all."""
+    made, curves = [], []
+    for i, fits in enumerate((None, ProcessFits(2, fewest=0))):
+        monkeypatch.setenv("DIODE_HOME", str(tmp_path / str(i)))
+        with Store.open(tmp_path / f"{i}.db") as store:
+            store.add(store.start_run("import", {}), make_timings(100))
+            request = TrainingRequest("trees", settings=SMALL, seed=3, everything=True)
+            model = train_from_store(store, request, fits=fits).model
+            (run,) = [found.run for found in find(store) if found.run.kind == "train"]
+            drawn = store.curves(run.id).items()
+            curves.append({name: list(zip(*points, strict=True)) for name, points in drawn})
+        manifest = model.manifest
+        files = {f.name: f.read_bytes() for f in model.folder.iterdir() if f.suffix != ".json"}
+        made.append((files, manifest.metrics, manifest.notes, manifest.data))
+    assert made[0] == made[1]
+    assert "confidence.safetensors" in made[0][0]
+    assert curves[0] == curves[1]
+    assert "trees-0, fold 1 of 3/objective" in curves[0]
 
 
 def test_a_cross_validation_is_that_of_one_process(learned: TimingTable) -> None:
