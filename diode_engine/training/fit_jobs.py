@@ -207,7 +207,7 @@ def _lessons(job: Mapping[str, Any], caller: Caller) -> None:
         if drawn is not None
     ]
     counts = np.array([len(x) for x, _ in made], np.intp)
-    both = {}
+    both: dict[str, Any] = {}
     if made:
         both = {
             "x": np.concatenate([x for x, _ in made]),

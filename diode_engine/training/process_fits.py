@@ -155,10 +155,11 @@ class _Plan:
         places = range(len(self._families)) if task.member is None else [task.member]
         self._what = {}
         if self._checkpoints is not None:
-            key, *rest = made_from(task.learned, task.seed, 0, self._settings)
-            self._what = {place: [key, rest[0], place, rest[2]] for place in places}
+            key, seed, _, settings = made_from(task.learned, task.seed, 0, self._settings)
+            self._what = {place: [key, seed, place, settings] for place in places}
         teaches = [place for place in places if not FAMILIES[self._families[place]].teacher]
-        (self._student,) = [place for place in places if place not in teaches] or [None]
+        # At most one: a family learns from one teacher, or from none.
+        self._student = next((place for place in places if place not in teaches), None)
         self._made: dict[int, TimingModel] = {}
         for place in places:
             if (model := self._finished(place)) is not None:

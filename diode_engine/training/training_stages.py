@@ -73,12 +73,12 @@ def fitted_together(split: TrainingSplit, method: TrainingMethod, *, everything:
     the stages then make. `everything`: with those of `fitted_to_all`."""
     if method.base is not None or method.fits is None or not method.fits.parts_tasks:
         return Together()
-    how = {"seed": method.seed, "settings": method.settings}
-    tasks = {"": FitTask(split.learned, method.family, **how)}
-    folds = fold_tasks(split.learned, method.family, **how)
+    family, seed, settings = method.family, method.seed, method.settings
+    tasks = {"": FitTask(split.learned, family, seed, settings)}
+    folds = fold_tasks(split.learned, family, seed=seed, settings=settings)
     tasks |= folds
     if everything:
-        tasks["all problems"] = FitTask(split.all_learnable, method.family, **how)
+        tasks["all problems"] = FitTask(split.all_learnable, family, seed, settings)
     names = list(tasks)
 
     def told(place: int, member: str, progress: FitProgress) -> None:
