@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,17 +64,22 @@ class Told(dict[tuple[int, str], list[FitProgress]]):
         self.setdefault((place, member), []).append(progress)
 
 
-def processes_of(command: str) -> list[int]:
-    """The processes on this machine whose command has these words."""
-    found = []
+def workers() -> dict[int, int]:
+    """The processes for fits on this machine, each with its parent."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            words = (folder / "cmdline").read_bytes()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if command in words:
-            found.append(int(folder.name))
+        if b"training.fit_worker" in words:
+            found[int(folder.name)] = parent
     return found
+
+
+def workers_of(parent: int) -> set[int]:
+    return {process for process, its_parent in workers().items() if its_parent == parent}
 
 
 def test_a_model_is_that_of_one_process(learned: TimingTable) -> None:
@@ -158,16 +164,16 @@ def test_few_timings_are_fitted_in_this_process(
 
 
 def test_a_fit_that_is_cancelled_ends_its_processes(learned: TimingTable) -> None:
-    running = []
+    running: set[int] = set()
 
     def stop(*_: object) -> None:
-        running.extend(processes_of("training.fit_worker"))
+        running.update(workers_of(os.getpid()))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         list(ProcessFits(3, fewest=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], stop))
     assert len(running) >= 2
-    assert not set(running) & set(processes_of("training.fit_worker"))
+    assert not running & workers().keys()
 
 
 def test_a_fit_that_was_cut_short_goes_on(learned: TimingTable, tmp_path: Path) -> None:
@@ -201,10 +207,9 @@ def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
     learned: TimingTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = set(processes_of("training.fit_worker"))
 
     def kill(*_: object) -> None:
-        for process in set(processes_of("training.fit_worker")) - before:
+        for process in workers_of(os.getpid()):
             os.kill(process, signal.SIGKILL)
 
     with pytest.raises(TrainingError, match="was killed, perhaps for want of memory") as raised:
@@ -234,7 +239,6 @@ def test_no_process_outlives_its_parent() -> None:
         "task = FitTask(learnable(make_timings(60)), 'ensemble', 0, endless)\n"
         "list(ProcessFits(2, fewest=0).run([task], told))\n"
     )
-    before = set(processes_of("training.fit_worker"))
     root = str(Path(__file__).parents[2])
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=root,
@@ -242,11 +246,12 @@ def test_no_process_outlives_its_parent() -> None:
     ) as parent:  # fmt: skip
         assert parent.stdout is not None
         assert parent.stdout.readline().split()[1] == "False"
-        started = set(processes_of("training.fit_worker")) - before
+        started = workers_of(parent.pid)
         assert started
         parent.kill()
-    while set(processes_of("training.fit_worker")) & started:  # pytest's timeout ends it
-        pass
+    until = time.monotonic() + 60
+    while started & workers().keys():
+        assert time.monotonic() < until
 
 
 def test_what_does_not_fit_into_memory_waits(
