@@ -13,6 +13,7 @@ from multiprocessing.connection import Pipe
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
+from diode_engine.collect.compile_jobs import jobs_of
 from diode_engine.collect.supervisor import Happened, Lost, Said, Start, Supervisor, Worker
 from diode_engine.core.problem import Failure
 from diode_engine.documents import shortened
@@ -24,9 +25,6 @@ log = logging.getLogger(__name__)
 COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
 # For one kernel. The slowest seen took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
-# Classes of one family share what they are rendered from, and so are compiled in one job; of
-# few, each is a job of its own, since somebody waits.
-MAX_JOB_CLASSES = 8
 MAX_ATTEMPTS = 2  # at a class that ends its compiler
 
 
@@ -135,23 +133,20 @@ class CompilerPool:
         return key is None or key in self._compiled or key in self._underway
 
     def order(self, classes: Sequence[KernelClass]) -> Order:
-        """Has those compiled that were not yet; what is under way is not begun again."""
-        families: dict[str, list[KernelClass]] = {}
-        with self._lock:  # from the look on: a class that is done since then would be begun again
+        """Compiles the classes that have no binary; those that are being compiled already are not
+        begun a second time."""
+        # The lock is taken before the folder is read: a class that is finished in between would
+        # otherwise be begun a second time.
+        with self._lock:
             todo = self._binaries.missing(classes)
             order = Order(todo)
-            size = min(MAX_JOB_CLASSES, 1 + len(todo) // self._count)
             if self._error is not None:
                 order.finish(self._error)
                 return order
             self._orders.append(order)
-            for cls in todo:
-                if cls.key not in self._underway:
-                    self._underway.add(cls.key)
-                    families.setdefault(cls.family, []).append(cls)
-            for members in families.values():
-                for at in range(0, len(members), size):
-                    self._jobs.append(members[at : at + size])
+            new = [cls for cls in todo if cls.key not in self._underway]
+            self._underway.update(cls.key for cls in new)
+            self._jobs.extend(jobs_of(new, ordered=len(todo), compilers=self._count))
         self._waker.send_bytes(b"!")
         return order
 

@@ -2,7 +2,7 @@
 
 A collection makes a conversation for each problem: a generator that yields requests and is sent
 their answers. An executor holds as many conversations at a time as it has workers, on this machine
-(`local`) or on others (`ray_executor`). When a worker is free, it asks for the next conversation.
+(`local`) or on others (`cluster`). When a worker is free, it asks for the next conversation.
 
 Every executor promises:
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from diode_engine.collect.executor import Batch, Offer, Timed
+from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Request, Timed
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.protocol import unpack_candidate
 from diode_engine.collect.timed_rows import TIMED
@@ -72,6 +72,20 @@ def unpack_timed(packed: bytes) -> Timed | None:
         return Timed(np.frombuffer(rows, TIMED), gpu, known, throttled, lost)
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
+
+
+def is_answer(request: Request, answer: object) -> bool:
+    """Whether a GPU's process may answer this to the request. (It has checked the messages of its
+    own workers.)"""
+    if isinstance(request, Offer):
+        return isinstance(answer, Offered | Refused)
+    if not isinstance(request, Batch) or not isinstance(answer, Timed):
+        return False
+    rows = answer.rows
+    if not isinstance(rows, np.ndarray) or rows.dtype != TIMED or rows.ndim != 1:
+        return False
+    places = rows["place"].tolist()
+    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
 
 
 @lru_cache(maxsize=1 << 8)

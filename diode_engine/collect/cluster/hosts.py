@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.cluster.messages import pack_timed, unpack_request
 from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request, Timed
 from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
 from diode_engine.collect.pool import Pool
-from diode_engine.collect.ray_messages import pack_timed, unpack_request
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
