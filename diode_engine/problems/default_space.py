@@ -39,8 +39,8 @@ def version_of(torch: str) -> Version:
 
 
 def offered(problem: Problem, torch: Version) -> list[Template]:
-    """The templates of which Inductor offers candidates for such a problem, including those that
-    need an option, without those that compute something else in this torch."""
+    """The templates of which Inductor offers candidates for such a problem. Templates that need an
+    option are among them; templates whose kernels are wrong in this torch are not."""
     templates = [
         t
         for t in templates_for(problem.op)

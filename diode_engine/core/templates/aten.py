@@ -1,4 +1,4 @@
-"""Libraries' kernels, called through ATen: cuBLAS has one function for each operator."""
+"""Libraries' kernels (cuBLAS), which are called through ATen: one call for each operator."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "
 
 TEMPLATES = (
     _call("aten::mm", "mm"),
-    # Given a bias vector as a matrix (by strides of 0), for which cuBLAS is slower. From torch 2.13
-    # on it is given the vector, which is the call that aten::bias_addmm makes before.
+    # Before torch 2.13 Inductor gives it a bias vector as a matrix (with strides of 0), for which
+    # cuBLAS is slower. From 2.13 on Inductor gives it the vector: that is the same call as
+    # aten::bias_addmm makes, so it is recorded under that name.
     _call("aten::addmm", "addmm", recorded_as="aten::bias_addmm"),
     _call("aten::bias_addmm", "addmm", bias_vector=True),
     _call("aten::bmm", "bmm"),

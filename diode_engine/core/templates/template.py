@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 # The columns by which candidates are compared (core/encoding.py), each with its value for a kernel
-# that does not have that parameter. The tile is that of a usual cuBLAS kernel, so that what
-# follows from a tile means something there too.
+# without that parameter. A kernel without a tile counts as one with the tile of a usual cuBLAS
+# kernel, so that features of tiles have a meaning for it.
 COLUMNS: Mapping[str, int] = MappingProxyType(
     {
         "block_m": 128,
@@ -48,7 +48,7 @@ OTHER_PARAMETERS = frozenset(
         "matrix_instr_nonkdim", "waves_per_eu", "kpack",  # ROCm
     }
 )  # fmt: skip
-# Without this option of Inductor's it offers no template that loads through TMA descriptors.
+# Inductor's option without which it offers no template that loads through TMA descriptors.
 TMA_OPTION = "triton.enable_persistent_tma_matmul"
 
 Configs = tuple[tuple[int, ...], ...]  # each config's values, in the order of the parameters
@@ -104,15 +104,15 @@ class Template:
     other_parameters: frozenset[str] = frozenset()  # those that no column holds
     required: tuple[str, ...] = ()  # without these a candidate's columns mean nothing
 
-    tiled: bool = False  # computes one tile at a time, whose size decides what it needs
-    tma: bool = False  # loads through TMA descriptors, made for the layouts it is offered with
-    persistent: bool = False  # launches one thread block a multiprocessor at most
-    fuses_epilogue: bool = False  # Inductor fuses pointwise ops behind the product into it
-    fuses_prologue: bool = False  # and those before it into its loads
+    tiled: bool = False  # a thread block computes one tile at a time, of a size that can be tuned
+    tma: bool = False  # loads through TMA descriptors
+    persistent: bool = False  # launches at most one thread block for each multiprocessor
+    fuses_epilogue: bool = False  # Inductor fuses pointwise ops that follow the product into it
+    fuses_prologue: bool = False  # Inductor fuses pointwise ops on the inputs into its loads
     # Inductor's option without which it is not offered; empty: offered by default. A choice of such
     # a template is not remembered, since options are not part of a choice's key.
     option: str = ""
-    # The torch from which on its kernels compute the product. Of an older one Diode takes none.
+    # The first torch in which its kernels are right; with an older torch Diode never takes one.
     right_from: Version = (0, 0)
 
     # Whether it is a library's call that takes a bias vector as a vector, without a copy.
@@ -130,8 +130,8 @@ class Template:
     arguments: Mapping[str, str] = field(default_factory=dict)
     # (B, M, N, kwargs, multiprocessors): the thread blocks of a launch.
     grid: Callable[[int, int, int, Mapping[str, Any], int], Grid] | None = None
-    # (problem, columns, hardware): [n] bytes of shared memory a thread block. None: by the rule
-    # for tiles (core/resources.py), or 0 where the template is not tiled.
+    # (problem, columns, hardware): [n] bytes of shared memory that a thread block needs. None: by
+    # the rule for tiles (core/resources.py), or 0 where the template is not tiled.
     shared_bytes: Callable[[Any, Any, Any], Any] | None = None
 
     # What Inductor offers, by its search spaces, for sizes as `reach` returns them. Sizes of the

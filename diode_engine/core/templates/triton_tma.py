@@ -1,7 +1,7 @@
 """Triton's persistent template that loads through the tensor memory accelerator (TMA).
 
 What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.10 to 2.15,
-NVIDIA GPUs), where the option is set that it asks for.
+NVIDIA GPUs) with TMA_OPTION set.
 """
 
 from __future__ import annotations
