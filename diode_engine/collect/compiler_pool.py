@@ -14,7 +14,7 @@ from multiprocessing.connection import Pipe
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.compile_jobs import jobs_of
-from diode_engine.collect.supervisor import Happened, Lost, Said, Start, Supervisor, Worker
+from diode_engine.collect.supervisor import Lost, OtherReady, Received, Start, Supervisor, Worker
 from diode_engine.core.problem import Failure
 from diode_engine.documents import shortened
 from diode_engine.errors import CollectionError
@@ -23,15 +23,16 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 log = logging.getLogger(__name__)
 
 COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
-# For one kernel. The slowest seen took half a minute: hundreds of kilobytes of spilled code.
+# For one kernel. The slowest one so far took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
-MAX_ATTEMPTS = 2  # at a class that ends its compiler
+MAX_ATTEMPTS = 2  # to compile a class that ends its compiler
 
 
 class Order:
-    """Classes being compiled for someone. `fileno` becomes readable when all are done."""
+    """Classes that a conversation waits for. `fileno` becomes readable when all are compiled."""
 
     def __init__(self, classes: Sequence[KernelClass]) -> None:
+        """`classes` are those that are not compiled yet."""
         self.left = {cls.key for cls in classes}
         self.error: CollectionError | None = None
         self._reader, self._writer = os.pipe()
@@ -46,18 +47,21 @@ class Order:
         return self._writer >= 0
 
     def done(self, key: str) -> None:
+        """Takes note that the class of this key is compiled."""
         self.left.discard(key)
         if not self.left:
             self.finish()
 
     def finish(self, error: CollectionError | None = None) -> None:
+        """Ends the order; `result` raises the error, if there is one."""
         self.error = error
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
 
     def result(self) -> None:
-        """Waits. Raises CollectionError where the compilers cannot be started."""
+        """Waits for the end of the order. Raises CollectionError where the compilers cannot be
+        started."""
         os.read(self._reader, 1)
         if self.error is not None:
             raise self.error
@@ -69,19 +73,19 @@ class Order:
 
 @dataclass(eq=False)
 class _CompilerState:
-    """What a compiler is at."""
+    """What a compiler does."""
 
-    job: list[KernelClass] = field(default_factory=list)
-    finished: int = 0
-    begun: bool = False
+    job: list[KernelClass] = field(default_factory=list)  # empty: nothing
+    finished: int = 0  # how many classes of the job are compiled
+    begun: bool = False  # whether the next one is being compiled
 
 
 class CompilerPool:
     """`workers` compilers that fill a folder of binaries.
 
-    A class that ends its compiler or overstays the deadline (seconds) is given another try,
-    and then recorded as failed; the rest of its job goes to another compiler. A context
-    manager: leaving it ends all compilers at once. What they have finished stays.
+    A class that ends its compiler, or takes longer than the deadline (seconds), is tried once more
+    and then recorded as failed; the rest of its job goes to another compiler. A context manager:
+    leaving it ends all compilers at once. The binaries that they have finished stay.
     """
 
     def __init__(
@@ -128,8 +132,8 @@ class CompilerPool:
             order.finish(CollectionError("The compilers were ended."))
 
     def has(self, key: str | None) -> bool:
-        """Whether nothing has to be compiled for the class of this key; None stands for what
-        needs no binary."""
+        """Whether the class of this key is compiled or being compiled; True for None, which stands
+        for a candidate that needs no binary."""
         return key is None or key in self._compiled or key in self._underway
 
     def order(self, classes: Sequence[KernelClass]) -> Order:
@@ -156,7 +160,7 @@ class CompilerPool:
                 self._step()
         except Exception as error:
             log.debug("The compilers' thread ends.", exc_info=True)
-            with self._lock:  # whoever waits has no deadline
+            with self._lock:  # those who wait for an order have no deadline
                 self._error = CollectionError(f"Nothing more can be compiled: {error}")
                 for order in self._orders:
                     order.finish(self._error)
@@ -172,9 +176,9 @@ class CompilerPool:
                 classes = [cls.to_dict() for cls in at.job]
                 self._supervisor.send(compiler, {"classes": classes})
         for event in self._supervisor.step([self._wake]):
-            if isinstance(event, Happened):
+            if isinstance(event, OtherReady):
                 self._wake.recv_bytes()
-            elif isinstance(event, Said):
+            elif isinstance(event, Received):
                 self._hear(event.worker, event.message)
             else:
                 self._lost(event)

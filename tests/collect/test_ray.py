@@ -187,7 +187,7 @@ def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, two_machines, made)
 
 def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
     """The GPU's own process, not a worker of it."""
-    monkeypatch.setattr(gpus, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(gpus, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(gpus, "PATIENCE_SECONDS", 3.0)
     stopped = tmp_path / "stopped"
     frozen = []

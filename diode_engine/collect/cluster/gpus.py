@@ -22,7 +22,7 @@ from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0  # between two checks of the cluster, and of each GPU's state
+CHECK_SECONDS = 5.0  # between two checks of the cluster, and of each GPU's state
 PATIENCE_SECONDS = 60.0  # for the answer to the question about a GPU's state
 MAX_FAILED_STARTS = 3  # of GPUs' processes in a row
 _SHARE = 0.001  # of a resource that only says on which machines a process may run
@@ -75,7 +75,7 @@ class RayGpus:
         self._machines = MachineNames()
         self._environment: Environment | None = None
         self._failed_starts = 0
-        self._looked = 0.0
+        self._checked = 0.0
         self._waiting_since: float | None = None
         self._states: dict[int, GpuState] = {}
 
@@ -96,11 +96,11 @@ class RayGpus:
         return states
 
     def is_check_due(self) -> bool:
-        """True once every LOOK_SECONDS: then call `ask_states` and `start_missing`."""
+        """True once every CHECK_SECONDS: then call `ask_states` and `start_missing`."""
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._checked < CHECK_SECONDS:
             return False
-        self._looked = now
+        self._checked = now
         return True
 
     def ask_states(self) -> None:

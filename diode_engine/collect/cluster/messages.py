@@ -1,8 +1,8 @@
 """Requests on their way to a GPU's process in a cluster, and timings on their way back, as bytes:
 Ray passes bytes on without looking into them, which costs the driver less than objects do.
 
-Candidates and kernels come again in many requests, so each is packed once, and unpacked once where
-it arrives."""
+The same candidates and kernel classes are in many requests, so each is packed once, and unpacked
+once where it arrives."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 
 class RequestPacker:
-    """Packs requests; what it has packed of their parts it keeps."""
+    """Packs requests, and remembers their packed parts."""
 
     def __init__(self) -> None:
         self._packed: dict[str, bytes] = {}  # by content key
 
     def __call__(self, worker: int, request: Offer | Batch) -> bytes:
-        """A request to this worker of a GPU's, as `unpack_request` unpacks it."""
+        """A request to the worker with this number; `unpack_request` unpacks it."""
         parts: list[Any] = [worker, self._part(request.problem)]
         if isinstance(request, Batch):
             parts.append([self._part(candidate) for candidate in request.candidates])
@@ -57,7 +57,7 @@ def unpack_request(packed: bytes) -> tuple[int, Offer | Batch]:
 
 
 def pack_timed(answer: Timed) -> bytes:
-    """What `unpack_timed` unpacks."""
+    """The answer as bytes; `unpack_timed` unpacks it."""
     state = None if answer.state is None else astuple(answer.state)
     rows = answer.rows.tobytes()
     packed: bytes = msgpack.packb([rows, answer.gpu, state, answer.throttled, answer.workers_lost])
@@ -65,7 +65,7 @@ def pack_timed(answer: Timed) -> bytes:
 
 
 def unpack_timed(packed: bytes) -> Timed | None:
-    """None where it is nothing that was packed."""
+    """The inverse of `pack_timed`; None for other bytes."""
     try:
         rows, gpu, state, throttled, lost = msgpack.unpackb(packed, use_list=False)
         known = None if state is None else GpuState(*state)
