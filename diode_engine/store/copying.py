@@ -29,7 +29,7 @@ _COUNTED = ("problems", "candidates", "environments", "runs", "timings")
 
 @dataclass(frozen=True)
 class Copied:
-    """The contents of both stores after the copy."""
+    """What both stores hold after the copy, as counts."""
 
     problems: int
     candidates: int
@@ -39,9 +39,9 @@ class Copied:
 
 
 def copy(source: Location, target: Location) -> Copied:
-    """Copies all rows with their ids, as they are at one moment, and compares each with the
-    target's: all of it, or nothing. A target file must not exist yet; a server's database must hold
-    no store or an empty one.
+    """Copies all rows with their ids, as they are at one moment, and then compares each with the
+    target's. It copies the whole store or nothing. A target file must not exist yet; a server's
+    database must hold no store or an empty one.
 
     Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be upgraded
     first, and StoreError where the target is not as required, or differs after the copy.
@@ -92,7 +92,8 @@ def copy_into(source: Location, target: Location) -> Copied:
 
 
 def _rows(old: sa.Connection, new: sa.Connection, table: sa.Table) -> int | None:
-    """How many rows were copied; None where the target's rows differ then."""
+    """Copies a table's rows, and returns how many they are; None where the target's rows differ
+    from them after that."""
     count, digests = 0, [hashlib.sha256(), hashlib.sha256()]
     for some in _partitions(old, table):
         new.execute(sa.insert(table), [dict(row._mapping) for row in some])
@@ -109,6 +110,7 @@ def _partitions(connection: sa.Connection, table: sa.Table) -> Iterator[Any]:
 
 
 def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
+    """As `_rows`, for the timings."""
     t = schema.timings
     columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
     query = sa.select(*columns).order_by(*t.primary_key)
@@ -117,7 +119,7 @@ def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
         bulk.insert_timings(new, [some[name] for name, _ in _TIMINGS])
         count += len(some)
     if bulk.is_postgresql(new):
-        new.exec_driver_sql("ANALYZE")  # for the plans of what is asked next
+        new.exec_driver_sql("ANALYZE")  # so that the next queries are planned well
     there = bulk.pieces(new, query, _TIMINGS)
     for some in bulk.pieces(old, query, _TIMINGS):
         if not _same(some, next(there, some[:0])):
@@ -153,7 +155,7 @@ def _check_timings(source: Location, new: sa.Connection) -> None:
 
 
 def _number_on(new: sa.Connection) -> None:
-    """Sets PostgreSQL's sequences behind the ids that were copied."""
+    """Makes PostgreSQL's sequences continue after the ids that were copied."""
     for table in schema.metadata.sorted_tables:
         if "id" in table.c:
             new.exec_driver_sql(
