@@ -72,7 +72,7 @@ class CandidatePlan:
         already; it is called for each batch, and only with a limit on compiles."""
         self._random = random.Random(f"{seed}/{problem.key}")
         self._times: dict[Candidate, float] = {}
-        # Where all candidates are timed and none has to be compiled first, their order does not
+        # Where all candidates are timed, and any number of them compiled, their order does not
         # matter.
         self._in_order = selection.budget is None and selection.compiles is None
         if selection.fixed is not None:

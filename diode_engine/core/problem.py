@@ -414,8 +414,8 @@ class Timing:
                 value is None
                 or (isinstance(value, (int, float)) and not isinstance(value, bool)
                     and 0 < value <= MAX_US),
-                f"A timing's {name} is {value!r}; it must be a positive number, of microseconds "
-                "in an hour at most.",
+                f"A timing's {name} is {value!r}; it must be a positive number of microseconds, "
+                "an hour at most.",
             )  # fmt: skip
         require(
             self.min_us is None or self.median_us is None or self.min_us <= self.median_us,
@@ -424,8 +424,8 @@ class Timing:
         spread = self.spread_us
         require(
             spread is None or (isinstance(spread, (int, float)) and 0 <= spread <= MAX_US),
-            f"A timing's spread_us is {spread!r}; it must be a number from 0 up, of microseconds "
-            "in an hour at most.",
+            f"A timing's spread_us is {spread!r}; it must be a number of microseconds from 0 up, "
+            "an hour at most.",
         )
         require(
             self.repeats is None or (is_int(self.repeats) and 0 <= self.repeats <= MAX_DIM),

@@ -43,7 +43,7 @@ def exhaustive_counts(problem: Problem, torch: str = "") -> tuple[int, int]:
     libraries = kernels = 0
     for name, op, *reach in _parts(problem, torch):
         template = template_of(name)
-        configs = len(template.space(op).exhaustive_configs(*reach))
+        configs = len(template.space_for(op).exhaustive_configs(*reach))
         if template.extern:
             libraries += configs
         else:
@@ -55,7 +55,7 @@ def _parts(problem: Problem, torch: str) -> list[_Part]:
     """Each template that has candidates, with the reach of the sizes that decides its configs."""
     op, version = problem.op, version_of(torch)
     return [
-        (template.name, op.name, *template.space(op).reach(*problem.one_group))
+        (template.name, op.name, *template.space_for(op).reach(*problem.one_group))
         for template in offered(problem, version)
         if not template.tma or _tma(problem, version)
     ]
@@ -64,7 +64,7 @@ def _parts(problem: Problem, torch: str) -> list[_Part]:
 @lru_cache(maxsize=1024)  # tiled templates have 375 reaches, and splits of K one for each K
 def _candidates(name: str, op: str, m: int, n: int, k: int) -> tuple[Candidate, ...]:
     template = template_of(name)
-    return candidates_of(template, template.space(op).exhaustive_configs(m, n, k))
+    return candidates_of(template, template.space_for(op).exhaustive_configs(m, n, k))
 
 
 def _tma(problem: Problem, torch: Version) -> bool:

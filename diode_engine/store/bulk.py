@@ -18,10 +18,19 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from diode_engine.store import schema
+
 if TYPE_CHECKING:  # its import takes as long as that of all of Diode's store
     from sqlalchemy.dialects import postgresql
 
-_TIMINGS = "sweep", "candidate", "seq", "min_us", "median_us", "spread_us", "repeats", "failure"
+# A row of `timings` in an array: NaN stands for NULL in times, 0 in `failure`.
+TIMING_ROW = np.dtype(
+    [
+        (column.name, np.float64 if column.name.endswith("_us") else np.int64)
+        for column in schema.timings.columns
+    ]
+)
+_TIMINGS = tuple(column.name for column in schema.timings.columns)
 _AT_ONCE = 200_000  # rows that are fetched together
 _IN_FLIGHT = 10_000  # rows that are sent while the next ones are converted to bytes
 _COPY_BEGINS = b"PGCOPY\n\xff\r\n\0" + bytes(8)

@@ -7,6 +7,8 @@ can be added without reading those that are there.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -31,6 +33,15 @@ def of_rows(
         mixed = (mixed ^ column.view(np.uint64)) * _PRIME
         mixed ^= mixed >> np.uint64(29)
     return (mixed >> np.uint64(33)).astype(np.int64)
+
+
+def of_timings(timings: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """As `of_rows`, for timings as an array of `bulk.TIMING_ROW`."""
+    candidate, seq, repeats, failure = (
+        np.ascontiguousarray(timings[name]) for name in ("candidate", "seq", "repeats", "failure")
+    )
+    times_us = (timings["min_us"], timings["median_us"], timings["spread_us"])
+    return of_rows(candidate, seq, times_us, repeats, failure)
 
 
 def of_sweeps(

@@ -20,10 +20,6 @@ from diode_engine.store.file_copy import move_without_replacing
 from diode_engine.store.session import OpenStore
 
 _AT_ONCE = 5000  # rows of a table other than the timings
-_TIMINGS = [
-    (column.name, np.float64 if column.name.endswith("_us") else np.int64)
-    for column in schema.timings.columns
-]
 _COUNTED = ("problems", "candidates", "environments", "runs", "timings")
 
 
@@ -115,13 +111,13 @@ def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
     columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
     query = sa.select(*columns).order_by(*t.primary_key)
     count = 0
-    for some in bulk.pieces(old, query, _TIMINGS):
-        bulk.insert_timings(new, [some[name] for name, _ in _TIMINGS])
+    for some in bulk.pieces(old, query, bulk.TIMING_ROW):
+        bulk.insert_timings(new, [some[column.name] for column in t.columns])
         count += len(some)
     if bulk.is_postgresql(new):
         new.exec_driver_sql("ANALYZE")  # so that the next queries are planned well
-    there = bulk.pieces(new, query, _TIMINGS)
-    for some in bulk.pieces(old, query, _TIMINGS):
+    there = bulk.pieces(new, query, bulk.TIMING_ROW)
+    for some in bulk.pieces(old, query, bulk.TIMING_ROW):
         if not _same(some, next(there, some[:0])):
             return None
     return count if next(there, None) is None else None
@@ -129,7 +125,8 @@ def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
 
 def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     return len(a) == len(b) and all(
-        np.array_equal(a[name], b[name], equal_nan=kind is np.float64) for name, kind in _TIMINGS
+        np.array_equal(a[column.name], b[column.name], equal_nan=column.name.endswith("_us"))
+        for column in schema.timings.columns
     )
 
 
@@ -139,13 +136,9 @@ def _check_timings(source: Location, new: sa.Connection) -> None:
     columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
     expected = dict(map(tuple, new.execute(sa.select(s.id, s.checksum))))
     found: dict[int, int] = dict.fromkeys(expected, 0)
-    for some in bulk.pieces(new, sa.select(*columns).order_by(*t.primary_key), _TIMINGS):
-        column = {name: np.ascontiguousarray(some[name]) for name, _ in _TIMINGS}
-        times = (column["min_us"], column["median_us"], column["spread_us"])
-        numbers = checksums.of_rows(
-            column["candidate"], column["seq"], times, column["repeats"], column["failure"]
-        )
-        for sweep, part in zip(*checksums.of_sweeps(column["sweep"], numbers), strict=True):
+    for some in bulk.pieces(new, sa.select(*columns).order_by(*t.primary_key), bulk.TIMING_ROW):
+        numbers = checksums.of_timings(some)
+        for sweep, part in zip(*checksums.of_sweeps(some["sweep"], numbers), strict=True):
             found[int(sweep)] = found.get(int(sweep), 0) + int(part)
     if wrong := sum(found.get(sweep) != expected.get(sweep) for sweep in found | expected):
         raise StoreError(

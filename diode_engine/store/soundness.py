@@ -38,18 +38,6 @@ _RECORDS: tuple[tuple[sa.Table, Callable[[Any], Any]], ...] = (
     (schema.candidates, candidate_of),
     (schema.environments, environment_of),
 )
-_ROW = np.dtype(
-    [
-        ("sweep", np.int64),
-        ("candidate", np.int64),
-        ("seq", np.int64),
-        ("min_us", np.float64),
-        ("median_us", np.float64),
-        ("spread_us", np.float64),
-        ("repeats", np.int64),
-        ("failure", np.int64),
-    ]
-)
 # CROSS JOIN makes SQLite read the sweeps first: they have an index on the problem, and the timings
 # of a sweep are neighbours.
 _ROWS = sa.text(
@@ -199,7 +187,8 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
     for first in range(min(kinds, default=1), last + 1, _PROBLEMS):
         some = (first, first + _PROBLEMS - 1)
         sweeps = _Sweeps(*_columns(bulk.fetch(connection, _SWEEPS, some), 5))
-        rows = bulk.rows(connection, _ROWS.bindparams(first=some[0], last=some[1]), _ROW)
+        query = _ROWS.bindparams(first=some[0], last=some[1])
+        rows = bulk.rows(connection, query, bulk.TIMING_ROW)
         at = np.searchsorted(sweeps.id, rows["sweep"])
         impossible += int(np.count_nonzero(_impossible(rows)))
         changed += _changed(sweeps, rows, at)
@@ -240,13 +229,8 @@ def _impossible(rows: npt.NDArray[Any]) -> _Mask:
 def _changed(sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids) -> list[int]:
     """The problems of the sweeps whose checksum is not that of their timings. `at` [n] is the index
     of each row's sweep in `sweeps`."""
-    candidate, seq, repeats, failure = (
-        np.ascontiguousarray(rows[name]) for name in ("candidate", "seq", "repeats", "failure")
-    )
-    times = (rows["min_us"], rows["median_us"], rows["spread_us"])
-    numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
     sums = np.zeros(len(sweeps.id), dtype=np.int64)
-    np.add.at(sums, at, numbers)
+    np.add.at(sums, at, checksums.of_timings(rows))
     found: list[int] = sweeps.problem[sums != sweeps.checksum].tolist()
     return found
 

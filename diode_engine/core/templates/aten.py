@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from diode_engine.core.templates.template import Configs, LaunchMethod, Template, Version
+from diode_engine.core.templates.template import Configs, LaunchMethod, Space, Template, Version
 
 
-def one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+def _one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
     """One candidate without parameters: the library tunes itself."""
     return ((),)
+
+
+ONE_CALL = Space(default_configs=_one, exhaustive_configs=_one)
 
 
 def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "") -> Template:
@@ -17,8 +20,7 @@ def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "
         launch=LaunchMethod.LIBRARY,
         bias_vector=bias_vector,
         recorded_with_bias_vector=recorded_as,
-        default_configs=one,
-        exhaustive_configs=one,
+        space=ONE_CALL,
     )
 
 

@@ -12,6 +12,7 @@ from diode_engine.core.templates.template import (
     SPLIT_PARAMETERS,
     Configs,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
@@ -58,8 +59,7 @@ TEMPLATES = (
         launch=LaunchMethod.MODULE,
         parameters=SPLIT_PARAMETERS,
         required=tuple(SPLIT_PARAMETERS),
-        default_configs=_default,
-        exhaustive_configs=_exhaustive,
+        space=Space(default_configs=_default, exhaustive_configs=_exhaustive),
         excludes_tiled=lambda m, n, k: k / max(m, n) >= _SPLIT_ONLY_FROM,
     ),
 )

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
-from diode_engine.core.templates.aten import one
+from diode_engine.core.templates.aten import ONE_CALL
 from diode_engine.core.templates.template import (
     TILE_PARAMETERS,
     Configs,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
@@ -56,8 +57,7 @@ def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Temp
             name=f"aten::_{name}",
             ops=ops,
             launch=LaunchMethod.LIBRARY,
-            default_configs=one,
-            exhaustive_configs=one,
+            space=ONE_CALL,
         ),
         Template(
             name=f"triton::{name}",
@@ -70,9 +70,7 @@ def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Temp
             tma=True,
             persistent=True,
             fuses_epilogue=True,
-            reach=_reach,
-            default_configs=configs,
-            exhaustive_configs=configs,
+            space=Space(reach=_reach, default_configs=configs, exhaustive_configs=configs),
         ),
     )
 

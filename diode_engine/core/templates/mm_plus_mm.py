@@ -13,6 +13,7 @@ from diode_engine.core.templates.template import (
     TILE_PARAMETERS,
     Configs,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
@@ -46,8 +47,6 @@ TEMPLATES = (
         fuses_prologue=True,
         arguments={**ARGUMENTS, "arg_C": "c", "arg_D": "d"},
         grid=one_tile_a_block,
-        reach=_reach,
-        default_configs=_configs,
-        exhaustive_configs=_configs,
+        space=Space(reach=_reach, default_configs=_configs, exhaustive_configs=_configs),
     ),
 )

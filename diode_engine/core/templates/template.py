@@ -78,14 +78,16 @@ def _the_sizes(m: int, n: int, k: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
-    """What Inductor offers of a template. Functions of sizes are given the sizes as `reach` returns
-    them; sizes with the same reach have the same configs."""
+    """What Inductor offers of a template, in its search spaces DEFAULT and EXHAUSTIVE."""
 
+    # Replaces sizes by fewer ones with the same configs. The functions below get its result.
     reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
     default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
     exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
-    cut_from_list: bool = False  # see Template
-    offered: Callable[[Any], bool] = _always  # whether it is, for this problem
+    # Whether Inductor has a list of configs and cuts it to the sizes, as inductor's space.py does;
+    # else Inductor is asked for its list for each problem.
+    cut_from_list: bool = False
+    offered: Callable[[Any], bool] = _always  # whether it is offered for this problem
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -134,16 +136,9 @@ class Template:
     # the rule for tiles (core/resources.py), or 0 where the template is not tiled.
     shared_bytes: Callable[[Any, Any, Any], Any] | None = None
 
-    # What Inductor offers, by its search spaces, for sizes as `reach` returns them. Sizes of the
-    # same reach have the same configs.
-    reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
-    default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
-    exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
-    # Whether Inductor has a list of configs and cuts it to the sizes, as inductor's space.py does;
-    # else Inductor is asked for its list for each problem.
-    cut_from_list: bool = False
-    # By operator, where Inductor offers something else for it than the fields above say.
+    # What Inductor offers of it: for operators that are named, and for all others.
     spaces: Mapping[str, Space] = field(default_factory=dict)
+    space: Space = Space()
     # (M, N, K): whether Inductor offers only this template and libraries' kernels for these sizes.
     excludes_tiled: Callable[[int, int, int], bool] = lambda m, n, k: False
 
@@ -152,18 +147,9 @@ class Template:
         """Whether a library computes it, not a generated kernel."""
         return self.launch is LaunchMethod.LIBRARY
 
-    def space(self, op: str) -> Space:
-        """What Inductor offers for this operator."""
-        return self.spaces.get(op) or self._space
-
-    @cached_property
-    def _space(self) -> Space:
-        return Space(
-            reach=self.reach,
-            default_configs=self.default_configs,
-            exhaustive_configs=self.exhaustive_configs,
-            cut_from_list=self.cut_from_list,
-        )
+    def space_for(self, op: str) -> Space:
+        """What Inductor offers of it for this operator."""
+        return self.spaces.get(op, self.space)
 
     @property
     def short_name(self) -> str:

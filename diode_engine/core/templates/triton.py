@@ -112,6 +112,12 @@ def scaled_outside(problem: Any) -> bool:
     return problem.op_fields["scaling"] in ("tensor", "row")
 
 
+PRODUCT = Space(
+    reach=reach,
+    default_configs=_default,
+    exhaustive_configs=_exhaustive,
+    cut_from_list=True,
+)
 SCALED_MM = Space(
     reach=reach,
     default_configs=partial(cut, config_lists.SCALED_MM),
@@ -141,10 +147,7 @@ def _template(name: str, ops: tuple[str, ...], spaces: Mapping[str, Space] = {})
         asks_contiguous=True,
         arguments=ARGUMENTS,
         grid=one_tile_a_block,
-        reach=reach,
-        default_configs=_default,
-        exhaustive_configs=_exhaustive,
-        cut_from_list=True,
+        space=PRODUCT,
         spaces=spaces,
     )
 

@@ -16,6 +16,7 @@ from diode_engine.core.templates.template import (
     Configs,
     Grid,
     LaunchMethod,
+    Space,
     Template,
 )
 from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, combinations, reach, tiles
@@ -52,8 +53,6 @@ TEMPLATES = (
         constants=frozenset(),
         arguments=ARGUMENTS,
         grid=resident_blocks,
-        reach=reach,
-        exhaustive_configs=_exhaustive,
-        cut_from_list=True,
+        space=Space(reach=reach, exhaustive_configs=_exhaustive, cut_from_list=True),
     ),
 )
