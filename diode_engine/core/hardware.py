@@ -120,9 +120,9 @@ class Hardware:
         """How well timings on one device describe the other, from 0 (not at all) to 1 (the same).
 
         Between backends or generations it is 0: they run other kernels. Within a generation it is
-        0.99·exp(−d), where d is the sum of |ln(ours / theirs)| over the rates that decide a GEMM's
-        time, and 0.5 more where the shared memory of a block differs. Devices of the same name have
-        0.995. The formula is an assumption; docs/hardware.md says what was measured.
+        0.99·exp(−d). Here d is the sum of abs(ln(ours / theirs)) over the rates that decide a
+        GEMM's time, and 0.5 more where the shared memory of a block differs. Devices of the same
+        name have 0.995. The formula is an assumption; docs/hardware.md says what was measured.
         """
         if self.key == other.key:
             return 1.0

@@ -41,7 +41,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Run:
-    """A row of `runs`. Times are in UTC and know it."""
+    """A row of `runs`. Times are time-zone-aware, in UTC."""
 
     id: int
     kind: str  # collect, train, validate, import, …
