@@ -69,11 +69,13 @@ def fit_job(
     made: Path,
     *,
     taught_by: Path | None = None,
+    teacher: Sequence[tuple[str, Path]] = (),
     keep: tuple[Checkpoints, Any] | None = None,
 ) -> protocol.Message:
     """Fits a member of this family to the examples in a folder, or, with `taught_by`, to the
-    lessons in that folder. With `keep` (the checkpoints, and what the member is made from) it
-    continues where it was interrupted. It says {"progress": fields of a FitProgress}."""
+    lessons in that folder, which are of this `teacher`. With `keep` (the checkpoints, and what the
+    member is made from) it continues where it was interrupted. It says {"progress": fields of a
+    FitProgress}."""
     return {
         "job": "fit",
         "member": member,
@@ -81,6 +83,7 @@ def fit_job(
         "features": version,
         "examples": str(examples),
         "taught_by": None if taught_by is None else str(taught_by),
+        "teacher": _sent(teacher),
         "keep": None if keep is None else [str(keep[0].folder), keep[0].seconds, keep[1]],
         "made": str(made),
     }
@@ -104,7 +107,10 @@ def _fit(job: Mapping[str, Any], caller: Caller) -> None:
         )
         if job["taught_by"] is not None:
             train, held_out = _taught(Path(job["taught_by"]), train)
-        return method.fit(train, held_out, settings, told, checkpoint)
+        model = method.fit(train, held_out, settings, told, checkpoint)
+        if method.with_teacher is None:
+            return model
+        return method.with_teacher(model, _teacher(job, sees), train.x)
 
     if job["keep"] is None:
         model = make(None)

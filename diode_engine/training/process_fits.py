@@ -24,7 +24,7 @@ from diode_engine.collect.scratch import Scratch
 from diode_engine.collect.supervisor import (
     Event,
     Lost,
-    Said,
+    Received,
     Start,
     Supervisor,
     Worker,
@@ -146,6 +146,7 @@ class _Plan:
         self._families = families_of(task.family)
         self._settings = task.settings or TrainingSettings()
         self._rows, self._row_bytes = 0, 0
+        self._teacher: list[tuple[str, Path]] = []  # the family and the file of each member
         self._asked = 0  # problems, of a teacher
         self._lessons = 0  # jobs that are not done
         self._begin()
@@ -208,7 +209,8 @@ class _Plan:
             settings = replace(self._settings.of(family), seed=self.task.seed + place)
             return fit_jobs.fit_job(
                 family, settings, self._settings.features, self._folder, made,
-                taught_by=self._folder if student else None, keep=keep,
+                taught_by=self._folder if student else None,
+                teacher=self._teacher if student else (), keep=keep,
             )  # fmt: skip
 
         def need() -> int:
@@ -243,6 +245,7 @@ class _Plan:
         task, folder, version = self.task, self._folder, self._settings.features
         given = task.teacher or tuple(self._made[place] for place in self._teachers)
         teacher = [(model.family, folder / f"teacher-{i}") for i, model in enumerate(given)]
+        self._teacher = teacher
         with _for_fits():
             for (_, path), model in zip(teacher, given, strict=True):
                 path.write_bytes(model.to_bytes())
@@ -369,7 +372,7 @@ class _Processes:
                 f"The process of {'the fits' if job is None else job.name} was killed, perhaps for "
                 "want of memory: end other programs and train again. What is finished is kept."
             )
-        assert isinstance(event, Said)
+        assert isinstance(event, Received)
         message = event.message
         if "ready" in message:
             return

@@ -36,6 +36,7 @@ SMALL = (
     .but("trees", rounds=12, learning_rate=0.3, max_depth=4, threads=1)
     .but("network", epochs=3, hidden=(8,))
     .but("distilled", epochs=3, hidden=(12, 8))
+    .but("cascade", epochs=3, hidden=(12, 8))
 )
 ENDLESS = SMALL.but("trees", rounds=1_000_000, patience=1_000_000)
 
@@ -84,7 +85,10 @@ def workers_of(parent: int) -> set[int]:
 
 def test_a_model_is_that_of_one_process(learned: TimingTable) -> None:
     """Its lessons too, however many processes make them, and every step that is reported."""
-    tasks = [FitTask(part.learned, "distilled", 3, SMALL) for part in folds(learned, 2)]
+    tasks = [
+        FitTask(part.learned, family, 3, SMALL)
+        for part, family in zip(folds(learned, 2), ("distilled", "cascade"), strict=True)
+    ]
     here = Told()
     one = [[m.to_bytes() for m in members] for _, members in LocalFits().run(tasks, here)]
     assert len(here) == 10

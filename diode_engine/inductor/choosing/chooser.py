@@ -282,7 +282,7 @@ class Chooser:
 def _computes(uid: str, problem: Problem) -> bool:
     """Whether the template's kernels compute the problem: torch 2.10 offers mm also for
     scales of blocks, which multiply within the loop; mm multiplies behind it."""
-    return template_of(uid).space(problem.op.name).offered(problem)
+    return template_of(uid).space_for(problem.op.name).offered(problem)
 
 
 def _key(request: Request, options: CompileOptions) -> Any:
