@@ -77,7 +77,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diode_engine.training.confidence.MIN_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
     monkeypatch.setattr(quick, "settings", lambda *_: SMALL)
-    monkeypatch.setattr(registry.choice, "_installed", lambda *names: None)
+    for name in ("torch_version", "triton_version"):
+        monkeypatch.setattr(registry.choice, name, lambda: None)
 
 
 @pytest.fixture
