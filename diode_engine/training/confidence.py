@@ -25,9 +25,9 @@ from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
 from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.settings import TrainingSettings
 
-# Three models of half the steps on two thirds of the problems cost as much as the model itself.
+# Three models with half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3
-STEPS = 2
+STEPS_DIVISOR = 2  # how many times fewer steps than the model's own fit
 
 
 def learn_confidence(
@@ -41,12 +41,13 @@ def learn_confidence(
     make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
     fits: FitExecutor | None = None,
 ) -> Confidence | None:
-    """The confidence of a model that is fitted to these rows, which are as `fit` takes them; None
-    where there are too few. `make` makes the models of the folds; None: as `fit` does, where `fits`
-    makes fits; None: in this process."""
+    """The confidence of a model that is fitted to these rows (as `fit` takes them); None where
+    there are too few problems. `make` makes the members of a fold's model from the other folds'
+    rows. Without `make` they are fitted as `fit` does it: by `fits`, or, without it, in this
+    process."""
     if len(np.unique(table.problem)) < MIN_CASES:
         return None
-    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
+    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS_DIVISOR)
     parts = folds(table, FOLDS, seed=seed)
     try:
         for part in parts:

@@ -22,17 +22,18 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.fit_nodes import FitNodes
 from diode_engine.training.fits import FitExecutor
+from diode_engine.training.planned_fits import PlannedFit, planned_fits, rest_of
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
+from diode_engine.training.training_progress import ParallelTrainingProgress, TrainingProgress
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
-from diode_engine.training.whole_run import SideBySideRun, Stage, WholeRun, rest_of, stages_of
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-WRITE_SECONDS = 1.0  # between two looks that others get at a training
+WRITE_SECONDS = 1.0  # between two writes of the progress and the curves to the store
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ class TrainingRequest:
         }
 
 
-def _changed(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults, by names such as "network.epochs"."""
     changed: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            inner = _changed(value, usual[name])
+            inner = _changed(value, defaults[name])
             changed |= {f"{name}.{key}": other for key, other in inner.items()}
-        elif value != usual[name]:
+        elif value != defaults[name]:
             changed[name] = value
     return changed
 
@@ -100,8 +101,8 @@ def train_from_store(
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
     when the same is asked again. `told` is called with each trial of a search. `fits` makes the
-    fits (see `search` and `train`); None: in this process. `keep` selects the timings that are
-    learned and judged on.
+    fits (see `search` and `train`); None: in this process. `keep` selects, from the timings that
+    were read, those that the training uses.
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
@@ -111,8 +112,8 @@ def train_from_store(
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
-        run.consists_of(
-            stages_of(
+        run.plan(
+            planned_fits(
                 r.family,
                 tuned=r.base is not None,
                 everything=r.everything,
@@ -186,7 +187,7 @@ class _TrainingRun:
         self._store = store
         self._job = job
         self._written = time.monotonic()
-        self._whole: WholeRun | SideBySideRun | None = None
+        self._whole: TrainingProgress | ParallelTrainingProgress | None = None
         self._nodes = FitNodes()
         self._points: dict[str, list[tuple[float, float]]] = {}
         job.ending = self._write_points
@@ -195,9 +196,10 @@ class _TrainingRun:
     def id(self) -> int:
         return self._job.id
 
-    def consists_of(self, stages: list[Stage], rest: float, *, side_by_side: bool) -> None:
-        """Sets the stages that follow, by which the progress is computed (see `WholeRun`)."""
-        self._whole = (SideBySideRun if side_by_side else WholeRun)(stages, rest)
+    def plan(self, fits: list[PlannedFit], rest: float, *, side_by_side: bool) -> None:
+        """Sets the fits that follow, from which the progress is computed. `rest` is the work after
+        them (see `rest_of`)."""
+        self._whole = (ParallelTrainingProgress if side_by_side else TrainingProgress)(fits, rest)
 
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True

@@ -107,7 +107,7 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
 def test_it_is_a_member_of_an_ensemble_and_a_teacher(
     timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(families._TOGETHER, "ensemble", (NAME, NAME))
+    monkeypatch.setitem(families._COMBINATIONS, "ensemble", (NAME, NAME))
     settings = TrainingSettings(lessons=90).but(
         "distilled", hidden=(8,), epochs=2, problems=8, rows=8
     )
