@@ -28,7 +28,7 @@ from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import explain, rival
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import Why, taken, usual
+from diode_engine.models.preference import Why, plain_library_call, taken
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.exhaustive_space import exhaustive_counts, exhaustive_space
@@ -204,7 +204,7 @@ def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
     assert found is not None
     assert found.baseline_us / found.candidate_us == pytest.approx(4)
     assert rival([candidates[i] for i in ranking.order]) == 1
-    assert usual(candidates).tolist() == [True, False, False, True]
+    assert plain_library_call(candidates).tolist() == [True, False, False, True]
     assert taken(PROBLEM, candidates, ranking) == (2, Why.FASTEST)
 
 

@@ -33,8 +33,8 @@ class Tensors:
         return name in self._left
 
     def take(self, name: str, *shape: int | None) -> Matrix:
-        """The float32 tensor of this name and shape (None: any). Raises ModelError where there
-        is none such, or a value is not finite."""
+        """The float32 tensor of this name and shape (None: any length). Raises ModelError where
+        there is no such tensor, or a value is not finite."""
         tensor = self._left.pop(name, None)
         if tensor is None:
             raise ModelError(f"The {self._what}'s file lacks the tensor {name}.")

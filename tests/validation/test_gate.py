@@ -19,7 +19,7 @@ from diode_engine.models.artifact import save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.neighbours import PLACE
+from diode_engine.models.neighbours import COORDINATES
 from diode_engine.models.network import Network
 from diode_engine.problems.splits import held_out
 from diode_engine.registry import ModelStatus, ModelVersion, choice
@@ -190,7 +190,7 @@ def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) 
 def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> None:
     sure = Confidence(
         np.zeros((MAX_K, len(INPUTS)), np.float32), np.full(MAX_K, 5, np.float32),
-        np.zeros((PLACE, 1), np.float32),
+        np.zeros((COORDINATES, 1), np.float32),
     )  # fmt: skip
     verdict = gate.judge(register(BEST, sure), timings(), None)
     assert found(verdict) == {**ALL_PASSED, "calibration": True}
