@@ -27,7 +27,7 @@ class PlannedFit:
     @property
     def family(self) -> str:
         """The member's family."""
-        return self.member.partition("-")[0]
+        return self.member.rpartition("-")[0]
 
     @property
     def cost(self) -> float:
@@ -99,5 +99,5 @@ def turn(group: str, member: str) -> tuple[int, bool]:
     then the model, its folds, and the model of all problems; in each of these, a family with a
     teacher comes last."""
     place = 1 if not group else ("trial", group, "fold", "all").index(group.split()[0])
-    family = member.partition("-")[0]
+    family = member.rpartition("-")[0]
     return place, family in FAMILIES and bool(FAMILIES[family].teacher)

@@ -22,7 +22,7 @@ from diode_engine.registry import ModelVersion
 from diode_engine.store import Store
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.training_split import TrainingSplit
-from diode_engine.tuning import questions, quick
+from diode_engine.tuning import problem_order, quick
 from diode_engine.tuning.request import TuneRequest
 from diode_engine.tuning.stages import Stages
 from diode_engine.tuning.undisturbed import undisturbed
@@ -100,17 +100,17 @@ class Rounds:
             "timing" if guide is None else f"timing what {what} is not sure of"
         ):
             seed = self._request.seed + number
-            drawn = mixed(DRAWN, seed, questions.SOURCES)
-            learned, judged = questions.parted(drawn, self._by)
+            drawn = mixed(DRAWN, seed, problem_order.SOURCES)
+            learned, judged = problem_order.learned_and_judged(drawn, self._by)
             if guide is not None:
-                learned = questions.by_disagreement(learned, guide, self._hardware, self._torch)
+                learned = problem_order.by_disagreement(learned, guide, self._hardware, self._torch)
             first = [
                 PlannedProblem(p, CandidateSelection(OWN_BUDGET, compiles=OWN_COMPILES))
                 for p in own
             ]
             rest = [
                 PlannedProblem(p, CandidateSelection(BUDGET, compiles=COMPILES))
-                for p in questions.in_turn(learned, judged) if p not in set(own)
+                for p in problem_order.interleaved(learned, judged) if p not in set(own)
             ]  # fmt: skip
             self._timed_until(Plan((*first, *rest)), guide, until, seed)
 

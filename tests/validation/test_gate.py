@@ -41,9 +41,8 @@ SLUG = H200.slug
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is shipped, and torch 2.13 with Triton 3.7 is installed."""
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-    monkeypatch.setattr(
-        choice, "_installed", lambda *names: "2.13.0" if "torch" in names else "3.7.1"
-    )
+    monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0")
+    monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
 
 
 def timings(problems: int = 240, **environment: Any) -> TimingTable:
