@@ -96,6 +96,21 @@ def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op: str) -> None:
     assert only(lower(build)).is_extern
 
 
+@pytest.mark.parametrize("speed", [0.5, 1.5])
+def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
+    """addmm asks twice: with the bias as it is, and with the bias expanded, which has other
+    symbols. The sizes at which the kernels are compared are the same."""
+    predictor = Speeds(lambda p: 0.5 if p.M == 300 else speed)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        bias = torch.empty_strided((300, 1), (4, 1), dtype=torch.bfloat16, device="cuda")
+        return torch.addmm, (bias, empty(300, K), empty(K, N))
+
+    assert only(lower(build, dynamic=True)).is_extern == (speed > 1)
+    assert diode_engine.get_stats()["fallback_error"] == 0
+
+
 def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:
     assert only(lowered_mm(Speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
 
@@ -105,6 +120,20 @@ def test_bounds_that_the_program_gives_are_used() -> None:
     assert is_tile(only(lowered_mm(predictor, mark={"min": 100, "max": 1000})), TILE)
     rows = sorted(m for m, _, _ in predictor.asked)
     assert (rows[0], rows[-1]) == (100, 1000)
+
+
+@pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 20, True)])
+def test_without_max_autotune_bounds_beyond_32_bit_indices_are_left_to_the_library(
+    most: int, chosen: bool
+) -> None:
+    """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
+    the compile would fail, which it does not in stock's default mode."""
+    lowered = lowered_mm(
+        Speeds(lambda _: 0.5), mark={"min": 2, "max": most},
+        mode="default", options={"fast_autotune": True},
+    )  # fmt: skip
+    assert only(lowered).is_extern is not chosen
+    assert diode_engine.get_stats()["fallback_unsupported"] == (not chosen)
 
 
 def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

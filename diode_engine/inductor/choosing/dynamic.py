@@ -17,6 +17,7 @@ import torch
 from torch._inductor.virtualized import V
 
 from diode_engine.core.operators import OPERATORS
+from diode_engine.core.operators.specification import Matrix
 from diode_engine.core.problem import Problem, Scalar
 from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
@@ -25,15 +26,16 @@ _VALUES = 12  # that a symbol is tried with
 _MAX_SIZE = 1 << 20  # the largest of them
 _USUAL = 8192  # a dimension without bounds is tried up to this size,
 _BEYOND_HINT = 4  # or up to so many times its hint, if that is more
+_MAX_INDEX = (1 << 31) - 1  # the largest index in Triton's templates
 # From one problem to the next, a symbol goes on by so many of its values: 1 for the first symbol,
 # and so on. Primes over 2 · _VALUES, so that every value has its turn.
 _STEPS = (1, 29, 31, 41)
 
 
-def symbols_of(sizes: Sequence[Any]) -> list[sympy.Symbol]:
-    """The free symbols of Inductor's sizes and strides, in the order of their names."""
-    found = {s for size in sizes if isinstance(size, sympy.Expr) for s in size.free_symbols}
-    return sorted(found, key=str)
+def symbols_of(rows: Sequence[Sequence[Any]]) -> list[sympy.Symbol]:
+    """The free symbols of rows of Inductor's sizes or strides, in the order of their names."""
+    sizes = [size for row in rows for size in row if isinstance(size, sympy.Expr)]
+    return sorted({symbol for size in sizes for symbol in size.free_symbols}, key=str)
 
 
 def problems_over(
@@ -45,9 +47,15 @@ def problems_over(
     """`hinted`, and the other problems that these KernelInputs of Inductor may stand for;
     `attributes` is what `attributes_from` returns."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
-    symbols = symbols_of([size for each in (*shapes, *strides) for size in each])
+    symbols = symbols_of([*shapes, *strides])
     if not symbols:
         return (hinted,)
+    given = zip(OPERATORS[op_name].inputs, shapes, strides, strict=False)
+    matrices = [row for each, *rows in given if isinstance(each, Matrix) for row in rows]
+    of_matrices = set(symbols_of(matrices))
+    # An op may ask again with another form of its bias. The matrices' sizes are the same then,
+    # because the symbols of the bias alone come last.
+    symbols.sort(key=lambda symbol: symbol not in of_matrices)
     return _drawn(
         op_name,
         tuple(map(tuple, shapes)),
@@ -58,6 +66,23 @@ def problems_over(
         hinted,
         attributes,
     )
+
+
+def may_exceed_32_bits(kernel_inputs: Any) -> bool:
+    """Whether the program declares bounds of its dynamic sizes with which an operand or the result
+    may have more elements than Triton's templates can index. Such a template has a guard that
+    contradicts the bounds, so that the compile fails; a library's kernel has none."""
+    m, n, _ = kernel_inputs.mnk_symbolic()
+    shapes = kernel_inputs.shapes_symbolic()
+    batch = [shape[0] for shape in shapes if len(shape) == 3][:1]
+    env = V.graph.sizevars.shape_env
+    for shape in (*shapes, (*batch, m, n)):
+        elements = sympy.Mul(*shape)
+        if elements.free_symbols:
+            most = env.bound_sympy(elements).upper
+            if most.is_Integer and most > _MAX_INDEX:
+                return True
+    return False
 
 
 @lru_cache(256)  # many layers of a program have the same ones
