@@ -58,6 +58,7 @@ class TextColumn:
 
     @property
     def width(self) -> int:
+        """The number of characters of the widest cell or the name."""
         return max(map(len, (self.name, *self.cells)))
 
 

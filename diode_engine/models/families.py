@@ -39,9 +39,11 @@ class ModelFamily:
     cost: float = 1.5
 
     def model_class(self) -> type[TimingModel]:
+        """The class, imported when it is first asked for."""
         return cast("type[TimingModel]", _found(self.model))
 
     def fitting_method(self) -> FittingMethod:
+        """How models of the family are fitted, imported when it is first asked for."""
         return cast("FittingMethod", _found(self.fitting))
 
 

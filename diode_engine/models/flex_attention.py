@@ -111,6 +111,7 @@ class FlexGroup:
         return FlexChoice(self.configs[best], math.exp(estimated[best]))
 
     def to_dict(self) -> dict[str, Any]:
+        """The group as JSON has it."""
         return {
             "kind": self.kind,
             "head": self.head,
@@ -168,6 +169,7 @@ class FlexTable:
         return None
 
     def to_dict(self) -> dict[str, Any]:
+        """The table as JSON has it."""
         groups = [group.to_dict() for group in self.groups]
         return {
             "format": FORMAT, "hardware": self.hardware, "source": self.source, "groups": groups

@@ -107,6 +107,7 @@ class Document:
         return self.models.get(reference, ModelFacts())
 
     def to_dict(self) -> dict[str, Any]:
+        """As registry.json has it; models of which nothing is known are left out."""
         models = {
             reference: {k: v for k, v in asdict(facts).items() if v}
             for reference, facts in self.models.items()

@@ -55,6 +55,7 @@ class IndexLine:
 
     @property
     def reference(self) -> str:
+        """name@version."""
         return f"{self.name}@{self.version}"
 
 

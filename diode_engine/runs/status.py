@@ -49,6 +49,7 @@ class Status:
         return max(0.0, (self.seen - self.run.heartbeat).total_seconds())
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; times are in ISO 8601."""
         run = self.run
         return {
             "id": run.id,

@@ -24,6 +24,7 @@ class FitNodes:
         self._fits: dict[str, dict[str, FitProgress]] = {}  # the last progress, by machine and fit
 
     def told(self, label: str, progress: FitProgress) -> None:
+        """Takes a report of the fit with this label, if the fit is made on another machine."""
         if isinstance(progress, NodeFitProgress):
             fits = self._fits.setdefault(progress.node, {})
             fits.pop(label, None)

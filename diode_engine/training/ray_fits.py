@@ -30,9 +30,11 @@ class Board:
         self._told: _Told = []
 
     def tell(self, told: _Told) -> None:
+        """Adds reports."""
         self._told += told
 
     def take(self) -> _Told:
+        """The reports since the last call, in their order."""
         told, self._told = self._told, []
         return told
 
@@ -91,11 +93,14 @@ class RayFits:
 
     @property
     def slots(self) -> int:
+        """As FitExecutor.slots: the cores of the cluster."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def run(
         self, tasks: Iterable[FitTask], report: TaskProgressCallback
     ) -> Iterator[tuple[FitTask, Members]]:
+        """As FitExecutor.run. Raises TrainingError also where the cluster loses a fit MAX_LOSSES
+        times."""
         ray = self._ray
         tasks = list(tasks)
         # The board is on this machine, so that it is not lost with another one.

@@ -38,6 +38,7 @@ class Trained:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         manifest = self.model.manifest
         return {
             "model": self.model.reference,

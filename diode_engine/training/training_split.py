@@ -53,6 +53,7 @@ class TrainingSplit:
 
     @property
     def hardware(self) -> Hardware:
+        """The device of the rows."""
         first = int(self.all_learnable.environment[0])
         return self.all_learnable.environments[first].hardware
 

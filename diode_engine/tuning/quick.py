@@ -47,6 +47,7 @@ def family(base: Artifact | None) -> str:
 
 
 def has_xgboost() -> bool:
+    """Whether XGBoost is installed; it is not imported."""
     return importlib.util.find_spec("xgboost") is not None
 
 

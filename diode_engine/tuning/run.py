@@ -61,6 +61,7 @@ class Tuned:
     document: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         return dict(self.document)
 
 

@@ -58,6 +58,7 @@ class GateVerdict:
 
     @property
     def passed(self) -> bool:
+        """Whether all checks passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -66,6 +67,7 @@ class GateVerdict:
         return tuple(check.found for check in self.checks if not check.passed)
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         return {**asdict(self), "checks": [asdict(c) for c in self.checks], "passed": self.passed}
 
     @classmethod

@@ -51,6 +51,7 @@ class Config:
     kernel: Mapping[str, int]
 
     def is_for(self, problem: Problem) -> bool:
+        """Whether the kernels are for this problem."""
         sizes = (problem.M, problem.N, problem.K)
         return self.op in (None, str(problem.op)) and self.sizes in (None, sizes)
 

@@ -48,10 +48,12 @@ class Binary:
             return None
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Binary:
+        """The inverse of `to_dict`."""
         arguments = tuple((what, kind) for what, kind in given["arguments"])
         return cls(**{**given, "arguments": arguments})
 

@@ -40,6 +40,7 @@ class Params:
         self._kwargs = dict(kwargs)
 
     def to_kwargs(self) -> dict[str, Any]:
+        """As KernelTemplateParams.to_kwargs: the kwargs by name."""
         return dict(self._kwargs)
 
 
@@ -55,10 +56,13 @@ class OfferedKernel:
 
     @property
     def template(self) -> Any:
+        """An object whose `uid` is the name of the template."""
         return SimpleNamespace(uid=self.uid)
 
     @cached_property
     def choice(self) -> Any:
+        """Inductor's ChoiceCaller, rendered when it is first asked for; None where the template
+        declines the config."""
         return self.render()
 
 

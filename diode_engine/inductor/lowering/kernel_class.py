@@ -130,6 +130,7 @@ class KernelClass:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> KernelClass:
+        """The inverse of `to_dict`."""
         return cls(
             candidate=Candidate.from_dict(fields["candidate"]),
             op=named(fields["op"]),
