@@ -23,8 +23,8 @@ from diode_engine.store import Run, RunState, Store
 KINDS = ("collect", "train", "validate", "tune")  # the commands that are started as runs
 
 # The commands that a run's record may start again: those that make runs. A store is shared, so its
-# records are not trusted. `capture` and `workflow` would start any program that a record names, and
-# other commands would write or delete any file.
+# records are not trusted. `capture` would start any program and `workflow` any command that a
+# record names, and other commands would write or delete any file.
 _AGAIN = {
     ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("tune",),
     ("validate",), ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
