@@ -23,7 +23,7 @@ import flex_kernels
 from flex_kernels import Config, Kernel
 from flex_problems import Family
 
-from diode_engine.collect.supervisor import Lost, Said, Start, Supervisor, Worker
+from diode_engine.collect.supervisor import Lost, Received, Start, Supervisor, Worker
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import CollectionError
 
@@ -138,7 +138,7 @@ class Compilers:
                 at.append(job)
                 self._supervisor.send(worker, {"job": pickle.dumps(job)})
         for event in self._supervisor.step(seconds=0.2):
-            if isinstance(event, Said):
+            if isinstance(event, Received):
                 if "found" in event.message:
                     at = self._at[event.worker]
                     self._queue.put((at.popleft(), pickle.loads(event.message["found"])))  # noqa: S301

@@ -149,7 +149,7 @@ def over_ray(
 ) -> dict[str, float]:
     import ray
 
-    from diode_engine.collect.ray_executor import RayExecutor
+    from diode_engine.collect.cluster.executor import RayExecutor
 
     cluster = cluster_of(count)
     try:

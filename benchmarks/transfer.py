@@ -54,7 +54,7 @@ ROWS = 24  # timings of a problem that are drawn
 MAX_ROWS = 120  # of a problem that a model learns
 # A share's rows are repeated until they are so much of the source's, at most so many times.
 _REPEATED, _TIMES = 0.1, 50
-HOPE = 2.0  # as collect.adviser
+BOUND_DEVIATIONS = 2.0  # as collect.adviser
 
 
 def hardware_of(table: TimingTable) -> Hardware:
@@ -158,10 +158,10 @@ class Transfer:
         for place in order:
             rows = rng.permutation(groups[place])
             if active:
-                _, expected, hoped = advice[place]
+                _, expected, lower_bound = advice[place]
                 by = groups[place]
                 first = by[np.argsort(expected)[: ROWS // 4]]
-                second = by[np.argsort(hoped)[: ROWS // 4]]
+                second = by[np.argsort(lower_bound)[: ROWS // 4]]
                 rows = np.array(list(dict.fromkeys([*first, *second, *rows])))
             kept.append(rows[:ROWS])
             count += len(kept[-1])
@@ -180,7 +180,7 @@ class Transfer:
         expected = answers.mean(axis=0)
         chosen = int(np.argmin(expected))
         regret = float(np.mean(answers[:, chosen] - answers.min(axis=1)))
-        return regret, expected, expected - HOPE * answers.std(axis=0)
+        return regret, expected, expected - BOUND_DEVIATIONS * answers.std(axis=0)
 
 
 def _together(parts: Sequence[Examples]) -> Examples:

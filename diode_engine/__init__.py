@@ -2,10 +2,12 @@
 
 Importing this package is all that is needed: from then on `torch.compile(mode="max-autotune")`
 takes the kernels that the model for this GPU predicts to be fastest, without benchmarking.
-DIODE_DISABLE=1 in the environment switches that off, and where it cannot be (no such GPU, no
-model for it, torch older than 2.10, no torch at all) compiles are stock; `get_stats()` says why.
+DIODE_DISABLE=1 in the environment switches that off. Where Diode cannot choose (no GPU, no model
+for this one, torch older than 2.10, no torch at all), torch.compile works as it does without Diode,
+and `get_stats()` says why.
 
-Names are imported when they are first used: neither torch nor numpy comes with the package.
+The names below are imported when they are first used, so that importing the package imports neither
+torch nor numpy.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from diode_engine.cli import main
 
 def _main() -> int:
     code = main()
-    if "DIODE_RUN" in os.environ:  # still: the run that this process was started for never began
+    # The variable names the run that this process was started for, and is removed when the run
+    # begins: here it failed before.
+    if "DIODE_RUN" in os.environ:
         from diode_engine.runs import settle
 
         settle(code)

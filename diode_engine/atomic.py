@@ -11,24 +11,24 @@ from contextlib import contextmanager
 from io import BufferedRandom
 from pathlib import Path
 
-UNFINISHED = ".unfinished-"  # how the names begin of what is being written
+UNFINISHED = ".unfinished-"  # the beginning of the names of files that are being written
 
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = True) -> Iterator[BufferedRandom]:
-    """A new file, open for bytes, that takes the place of `path` when the block ends and is
-    removed where it raises; so a reader sees the old file or the new one.
+    """A new file, open for bytes, that takes the place of `path` when the block ends. It is removed
+    where the block raises. So a reader sees the old file or the new one.
 
     It lies beside `path` under a name that cannot be guessed, and a link under that name is not
-    followed (O_EXCL, O_NOFOLLOW). `durable` False leaves it to the system when the content
-    reaches the disk: for what can be made again. Raises OSError, also where `path` is a device,
-    a pipe or a folder, which is no file to replace.
+    followed (O_EXCL, O_NOFOLLOW). With `durable` False the system decides when the content reaches
+    the disk: for files that can be made again. Raises OSError, also where `path` is a device, a
+    pipe or a folder, which are not replaced.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is there and is not a regular file", str(path))
     made = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(made, flags, 0o666)  # less what the umask takes
+    handle = os.open(made, flags, 0o666)  # without the rights that the umask takes away
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -49,8 +49,8 @@ def write_whole(path: Path, data: bytes | str, *, durable: bool = True) -> None:
 
 @contextmanager
 def scratch_beside(path: Path) -> Iterator[Path]:
-    """A new folder of our own beside `path`, removed with all in it when the block ends: for what
-    is written by name, and may leave more than one file. Raises OSError."""
+    """A new folder beside `path`, removed with all that is in it when the block ends: for libraries
+    that write to a file's name, and may write other files beside it. Raises OSError."""
     made = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
     made.mkdir(mode=0o700)
     try:

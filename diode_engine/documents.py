@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEPTH = 32  # lists and objects in each other; Diode's own documents have 8 at most
-# What a compressed file may become: anything up to the first, above it so many times its own size.
-# Shipped datasets become 6 times as large, JSON of timings 10 times.
+MAX_DEPTH = 32  # lists and objects in each other; Diode's own documents have 8 at most
+# Any compressed file may become FREE_BYTES large, and MAX_RATIO times as large as it is. Shipped
+# datasets become 6 times as large, JSON of timings 10 times.
 FREE_BYTES = 8 << 20
 MAX_RATIO = 100
 # The time of Python's tomllib grows with the square of a dotted key's parts. Diode's have 3.
@@ -34,8 +34,8 @@ _LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{
 
 
 class Malformed(Exception):
-    """What is wrong with a document, and where, as a sentence about "it". It is shortened where
-    names in the document make it long."""
+    """A document cannot be used. The text is a sentence about "it" that says what is wrong, and
+    where; it is cut where names in the document make it long."""
 
     def __str__(self) -> str:
         return shortened(super().__str__(), 600)
@@ -51,7 +51,7 @@ class Limits:
     values: int = 1 << 20
 
     def check_bytes(self, size: int) -> None:
-        """Raises Malformed where this is too many."""
+        """Raises Malformed where a document of `size` bytes is too large."""
         if size > self.bytes:
             raise Malformed(
                 f"It holds more than {_binary(self.bytes)}, the most that is read of such a file; "
@@ -59,7 +59,8 @@ class Limits:
             )
 
     def check_counts(self, containers: int, values: int) -> None:
-        """Raises Malformed where these are too many."""
+        """Raises Malformed where a document has too many lists and objects (`containers`), or too
+        many `values` in them."""
         for found, most, what in (
             (containers, self.containers, "lists and objects"),
             (values, self.values, "values"),
@@ -80,12 +81,12 @@ def _binary(size: int) -> str:
 
 
 def read_bytes(path: Path, limits: Limits) -> bytes:
-    """The file's bytes, of which hardly more are read than the limit. Raises Malformed and
-    OSError."""
+    """The file's bytes. Of a file that is too large, hardly more than the limit is read. Raises
+    Malformed and OSError."""
     parts: list[bytes] = []
     size = 0
     with path.open("rb") as file:
-        expected = os.fstat(file.fileno()).st_size  # of a pipe 0
+        expected = os.fstat(file.fileno()).st_size  # 0 for a pipe
         limits.check_bytes(expected)
         while part := file.read(expected + _CHUNK):
             size += len(part)
@@ -119,15 +120,15 @@ def parse_json(data: bytes, limits: Limits) -> Any:
 
 
 def check_json_counts(data: bytes, limits: Limits) -> None:
-    """Raises Malformed where a JSON text has too many values. What its strings hold counts as
-    if it were JSON too."""
+    """Raises Malformed where a JSON text has too many values. Brackets and commas inside strings
+    are counted too, so the text need not be parsed."""
     containers = data.count(b"{") + data.count(b"[")
     limits.check_counts(containers, containers + data.count(b","))
 
 
 def check_texts(data: bytes, document: Any) -> None:
     """Raises Malformed where a text of the JSON document is not valid Unicode: JSON can escape
-    half a surrogate pair, which no file and no terminal takes."""
+    half a surrogate pair, which cannot be written to a file or a terminal."""
     if _SURROGATE.search(data):
         try:
             json.dumps(document, ensure_ascii=False).encode()
@@ -139,7 +140,7 @@ def check_values(document: Any) -> None:
     """Raises Malformed where lists and objects are nested too deeply, a number is not finite or too
     large, or a text has a null character."""
     level = [document]
-    for _ in range(DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         inner: list[Any] = []
         for value in level:
             if isinstance(value, dict):
@@ -160,7 +161,7 @@ def check_values(document: Any) -> None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The document in a TOML file, as `check_values` has it. Raises Malformed and OSError."""
+    """The document in a TOML file, checked by `check_values`. Raises Malformed and OSError."""
     data = read_bytes(path, TOML)
     import tomllib  # only where there is a file
 
@@ -180,10 +181,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def decompressed(data: bytes, limits: Limits) -> bytes:
-    """The content of the Zstandard frames. Raises Malformed.
+    """The content of the Zstandard frames. Raises Malformed, also where it is over the limits.
 
-    A chunk is decompressed at once, and a kilobyte can become 32 MiB. Chunks are small, so that
-    little is decompressed beyond the limits.
+    A chunk of `data` is decompressed in one step, and a kilobyte can become 32 MiB. So chunks are
+    small: little is decompressed before the limits are checked.
     """
     import zstandard
 
@@ -212,7 +213,8 @@ def decompressed(data: bytes, limits: Limits) -> bytes:
 
 
 def check_ratio(size: int, compressed: int) -> None:
-    """Raises Malformed where so many bytes are too many for a compressed file of that size."""
+    """Raises Malformed where a file of `compressed` bytes becomes `size` bytes, and that is more
+    than it may (FREE_BYTES, MAX_RATIO)."""
     if size > max(FREE_BYTES, MAX_RATIO * compressed):
         raise Malformed(
             f"It becomes more than {MAX_RATIO} times as large when it is decompressed, as no "
@@ -221,7 +223,8 @@ def check_ratio(size: int, compressed: int) -> None:
 
 
 def unique(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    """The fields of an object. Raises Malformed where two have one name, or a name is no text."""
+    """The fields of an object. Raises Malformed where two have the same name, or a name is not a
+    text."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if not isinstance(name, str):
@@ -251,4 +254,6 @@ def _no_constant(name: str) -> float:
 
 
 def _too_deep() -> Malformed:
-    return Malformed(f"It is nested too deeply: more than {DEPTH} lists and objects in each other.")
+    return Malformed(
+        f"It is nested too deeply: more than {MAX_DEPTH} lists and objects in each other."
+    )

@@ -22,7 +22,8 @@
     ├── ReportError        a report of a validation is malformed or too new
     └── IntegrationError   this torch cannot carry Diode's choices
 
-Those that say that something does not exist, or that there is nothing to do, are NothingError too.
+Errors that say that something does not exist, or that there is nothing to do, are NothingErrors
+too.
 
 Each message is a sentence that says what is wrong and what to do about it.
 """
@@ -96,7 +97,8 @@ class NoSuchModelError(RegistryError, NothingError):
 
 
 class SeveralModelsError(RegistryError):
-    """A name means a model for each of several GPUs; `slugs` are their hardware's."""
+    """A name stands for several models, each of another GPU; `slugs` are the GPUs' (see
+    `Hardware.slug`)."""
 
     def __init__(self, message: str, slugs: tuple[str, ...]) -> None:
         super().__init__(message)

@@ -23,8 +23,8 @@ from diode_engine.inductor.listening import feedback
 log = logging.getLogger(__name__)
 
 VARIABLE = "DIODE_FEEDBACK"
-_WAITING = 1000  # benchmarks that may wait to be written; more are dropped
-_LAST_SECONDS = 15.0  # for what is left when the process ends
+_MAX_WAITING = 1000  # benchmarks that wait to be written; more are dropped
+_CLOSE_SECONDS = 15.0  # for writing what is left when the process ends
 
 _Benchmark = tuple[Problem, Sequence[tuple[Candidate, float]]]
 
@@ -43,16 +43,17 @@ class FeedbackWriter:
         self._path = path
         self._lock = threading.Lock()
         self._pid = 0  # of the process that the thread is in
-        self._queue: queue.Queue[_Benchmark | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[_Benchmark | None] = queue.Queue(_MAX_WAITING)
         self._thread: threading.Thread | None = None
         self._dropped = False
 
     def take(self, problem: Problem, records: Sequence[tuple[Candidate, float]]) -> None:
-        """Returns at once."""
+        """Hands a benchmark to the thread: a problem, and the microseconds of each candidate.
+        Returns at once."""
         with self._lock:
-            if self._pid != os.getpid():  # a thread does not come along in a fork
+            if self._pid != os.getpid():  # a forked process does not have its parent's threads
                 self._pid = os.getpid()
-                self._queue = queue.Queue(_WAITING)
+                self._queue = queue.Queue(_MAX_WAITING)
                 self._thread = threading.Thread(
                     target=self._write, args=(self._queue,), name="diode-feedback", daemon=True
                 )
@@ -64,15 +65,15 @@ class FeedbackWriter:
             self._say_dropped("they come faster than they can be written")
 
     def close(self) -> None:
-        """Waits for what is left to be written, some seconds at most."""
+        """Waits until everything is written, about _CLOSE_SECONDS at most."""
         thread = self._thread
         if thread is not None and self._pid == os.getpid():
             self._thread = None
             try:
-                self._queue.put(None, timeout=_LAST_SECONDS)
+                self._queue.put(None, timeout=_CLOSE_SECONDS)
             except queue.Full:
                 return
-            thread.join(_LAST_SECONDS)
+            thread.join(_CLOSE_SECONDS)
 
     def _write(self, benchmarks: queue.Queue[_Benchmark | None]) -> None:
         from diode_engine.core.hardware import environment

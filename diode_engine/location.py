@@ -1,7 +1,7 @@
 """Where a store is: a file, or a database on a PostgreSQL server.
 
-The URL of a server may hold a password where the URL is read from. Nothing that is made of it holds
-the password, so that it comes into no message, log, run or list of processes.
+The URL of a server may have a password in it. From then on the password is kept apart from the URL,
+so that it never gets into a message, a log, a run or the list of processes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _PASSWORD = re.compile(rf"({re.escape(SCHEME)}://[^\s/@:]*):\S*@")
 
 @dataclass(frozen=True)
 class ServerUrl:
-    """A database on a server. Its text is the URL without the password, so two that have the same
-    text may differ in their passwords. libpq finds what is None or empty (PGHOST, PGUSER,
-    PGPASSWORD, the file ~/.pgpass, ...); `options` are those of a libpq connection string."""
+    """A database on a server. str() gives the URL without the password; two records that differ in
+    the password alone are equal. For what is None or empty, libpq looks elsewhere (PGHOST, PGUSER,
+    PGPASSWORD, the file ~/.pgpass, ...). `options` are those of a libpq connection string."""
 
     host: str
     port: int | None
@@ -39,8 +39,8 @@ class ServerUrl:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises StoreError. The error quotes nothing of the text: in a malformed URL the password
-        may be anywhere."""
+        """The database at a URL. Raises StoreError where the URL is malformed. The error does not
+        quote the URL, since in a malformed one the password may be anywhere."""
         known = _URL.match(text)
         if known is not None and known[1].lower() != SCHEME:
             raise StoreError(f"A store cannot be at a URL of {known[1]}: it is a file, or {FORM}.")
@@ -65,8 +65,8 @@ class ServerUrl:
             raise malformed
         if secret := next((name for name, _ in options if _SECRET.search(name)), None):
             raise StoreError(
-                f"The URL of the store has {secret} behind its question mark, where it would be "
-                "shown: put it into a service file of libpq's (PGSERVICEFILE), or a password into "
+                f"The URL of the store has {secret} after its question mark, where it would be "
+                "shown: put it into a service file of libpq (PGSERVICEFILE), or a password into "
                 "~/.pgpass or PGPASSWORD."
             )
         return cls(
@@ -99,12 +99,13 @@ Location = Path | ServerUrl
 
 
 def is_url(given: object) -> bool:
+    """Whether this is a text with a scheme before ://."""
     return isinstance(given, str) and _URL.match(given) is not None
 
 
 def location_of(given: str | os.PathLike[str] | ServerUrl) -> Location:
-    """A text with a scheme before :// is a URL, and every other the path of a file. Raises
-    StoreError for a URL that no store can be at."""
+    """The location that a text names: a URL (see `is_url`), else the path of a file. Raises
+    StoreError for a URL that cannot be a store's."""
     if isinstance(given, ServerUrl):
         return given
     if isinstance(given, str) and is_url(given):

@@ -46,7 +46,7 @@ def _config_dir() -> Path:
 
 def store_location(given: str | os.PathLike[str] | ServerUrl | None = None) -> Location:
     """Where the store is: what was given (`--store`), else $DIODE_STORE, else diode.db in the data
-    directory. Raises StoreError for a URL that no store can have."""
+    directory. Raises StoreError for a URL that cannot be a store's."""
     chosen = given or os.environ.get("DIODE_STORE")
     if not chosen:
         return data_dir() / "diode.db"
@@ -55,7 +55,7 @@ def store_location(given: str | os.PathLike[str] | ServerUrl | None = None) -> L
 
 
 def beside(store: Location, suffix: str) -> Path:
-    """Where on this machine the files lie that go with a store but are not part of it, such as
+    """The path, on this machine, of files that belong to a store and are not part of it, such as
     logs: beside the store's file; for a store on a server, in a folder of the data directory."""
     if isinstance(store, Path):
         return store.with_name(f"{store.name}{suffix}")

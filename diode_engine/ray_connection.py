@@ -11,8 +11,8 @@ from diode_engine.errors import DiodeError
 
 
 def imported(what: str, error: type[DiodeError]) -> Any:
-    """The module ray. Raises `error`, which says what needs it and which extra brings it, where it
-    is not installed."""
+    """The module ray. Where it is not installed, raises `error` with a sentence that begins with
+    `what` (a task, such as "Collecting") and says how to install it."""
     try:
         import ray
     except ImportError as missing:
@@ -24,11 +24,12 @@ def imported(what: str, error: type[DiodeError]) -> Any:
 
 
 def connect(ray: Any, address: str, error: type[DiodeError]) -> bool:
-    """Connects to the cluster at `address`, as Ray takes it; False where this process is connected
-    already. Raises `error` where there is none to be reached."""
+    """Connects to the cluster at `address`, in Ray's form (host:port, or auto). Returns False where
+    this process is connected already. Raises `error` where the cluster cannot be reached."""
     if ray.is_initialized():
         return False
-    # Ray replaces the handler of SIGTERM, by which a run is cancelled.
+    # Ray replaces the handler of SIGTERM. A run is cancelled by that signal, so the handler is put
+    # back.
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM) if main else None
     try:
@@ -43,21 +44,22 @@ def connect(ray: Any, address: str, error: type[DiodeError]) -> bool:
 
 
 def error_line(error: BaseException) -> str:
-    """What an error of Ray's says, in a line."""
+    """The first line of what an error says. An error that Ray passes on from another process has
+    the original one as its cause; then it is that one's line."""
     cause = getattr(error, "cause", None)
     lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
 
 
 class MachineNames:
-    """Names for the machines of a cluster: their own, with a part of Ray's where several have the
-    same."""
+    """Names for the machines of a cluster: their host names. Where several machines have the same
+    one, a part of Ray's id of the machine is added."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}  # by Ray's
+        self._names: dict[str, str] = {}  # by Ray's ids
 
     def of(self, node: str, own: str) -> str:
-        """The name of the machine that Ray calls `node` and that calls itself `own`."""
+        """The name of the machine with Ray's id `node` and the host name `own`."""
         if node not in self._names:
             taken = own in self._names.values()
             self._names[node] = f"{own}-{node[:6]}" if taken else own

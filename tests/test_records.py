@@ -149,6 +149,9 @@ def test_facts_of_kernels_stay_with_their_rows() -> None:
     assert table.kernel is not None
     partly = table.kernel.copy()
     partly[0, 2] = 5
-    for wrong, says in ((partly, "some facts only"), (table.kernel[:1], "has not all facts")):
+    for wrong, says in (
+        (partly, "only some of a kernel's facts"),
+        (table.kernel[:1], "must have all facts"),
+    ):
         with pytest.raises(RecordError, match=says):
             replace(table, kernel=wrong)

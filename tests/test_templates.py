@@ -21,7 +21,7 @@ from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits, many_loads, shared_bytes
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import TEMPLATES, template_of, templates_for
-from diode_engine.core.templates.template import Configs, LaunchMethod, Template
+from diode_engine.core.templates.template import Configs, LaunchMethod, Space, Template
 from diode_engine.inductor.lowering.kernel_class import SharedKeys, class_of, grid, shared_class
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
@@ -65,15 +65,17 @@ MADE_UP = Template(
     constants=frozenset("K"),
     grid=_grid,
     shared_bytes=lambda problem, columns, hardware: columns.k_split * 200_000,
-    default_configs=lambda m, n, k, torch: _configs(m, n, k)[:1],
-    exhaustive_configs=_configs,
+    space=Space(
+        default_configs=lambda m, n, k, torch: _configs(m, n, k)[:1], exhaustive_configs=_configs
+    ),
 )  # fmt: skip
 LIBRARY = Template(
     name="made_up::library",
     ops=("mm",),
     launch=LaunchMethod.LIBRARY,
-    default_configs=lambda m, n, k, torch: ((),),
-    exhaustive_configs=lambda m, n, k: ((),),
+    space=Space(
+        default_configs=lambda m, n, k, torch: ((),), exhaustive_configs=lambda m, n, k: ((),)
+    ),
 )
 
 PROBLEM = Problem.make("mm", 512, 640, 768, "bfloat16")

@@ -175,7 +175,7 @@ def collect(
     how = Direct(binaries_dir()) if direct else None
     executor: Executor
     if ray is not None:
-        from diode_engine.collect.ray_executor import RayExecutor
+        from diode_engine.collect.cluster.executor import RayExecutor
 
         cluster = RayExecutor(ray, kind=accelerator, workers_per_gpu=workers, direct=how)
         count, where, executor = cluster.count(), f"the Ray cluster at {ray}", cluster

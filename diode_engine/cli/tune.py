@@ -148,9 +148,9 @@ def _on_cluster(ray: str, accelerator: str | None) -> _Where:
     """As `_here`, for all GPUs of one kind of the cluster."""
     from functools import partial
 
+    from diode_engine.collect.cluster.executor import RayExecutor
     from diode_engine.collect.executor import environment_of
     from diode_engine.collect.local import Direct
-    from diode_engine.collect.ray_executor import RayExecutor
     from diode_engine.paths import binaries_dir
 
     executor = partial(RayExecutor, ray, kind=accelerator, direct=Direct(binaries_dir()))

@@ -17,27 +17,27 @@ from diode_engine.errors import ModelError
 
 log = logging.getLogger(__name__)
 
-# How many standard deviations of the members' predictions are subtracted for `hoped`: the lower
-# confidence bound of bandits and Bayesian optimisation (Srinivas et al. 2010).
-HOPE = 2.0
+# How many standard deviations of the members' predictions the lower confidence bound is below their
+# mean, as in bandits and Bayesian optimisation (Srinivas et al. 2010).
+BOUND_DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True)
 class Advice:
-    """For n candidates, natural logarithms of microseconds; infinite where nothing is predicted or
-    the kernel does not fit."""
+    """The predictions for n candidates, each [n]: natural logarithms of microseconds; infinite
+    where nothing is predicted or the kernel does not fit the device."""
 
-    expected: npt.NDArray[np.float64]
-    hoped: npt.NDArray[np.float64]  # the shortest time that the members' spread leaves likely
+    expected: npt.NDArray[np.float64]  # the mean of the members
+    lower_bound: npt.NDArray[np.float64]  # the lower confidence bound
 
 
 class PredictsMembers(Protocol):
-    """The part of models.Predictor that is asked here."""
+    """The part of models.Predictor that is used here."""
 
     def predict_members_us(
         self, problem: Problem, candidates: Sequence[Candidate]
     ) -> npt.NDArray[np.float64]:
-        """[members, n] microseconds; NaN where they cannot say."""
+        """[members, n] microseconds; NaN where nothing is predicted."""
 
 
 class Adviser:
@@ -48,16 +48,17 @@ class Adviser:
         self._hardware = hardware
 
     def advise(self, problem: Problem, candidates: Sequence[Candidate]) -> Advice:
+        """The predictions for these candidates of the problem."""
         members = np.log(self._predictor.predict_members_us(problem, candidates))
         expected = members.mean(axis=0)
-        hoped = expected - HOPE * members.std(axis=0)
+        lower_bound = expected - BOUND_DEVIATIONS * members.std(axis=0)
         unknown = ~np.isfinite(expected) | ~fits(problem, candidates, self._hardware)
-        return Advice(np.where(unknown, np.inf, expected), np.where(unknown, np.inf, hoped))
+        return Advice(np.where(unknown, np.inf, expected), np.where(unknown, np.inf, lower_bound))
 
 
 def adviser_for(hardware: Hardware) -> Adviser | None:
-    """The registry's model for this hardware; None where there is none or it is damaged: the
-    collection then continues without one."""
+    """The registry's model for this hardware. None where there is none or it is damaged: then
+    candidates are chosen without a model."""
     from diode_engine import registry
 
     try:

@@ -1,5 +1,5 @@
-"""How one worker process is asked: a request becomes messages, and the worker's messages become the
-answer."""
+"""Requests to one worker process: a request becomes messages to the worker, and the worker's
+messages become the answer."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from diode_engine.core.problem import Failure, Timing
 
 log = logging.getLogger(__name__)
 
-MAX_DEATHS = 4  # of workers on one problem, before it is left alone
+MAX_DEATHS = 4  # of workers on one problem; then the problem is given up
 
 
 @dataclass(frozen=True)
 class WorkerDied:
-    """Sent in place of an answer; a new worker, on this GPU, gets the next request."""
+    """Is sent in place of a worker's message. A new worker, on this GPU, gets the next request."""
 
-    timed_out: bool
+    timed_out: bool  # it was ended, since it sent nothing until its deadline
     gpu: int
 
 
-# Yields messages for the worker, or None to read on, and is sent the worker's messages, each with
-# the number of its GPU as "gpu" (another one's, where the worker had to be replaced).
+# A generator that yields messages for the worker, or None to wait for the worker's next message. It
+# is sent the worker's messages, each with the number of the worker's GPU as "gpu", and returns the
+# answer.
 Asking = Generator[Message | None, Message | WorkerDied, Offered | Refused | Timed]
 
 
 def ask(request: Offer | Batch, *, in_turn: bool) -> Asking:
-    """Asks a worker. With `in_turn` the worker times a batch's candidates in turn, and does not say
-    at which one it is."""
+    """Asks a worker. With `in_turn` the worker times the candidates of a batch a few launches of
+    each in turn, and does not say which one it is timing."""
     if isinstance(request, Offer):
         return _ask_offer(request)
     return _BatchTiming(request, in_turn).ask()
@@ -52,6 +53,8 @@ _Asking = Generator[Message | None, Message | WorkerDied, _Rows]
 
 
 class _BatchTiming:
+    """The messages for one Batch, and what was learned from the answers so far."""
+
     def __init__(self, request: Batch, in_turn: bool) -> None:
         self._problem = request.problem
         self._candidates = request.candidates
@@ -64,8 +67,8 @@ class _BatchTiming:
         return Timed(timed_rows(timings), self._gpu, workers_lost=self._lost)
 
     def _one_by_one(self, places: list[int]) -> _Asking:
-        """Asks for each candidate alone, since one of them ended a worker that timed all in
-        turn."""
+        """Asks for each candidate alone, to find out which one ended the worker that timed all of
+        them in turn."""
         timings: _Rows = []
         deaths = 0
         for place in places:
@@ -92,7 +95,7 @@ class _BatchTiming:
                 if begun is None and not timings:
                     if self._in_turn and len(places) > 1:
                         return (yield from self._one_by_one(places))
-                    begun = 0  # it died before the first: do not insist
+                    begun = 0  # it died before it began: blame the first, so as not to ask forever
                 if begun is not None:
                     reason = Failure.TIMEOUT if answer.timed_out else Failure.CRASH
                     timings.append((places[begun], Timing(failure=reason)))

@@ -1,4 +1,4 @@
-"""Compiled kernels in a folder, found by what they were compiled from."""
+"""A folder of compiled kernels, which are found by the key of their kernel class."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 FORMAT = 2
-_LIMITS = Limits(bytes=16 << 20)  # of a kernel; a cubin has some 100 KB
+_LIMITS = Limits(bytes=16 << 20)  # of a file with one kernel; a cubin has some 100 KB
 
 
 @dataclass(frozen=True)
 class Unbuilt:
-    """A class of which there is no binary, and why. Without a `failure` the kernel is not at fault:
-    it has to be compiled and timed as Inductor does it."""
+    """Why a class has no binary. Where `failure` is None, the kernel itself is not at fault: it has
+    to be compiled and timed as Inductor does it."""
 
     failure: Failure | None
     reason: str
 
 
 class Binaries:
-    """The binaries of one device and toolchain, below `root`.
+    """The binaries for one device, torch and Triton, below the folder `root`.
 
     There is one file for each class, named by the class's key, in a folder named by the
     environment's torch, triton and hardware. Files are written whole or not at all, and a file that
@@ -72,6 +72,7 @@ class Binaries:
         return {path.stem for path in self.folder.glob("??/*.msgpack")}
 
     def put(self, cls: KernelClass, result: Binary | Unbuilt) -> None:
+        """Stores the binary of the class, or why there is none."""
         self.put_packed(cls.key, packed(cls, result))
 
     def put_packed(self, key: str, content: bytes) -> None:

@@ -21,9 +21,8 @@ from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.templates import template_of
 
-# Neighbours are looked for around this many of the fastest candidates.
-ELITE = 6
-MAX_ACCUMULATORS = 128  # 32-bit registers a thread; beyond that a kernel spills
+ELITE = 6  # how many of the fastest candidates have their neighbours tried
+MAX_ACCUMULATORS = 128  # 32-bit registers of a thread; with more a kernel spills
 ALL = CandidateSelection()
 
 
@@ -31,7 +30,7 @@ class _Reason(Enum):
     """Why a candidate is chosen."""
 
     EXPECTED = auto()  # the model expects it to be fast
-    HOPED = auto()  # it may be faster than anything known
+    LOWER_BOUND = auto()  # it may be faster than expected, by the model's lower confidence bound
     RANDOM = auto()
     NEAR = auto()  # a neighbour of the fastest so far
 
@@ -42,16 +41,16 @@ class CandidatePlan:
     Without a budget: all candidates that Inductor offers, in its order; with a fixed selection,
     those of them that it offers.
 
-    With a budget: first what every user meets (ATen, decompose_k, the DEFAULT space), then a
-    selection of the plausible rest. Half of it is random and half are neighbours of the fastest so
-    far, so that the region of the best kernel is known best. Of the DEFAULT space alone there is no
-    rest. With a model's advice the selection has four quarters: the kernels that the model expects
-    to be fastest; those that may be even faster, by the spread of its members; random ones, which
-    keep the timings representative; and neighbours. The budget is not spent on kernels that do not
-    fit the device.
+    With a budget: first the candidates that every user gets (ATen, decompose_k, the DEFAULT space),
+    then a selection of the plausible others that fit the device. Half of the selection is random,
+    and half are neighbours of the fastest so far, so that the region of the best kernel is known
+    best. Where the selection is of the DEFAULT space alone, there are no others. With a model's
+    advice the selection has four quarters: the kernels that the model expects to be fastest; those
+    with the smallest lower confidence bounds, which may be faster than expected; random ones, which
+    keep the timings representative; and neighbours.
 
-    With a limit on compiles: after that many kernels beyond the first batch that are not `at_hand`,
-    only kernels that are at hand follow.
+    With a limit on compiles: the others may have so many kernels that are not compiled yet
+    (`at_hand`); after these only compiled ones follow.
     """
 
     def __init__(
@@ -67,13 +66,14 @@ class CandidatePlan:
         advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,
         at_hand: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
-        """`done` is what was timed before: microseconds by candidate key, None for what failed. It
-        counts towards the budget, and neighbours of its fastest are looked for too. `advise` is
-        called once, and only with a budget. `at_hand` says whether a candidate's kernel is compiled
-        already; it is called for each batch, and only with a limit."""
+        """`done` is what was timed before: microseconds by candidate key, None for a failure. It
+        counts towards the budget, and neighbours of its fastest are tried too. `advise` is called
+        once, and only with a budget. `at_hand` says whether a candidate's kernel is compiled
+        already; it is called for each batch, and only with a limit on compiles."""
         self._random = random.Random(f"{seed}/{problem.key}")
         self._times: dict[Candidate, float] = {}
-        # Where all are timed, and compiled, their order changes nothing.
+        # Where all candidates are timed, and any number of them compiled, their order does not
+        # matter.
         self._in_order = selection.budget is None and selection.compiles is None
         if selection.fixed is not None:
             wanted = set(selection.fixed)
@@ -105,8 +105,9 @@ class CandidatePlan:
         self._advice = advise(self._rest) if budget is not None and spread else None
         kinds = [_Reason.RANDOM] if self._in_order else [_Reason.RANDOM, _Reason.NEAR]
         if self._advice is not None:
-            kinds = [_Reason.EXPECTED, _Reason.HOPED, *kinds]
-        # Of so many that are still to come, the last ones are of the last kind.
+            kinds = [_Reason.EXPECTED, _Reason.LOWER_BOUND, *kinds]
+        # The reasons for the candidates after the first ones, from the last to the first: equal
+        # numbers of each kind, in the kinds' order.
         self._kinds = [kinds[i * len(kinds) // spread] for i in range(spread)][::-1]
 
     def record(self, candidate: Candidate, time_us: float | None) -> None:
@@ -118,7 +119,7 @@ class CandidatePlan:
         """The next `size` candidates or fewer; empty when the plan is done."""
         batch = self._first[: min(size, self.left)]
         del self._first[: len(batch)]
-        orders: dict[_Reason, Iterator[int]] = {}  # what is known changes between batches only
+        orders: dict[_Reason, Iterator[int]] = {}  # times come in between batches only
         wanted = min(size, self.left) - len(batch)
         at_hand: dict[int, bool] = {}
 
@@ -151,18 +152,18 @@ class CandidatePlan:
         return batch
 
     def _scores(self, kind: _Reason) -> npt.NDArray[np.float64]:
-        """[n] for the candidates that are left: the one with the least is next."""
-        if self._advice is not None and kind in (_Reason.EXPECTED, _Reason.HOPED):
-            return self._advice.expected if kind is _Reason.EXPECTED else self._advice.hoped
+        """[n] scores of the candidates after the first ones; the smallest score is next."""
+        if self._advice is not None and kind in (_Reason.EXPECTED, _Reason.LOWER_BOUND):
+            return self._advice.expected if kind is _Reason.EXPECTED else self._advice.lower_bound
         if kind is _Reason.NEAR:
             tiled = (c for c in self._times if c.tile is not None)
             near = [_place(c) for c in heapq.nsmallest(ELITE, tiled, self._times.__getitem__)]
             if near:
                 steps = np.abs(self._places[:, None, :] - np.array(near)[None]).sum(axis=2)
-                steps += 0.5 * np.arange(len(near))  # the fastest has its neighbours first
+                steps += 0.5 * np.arange(len(near))  # neighbours of the fastest come first
                 least: npt.NDArray[np.float64] = steps.min(axis=1)
                 return least
-        return np.zeros(len(self._rest))  # the first one left of a shuffled list
+        return np.zeros(len(self._rest))  # the list is shuffled: its first one is next
 
 
 def plausible(problem: Problem, candidate: Candidate) -> bool:
@@ -180,10 +181,10 @@ def _number(candidate: Candidate, column: str) -> int:
     return value if isinstance(value, int) else 1
 
 
-@lru_cache(maxsize=1 << 13)  # the same ones come with every problem
+@lru_cache(maxsize=1 << 13)  # most problems have the same candidates
 def _place(candidate: Candidate) -> tuple[float, ...]:
-    """6 coordinates of a candidate. Neighbours have distance one: a factor of two in a block or in
-    the warps, two stages, or another template."""
+    """6 coordinates of a candidate. Neighbours have the distance one: they differ by a factor of
+    two in one block or in the warps, by two stages, or in whether they use TMA."""
     columns = ("block_m", "block_n", "block_k", "warps")
     sizes = [_number(candidate, column) for column in columns]
     tma = float(template_of(candidate.template).tma)

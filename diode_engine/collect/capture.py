@@ -18,7 +18,7 @@ from diode_engine.errors import CollectionError
 from diode_engine.inductor.listening import capture
 
 AT_START = Path(capture.__file__).parent / "at_start"
-PATIENCE_SECONDS = 20.0  # for a program that was interrupted to end by itself
+PATIENCE_SECONDS = 20.0  # how long an interrupted program may take to end
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Captured:
     """What a program compiled. `exit_code` is the program's; 128 plus the signal's number where a
     signal ended it."""
 
-    problems: tuple[Problem, ...]  # distinct, a process's in its order
-    left_out: tuple[str, ...]  # those that are no problem of Diode's
-    pythons: tuple[str, ...]  # the interpreters that were watched
+    problems: tuple[Problem, ...]  # each once; those of a process in its order
+    left_out: tuple[str, ...]  # descriptions of products that Diode has no problem for
+    pythons: tuple[str, ...]  # the Python interpreters that were watched
     compiled: bool  # whether Inductor was imported
     too_old: tuple[str, ...]  # versions of torch that cannot be watched
     exit_code: int
@@ -84,7 +84,8 @@ def run(command: Sequence[str]) -> Captured:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Waits for a program that is about to end. It was interrupted too, or was not (by `kill`)."""
+    """Waits for the program to end, and returns its exit code. Ctrl-C has interrupted it too; where
+    only this process was interrupted (by `kill`), the program is ended."""
     for end in (process.terminate, process.kill):
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             return process.wait(PATIENCE_SECONDS if end == process.kill else 1.0)

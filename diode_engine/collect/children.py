@@ -20,8 +20,8 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_parent() -> None:
-    """Makes the kernel kill this process when the thread that started it ends, also where the
-    parent was killed or this process hangs. Nobody else would know of it, and it would keep its
+    """Makes the operating system kill this process when the thread that started it ends, also where
+    the parent was killed or this process hangs. Otherwise it could go on unnoticed and keep its
     GPU."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""With several collections into one store: which of them times which problem."""
+"""Where several collections write into one store: which of them times which problem."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from diode_engine.store.claims import claims_of
 
 
 class Claims:
-    """The claims of one collection, which other collections see while it lives: those on this
-    machine where the store is a file, all that use the store where it is on a server.
+    """The claims of one collection on problems. Other collections see them while this process
+    lives: where the store is a file, those on this machine; where it is on a server, all that use
+    the store.
 
-    Each is a claim of the store's on a number made of the problem and the environment. It ends with
+    A claim is on a number made of the problem and the environment (see store.claims). It ends with
     the process, however that ends.
     """
 
@@ -25,6 +26,7 @@ class Claims:
         return self._claims.take(_number(problem, environment))
 
     def give_back(self, problem: Problem, environment: Environment) -> None:
+        """Ends a claim: another collection may take the problem."""
         self._claims.give_back(_number(problem, environment))
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """The process that compiles kernel classes, for a GPU that need not be in this machine.
 
-It is asked over a connection. It is given {"environment": …, "root": …} once, and says
-{"ready": true}. For each {"classes": […]} of one family it says {"begin": i} before and {"end": i}
-after each class, then {"done": true}. Results go into the folder of binaries.
+It gets messages over a connection: first {"environment": …, "root": …}, which it answers with
+{"ready": true}; then {"classes": […]}, each of one family. For these it sends {"begin": i} before
+and {"end": i} after each class, and {"done": true} after the last. Results go into the folder of
+binaries below `root`.
 
     python -m diode_engine.collect.compile_worker FD
 """
@@ -30,8 +31,8 @@ from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.inductor.lowering.symbolic import Family, family
 
-# After a compile these are its own fault; anything else that `failure_of` reads out of an
-# error of the compiler's is a coincidence of words.
+# The failures that a compile itself can have. Where `failure_of` finds the words of another one in
+# a compiler's error, that is a coincidence.
 OWN_FAULTS = (Failure.OUT_OF_RESOURCES, Failure.OUT_OF_MEMORY)
 
 
@@ -92,7 +93,7 @@ def serve(connection: Connection) -> None:
                 binaries.put(classes[index], result)
             says = "begin" if result is None else "end"
             connection.send_bytes(protocol.pack({says: index}))
-        # What Inductor and Triton cache is never needed again.
+        # Nothing that Triton has cached is needed again.
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
         connection.send_bytes(protocol.pack({"done": True}))
 

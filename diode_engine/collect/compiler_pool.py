@@ -13,7 +13,8 @@ from multiprocessing.connection import Pipe
 
 from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.supervisor import Happened, Lost, Said, Start, Supervisor, Worker
+from diode_engine.collect.compile_jobs import jobs_of
+from diode_engine.collect.supervisor import Lost, OtherReady, Received, Start, Supervisor, Worker
 from diode_engine.core.problem import Failure
 from diode_engine.documents import shortened
 from diode_engine.errors import CollectionError
@@ -22,18 +23,16 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 log = logging.getLogger(__name__)
 
 COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
-# For one kernel. The slowest seen took half a minute: hundreds of kilobytes of spilled code.
+# For one kernel. The slowest one so far took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
-# Classes of one family share what they are rendered from, and so are compiled in one job; of
-# few, each is a job of its own, since somebody waits.
-MAX_JOB_CLASSES = 8
-MAX_ATTEMPTS = 2  # at a class that ends its compiler
+MAX_ATTEMPTS = 2  # to compile a class that ends its compiler
 
 
 class Order:
-    """Classes being compiled for someone. `fileno` becomes readable when all are done."""
+    """Classes that a conversation waits for. `fileno` becomes readable when all are compiled."""
 
     def __init__(self, classes: Sequence[KernelClass]) -> None:
+        """`classes` are those that are not compiled yet."""
         self.left = {cls.key for cls in classes}
         self.error: CollectionError | None = None
         self._reader, self._writer = os.pipe()
@@ -48,18 +47,21 @@ class Order:
         return self._writer >= 0
 
     def done(self, key: str) -> None:
+        """Takes note that the class of this key is compiled."""
         self.left.discard(key)
         if not self.left:
             self.finish()
 
     def finish(self, error: CollectionError | None = None) -> None:
+        """Ends the order; `result` raises the error, if there is one."""
         self.error = error
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
 
     def result(self) -> None:
-        """Waits. Raises CollectionError where the compilers cannot be started."""
+        """Waits for the end of the order. Raises CollectionError where the compilers cannot be
+        started."""
         os.read(self._reader, 1)
         if self.error is not None:
             raise self.error
@@ -71,19 +73,19 @@ class Order:
 
 @dataclass(eq=False)
 class _CompilerState:
-    """What a compiler is at."""
+    """What a compiler does."""
 
-    job: list[KernelClass] = field(default_factory=list)
-    finished: int = 0
-    begun: bool = False
+    job: list[KernelClass] = field(default_factory=list)  # empty: nothing
+    finished: int = 0  # how many classes of the job are compiled
+    begun: bool = False  # whether the next one is being compiled
 
 
 class CompilerPool:
     """`workers` compilers that fill a folder of binaries.
 
-    A class that ends its compiler or overstays the deadline (seconds) is given another try,
-    and then recorded as failed; the rest of its job goes to another compiler. A context
-    manager: leaving it ends all compilers at once. What they have finished stays.
+    A class that ends its compiler, or takes longer than the deadline (seconds), is tried once more
+    and then recorded as failed; the rest of its job goes to another compiler. A context manager:
+    leaving it ends all compilers at once. The binaries that they have finished stay.
     """
 
     def __init__(
@@ -130,28 +132,25 @@ class CompilerPool:
             order.finish(CollectionError("The compilers were ended."))
 
     def has(self, key: str | None) -> bool:
-        """Whether nothing has to be compiled for the class of this key; None stands for what
-        needs no binary."""
+        """Whether the class of this key is compiled or being compiled; True for None, which stands
+        for a candidate that needs no binary."""
         return key is None or key in self._compiled or key in self._underway
 
     def order(self, classes: Sequence[KernelClass]) -> Order:
-        """Has those compiled that were not yet; what is under way is not begun again."""
-        families: dict[str, list[KernelClass]] = {}
-        with self._lock:  # from the look on: a class that is done since then would be begun again
+        """Compiles the classes that have no binary; those that are being compiled already are not
+        begun a second time."""
+        # The lock is taken before the folder is read: a class that is finished in between would
+        # otherwise be begun a second time.
+        with self._lock:
             todo = self._binaries.missing(classes)
             order = Order(todo)
-            size = min(MAX_JOB_CLASSES, 1 + len(todo) // self._count)
             if self._error is not None:
                 order.finish(self._error)
                 return order
             self._orders.append(order)
-            for cls in todo:
-                if cls.key not in self._underway:
-                    self._underway.add(cls.key)
-                    families.setdefault(cls.family, []).append(cls)
-            for members in families.values():
-                for at in range(0, len(members), size):
-                    self._jobs.append(members[at : at + size])
+            new = [cls for cls in todo if cls.key not in self._underway]
+            self._underway.update(cls.key for cls in new)
+            self._jobs.extend(jobs_of(new, ordered=len(todo), compilers=self._count))
         self._waker.send_bytes(b"!")
         return order
 
@@ -161,7 +160,7 @@ class CompilerPool:
                 self._step()
         except Exception as error:
             log.debug("The compilers' thread ends.", exc_info=True)
-            with self._lock:  # whoever waits has no deadline
+            with self._lock:  # those who wait for an order have no deadline
                 self._error = CollectionError(f"Nothing more can be compiled: {error}")
                 for order in self._orders:
                     order.finish(self._error)
@@ -177,9 +176,9 @@ class CompilerPool:
                 classes = [cls.to_dict() for cls in at.job]
                 self._supervisor.send(compiler, {"classes": classes})
         for event in self._supervisor.step([self._wake]):
-            if isinstance(event, Happened):
+            if isinstance(event, OtherReady):
                 self._wake.recv_bytes()
-            elif isinstance(event, Said):
+            elif isinstance(event, Received):
                 self._hear(event.worker, event.message)
             else:
                 self._lost(event)

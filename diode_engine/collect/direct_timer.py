@@ -1,8 +1,9 @@
-"""Timing many kernels of one problem, a few launches of each in turn.
+"""Timing many kernels of one problem: a few launches of each in turn, so that changes of clock and
+temperature affect all of them alike.
 
-So changes of clock and temperature affect all of them alike, and the host's time is never measured
-(see `launch_queue`). At each launch the L2 cache is full of other data (see `operands`); where the
-problem is too large for that, the cache is flushed before each launch.
+The host's time is never measured (see `launch_queue`). At each launch the L2 cache is full of other
+data (see `operands`); where the problem is too large for that, the cache is flushed before each
+launch.
 """
 
 from __future__ import annotations
@@ -19,28 +20,31 @@ from diode_engine.collect.launch_queue import MARGIN, Launching, LaunchQueue
 from diode_engine.collect.operands import Operands
 from diode_engine.core.problem import Timing
 
-# Launches a candidate: as many as fill the time (microseconds), in three visits.
+# A visit is a few launches of one kernel, one after the other. A kernel has VISITS visits, the
+# first with FIRST_VISIT launches. All its launches together take about BUDGET_US microseconds.
 VISITS = 3
 FIRST_VISIT = 2
 MIN_REPEATS = 6
 MAX_REPEATS = 24
 BUDGET_US = 1000.0
-# So many times slower than the fastest: more launches would only tell by how much, so it has
-# one more visit, of as many as fill this time.
+# A kernel that is so many times slower than the fastest has only one more visit, of at most
+# BEATEN_REPEATS launches in BEATEN_BUDGET_US: more would only say how much slower it is.
 BEATEN = 1.5
 BEATEN_REPEATS = 4
 BEATEN_BUDGET_US = 400.0
-# So many times slower than the fastest: no more launches. Its time is kept with the count of
-# those it had, fewer than MIN_REPEATS.
+# A kernel that is so many times slower than the fastest is not launched again. Its time is kept;
+# that it had fewer than MIN_REPEATS launches shows what happened.
 HOPELESS = 5.0
-# A launch after another kernel's finds the instruction caches cold; faster kernels than this
-# (microseconds) have one that is not timed at the start of a visit.
+# A launch after another kernel's finds the instruction caches cold. For kernels that are faster
+# than this (microseconds), the first launch of a visit is not timed.
 WARM_BELOW_US = 50.0
-# The launch by which a kernel is checked is timed while the host may be late, or a library loads
-# its code. If it was so much over what is hopeless (microseconds), one more confirms it.
+# The launch that checks a kernel's result is timed too, but the host may be late then, or a library
+# may load its code. A kernel whose time is over HOPELESS times the best by more than this
+# (microseconds) is launched only once more, to confirm it.
 SUSPECT_US = 300.0
-# Tries at enqueuing a launch in time, each with a longer wait of the device for the host: where
-# many processes compile, a library's call can take the host twenty times as long as a kernel's.
+# How long the device waits for the host before a group of launches: longer at each new try to
+# enqueue launches in time. Where many processes compile, a library's call can take the host twenty
+# times as long as a kernel's launch.
 MARGINS = (MARGIN, 4 * MARGIN, 16 * MARGIN, 64 * MARGIN)
 
 
@@ -56,7 +60,7 @@ class Contender:
         return min(self.times)
 
     def timing(self) -> Timing:
-        """The times as a record; the spread is that of four launches or more."""
+        """The times as a record. The spread is None for fewer than four launches."""
         times = sorted(self.times)
         spread = None
         if len(times) >= 4:
@@ -88,8 +92,8 @@ class DirectTimer:
         self._queue = LaunchQueue(device, clock_mhz)
 
     def once(self, contender: Contender, place: Place) -> Callable[[], None]:
-        """Launches once at `place`, now. Call what is returned to wait for the device and note the
-        time."""
+        """Launches the kernel once at `place`, now. The returned function notes the time; call it
+        when the device is done with the launch."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         stream = torch.cuda.current_stream(self._device)
         begin.record(stream)
@@ -104,8 +108,8 @@ class DirectTimer:
     def compete(
         self, contenders: Sequence[Contender], operands: Operands, best_us: float | None = None
     ) -> None:
-        """Times all contenders. Each has the time of its first launch, which is replaced. `best_us`
-        is the best time of earlier ones."""
+        """Times all contenders. Each must have the time of one launch (see `once`), which is
+        replaced. `best_us` is the best time of this problem's earlier batches."""
         best = min((c.best for c in contenders), default=0.0)
         best = best if best_us is None else min(best, best_us)
         suspect = HOPELESS * best + SUSPECT_US
@@ -129,8 +133,8 @@ class DirectTimer:
         self._round([*visit, *beaten, *(VISITS - 2) * visit], operands)
 
     def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
-        """Makes so many timed launches of each visit's kernel, one after the other; the visit has
-        the kernel's expected time. Launches that were not enqueued in time are repeated."""
+        """Makes the visits, each of which is a kernel, a number of timed launches and the expected
+        time of one (microseconds). Launches that were not enqueued in time are repeated."""
         for margin in MARGINS:
             if not visits:
                 break
@@ -154,8 +158,8 @@ class DirectTimer:
             visits = [(contender, count, 0.0) for contender, count in late.items()]
 
     def _flush_for(self, operands: Operands) -> torch.Tensor | None:
-        """What is written before each launch; None where the operands are not in the cache
-        anyway."""
+        """The memory that is written before each launch to flush the cache; None where the operands
+        are not in the cache anyway."""
         if operands.rotates and not self._always_flush:
             return None
         if self._flush is None:
@@ -164,5 +168,6 @@ class DirectTimer:
 
 
 def _as_many(about_us: float, least: int, most: int, budget_us: float) -> int:
-    """How many launches of about so many microseconds fill a time."""
+    """How many launches of about `about_us` microseconds fill the budget; from `least` to
+    `most`."""
     return min(most, max(least, int(budget_us / max(about_us, 1.0))))

@@ -1,8 +1,8 @@
 """The process that times compiled kernels on one GPU, many in turn.
 
 It takes the binaries from a folder. Compilers (see `compiler_pool`) have put them there before it
-is asked. A candidate that is not one Triton kernel, or that has no binary through no fault of its
-own, is compiled and timed as the other worker does it.
+is asked. A candidate that is more than one Triton kernel, or that could not be compiled for a
+reason that is not its own fault, is compiled and timed as in `worker`.
 
     python -m diode_engine.collect.direct_worker BINARIES FD
 """
@@ -34,7 +34,7 @@ from diode_engine.collect.timer import (
     FLUSH_BYTES,
     Timer,
     failure_of,
-    most_error,
+    max_error,
     spoil,
     within,
 )
@@ -48,16 +48,14 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_clas
 MAX_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
 T = TypeVar("T")
-Result = tuple[Timing, str]  # with what went wrong in words
+Result = tuple[Timing, str]  # and what went wrong, as a sentence
 _LibraryCall = Callable[..., object]
-
-
-# None: timed one by one.
+# A candidate that is ready to be timed; None: it is timed alone, as in `worker`.
 _Prepared = Launch | _LibraryCall | Unbuilt | None
 
 
 class _Arena:
-    """A problem's operands, the results that its kernels must compute, and its best time so far."""
+    """A problem's operands, the result that its kernels must compute, and its best time so far."""
 
     def __init__(self, problem: Problem, pools: Pools) -> None:
         self.problem = problem
@@ -65,7 +63,7 @@ class _Arena:
         self.place = self.operands.next()
         inputs, _ = self.operands.tensors(self.place)
         self.reference = reference(problem, inputs)
-        self.most_error = most_error(
+        self.max_error = max_error(
             self.reference, tf32=problem.allow_tf32, dtype=getattr(torch, problem.dtype)
         )
         self.best_us: float | None = None
@@ -97,17 +95,17 @@ class Bench:
         self._class_for = class_for
         self._one_by_one: Timer | None = None
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
-        # All that there ever were: a kernel's arguments may point into any.
+        # All scratch memory that was ever allocated: a kernel's arguments may point into any of it.
         self._scratches: list[torch.Tensor] = []
         self._arena: _Arena | None = None
 
     def answers(
         self, work: ProblemAtWork, candidates: list[Candidate]
     ) -> Iterator[protocol.Message]:
-        """The timings in the candidates' order.
+        """The messages with the timings, in the candidates' order.
 
-        If one of several candidates broke the device, the process ends: asked one by one, a new
-        process can tell which one it was.
+        If one of several candidates breaks the device, the process ends. The pool then asks for the
+        candidates one by one, to find out which one it was.
         """
         alone = len(candidates) == 1
         if alone:
@@ -136,8 +134,8 @@ class Bench:
 
     def _with_room(self, step: Callable[[], T]) -> T:
         """The result of the step. Where the device has too little memory (other processes may have
-        taken it), all memory that this process does not need is given back and the step is tried
-        again."""
+        taken it), this process frees all memory that it does not need and tries the step once
+        more."""
         try:
             return step()
         except (torch.OutOfMemoryError, DriverError) as error:
@@ -158,8 +156,8 @@ class Bench:
     def _compete(
         self, problem: Problem, prepared: list[_Prepared]
     ) -> list[Contender | Result | None]:
-        """The timings, or the failures; None for candidates that have to be timed one by one.
-        Raises where no single candidate can be blamed."""
+        """For each candidate its contender with its times, its failure, or None where it has to be
+        timed alone. Raises where no single candidate can be blamed for an error."""
         arena = self._arena
         if arena is None or arena.problem != problem:
             self._arena = None  # its reference may be large
@@ -197,8 +195,8 @@ class Bench:
     def _checked(
         self, contenders: dict[int, Contender], arena: _Arena
     ) -> list[tuple[int, Failure, str]]:
-        """Launches each kernel once, notes its time, and returns those with a wrong result and
-        those that cannot be launched."""
+        """Launches each kernel once and notes its time. Returns (index, failure, reason) for those
+        with a wrong result and those that cannot be launched."""
         failed: list[tuple[int, Failure, str]] = []
         left = list(contenders.items())
         while left:
@@ -213,7 +211,7 @@ class Bench:
                     if error.sticky or error.failure is Failure.OUT_OF_MEMORY:
                         raise
                     failed.append((index, error.failure, str(error)))
-            all_right = within(outs, arena.reference, arena.most_error).tolist()
+            all_right = within(outs, arena.reference, arena.max_error).tolist()
             for (index, _), right in zip(some, all_right, strict=True):
                 if index in notes:
                     notes[index]()
@@ -222,8 +220,8 @@ class Bench:
         return failed
 
     def _prepared(self, work: ProblemAtWork, candidate: Candidate) -> _Prepared:
-        """What can be prepared without the device; None where the candidate has to be timed
-        alone."""
+        """The candidate, as far as it can be prepared without the device; None where it has to be
+        timed alone."""
         choice = work.choices.get(candidate)
         if choice is None:
             return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
@@ -244,24 +242,24 @@ class Bench:
         )
 
     def _load(self, launch: Launch) -> Loaded:
-        """Call this only while the device is held: loading stalls other processes' kernels by about
-        300 µs."""
+        """The kernel, loaded. Call this only while the GPU's lock is held: loading stalls the
+        kernels of other processes by about 300 µs."""
         key = launch.cls.key
         loaded = self._loaded.pop(key, None)
         if loaded is None:
             loaded = self._driver.load(launch.binary)
-        self._loaded[key] = loaded  # the last that will be unloaded
+        self._loaded[key] = loaded  # at the end, so that it is unloaded last
         return loaded
 
     def _shed(self, most: int) -> None:
-        """Unloads the kernels that were not used for longest, so that at most `most` stay."""
+        """Unloads the least recently used kernels, so that at most `most` stay."""
         while len(self._loaded) > most:
             _, loaded = self._loaded.popitem(last=False)
             self._driver.unload(loaded)
 
     def _scratch_of(self, nbytes: int) -> int:
-        """The address of so much memory. It is rarely allocated: the device is not held here, and
-        an allocation may stall other processes' launches."""
+        """The address of at least so many bytes that kernels may use. Memory is rarely allocated:
+        the GPU's lock is not held here, and an allocation may stall other processes' launches."""
         if not self._scratches or self._scratches[-1].nbytes < nbytes:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             self._scratches.append(scratch)
@@ -276,6 +274,8 @@ def _timing(contender: Contender) -> Timing:
 
 
 def _launching(library: _LibraryCall, operands: Operands) -> Launching:
+    """A library's call as a function of a place."""
+
     def call(place: Place, _: int) -> None:
         inputs, out = operands.tensors(place)
         library(*inputs, out=out)

@@ -31,12 +31,13 @@ _FAILURES = {
 
 
 class DriverError(Exception):
-    """A call to the driver failed; `failure` says what that means for the kernel."""
+    """A call of the driver failed. `failure` says what that means for the kernel; after a `sticky`
+    error the process cannot use the device any more."""
 
     def __init__(self, call: str, code: int, text: str, failure: Failure | None = None) -> None:
         super().__init__(f"CUDA error {code} in {call}: {text}")
         self.failure = failure or _FAILURES.get(code, Failure.LAUNCH_ERROR)
-        # After these the context is gone, and with it every later call of this process.
+        # These errors destroy the process's CUDA context: all later calls fail too.
         self.sticky = code >= 700 and self.failure is not Failure.OUT_OF_RESOURCES
 
 
@@ -50,8 +51,8 @@ class Loaded:
 
 
 class Driver:
-    """Loads into, and launches in, the calling thread's current context (torch's, once torch
-    has touched the device). `library` is libcuda, or something that behaves like it."""
+    """Loads and launches kernels in the CUDA context that is current in the calling thread; that is
+    torch's, after torch has used the device. `library` is libcuda, or a stand-in in tests."""
 
     def __init__(self, library: Any = None, device: int = 0) -> None:
         self._cuda = _libcuda() if library is None else library
@@ -59,8 +60,8 @@ class Driver:
         self.launch_kernel = self._cuda.cuLaunchKernel
 
     def load(self, binary: Binary) -> Loaded:
-        """Raises DriverError, with OUT_OF_RESOURCES where the device has too little shared
-        memory for it."""
+        """Loads the kernel into the device's memory. Raises DriverError, with OUT_OF_RESOURCES
+        where the device has too little shared memory for it."""
         module, function = c_void_p(), c_void_p()
         self._call("cuModuleLoadData", byref(module), binary.cubin)
         try:

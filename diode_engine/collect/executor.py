@@ -2,7 +2,7 @@
 
 A collection makes a conversation for each problem: a generator that yields requests and is sent
 their answers. An executor holds as many conversations at a time as it has workers, on this machine
-(`local`) or on others (`ray_executor`). When a worker is free, it asks for the next conversation.
+(`local`) or on others (`cluster`). When a worker is free, it asks for the next conversation.
 
 Every executor promises:
 
@@ -12,7 +12,7 @@ Every executor promises:
 - A worker that dies, hangs or sends nonsense costs the candidate that it was timing and no other.
 - A machine that is lost costs nothing: what it was asked is asked again elsewhere.
 - On a GPU one kernel is timed at a time.
-- Nothing continues after the executor was left.
+- Nothing of it runs on after the executor was left.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 @dataclass(frozen=True)
 class Host:
-    """Where a worker works: the GPU's number in the run and its own name (see `gpus.name_of`), its
-    software, and the name of its machine where there may be several."""
+    """The GPU that a worker times on."""
 
-    gpu: int
-    name: str
+    gpu: int  # its number in the run
+    name: str  # its own name (see `gpus.name_of`)
     environment: Environment
-    node: str = ""
+    node: str = ""  # the name of its machine, where there may be several
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,9 @@ class Offer:
 
 @dataclass(frozen=True)
 class Batch:
-    """Asks: how long do these candidates take? `classes` are those whose binaries are needed, where
-    kernels are launched directly; all of them were ordered from the executor's compilers before."""
+    """Asks: how long do these candidates take? Where kernels are launched directly, `classes` are
+    the kernel classes of the candidates; the conversation has ordered them from the executor's
+    compilers before."""
 
     problem: Problem
     candidates: tuple[Candidate, ...]
@@ -69,7 +69,7 @@ class Offered:
 
 @dataclass(frozen=True)
 class Refused:
-    """There is no further answer for the problem; `why` says the reason."""
+    """The answer where a request cannot be served; the conversation should give the problem up."""
 
     reason: str
     workers_lost: int = 0
@@ -77,13 +77,12 @@ class Refused:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """The answer to a Batch: its timings, the GPU, the GPU's state, and whether it was throttled
-    meanwhile."""
+    """The answer to a Batch."""
 
     rows: TimedRows
-    gpu: int
-    state: GpuState | None = None
-    throttled: bool = False
+    gpu: int  # the number of the GPU that timed it
+    state: GpuState | None = None  # of the GPU, where it was read
+    throttled: bool = False  # whether the GPU was throttled meanwhile
     workers_lost: int = 0
 
 
@@ -107,7 +106,7 @@ READY = Ready()
 Request = Offer | Batch | Pending
 Answer = Offered | Refused | Timed | Ready
 Conversation = Generator[Request, Answer, None]
-# Gives the next conversation with such a host, or None if there is none left.
+# Gives a worker on this host its next conversation, or None if there is none left.
 Conversations = Callable[[Host], Conversation | None]
 
 
@@ -115,8 +114,8 @@ class Compilers(Protocol):
     """Processes that compile kernels for one environment before they are timed."""
 
     def has(self, key: str | None) -> bool:
-        """Whether nothing needs to be compiled for the class of this key. None stands for a
-        candidate that needs no binary."""
+        """Whether the class of this key is compiled or being compiled; True for None, which stands
+        for a candidate that needs no binary."""
 
     def order(self, classes: Sequence[KernelClass]) -> Pending:
         """Compiles those classes that are not compiled yet."""
@@ -152,7 +151,7 @@ class Executor(Protocol):
         times it."""
 
     def states(self) -> Mapping[int, GpuState]:
-        """The states of the GPUs that were looked at since the last call."""
+        """The states of GPUs that were read since the last call, by the GPUs' numbers."""
 
 
 def environment_of(executor: Executor) -> Environment:
@@ -160,11 +159,11 @@ def environment_of(executor: Executor) -> Environment:
     and ended for that. Raises CollectionError where no worker can be had."""
     found: list[Environment] = []
 
-    def none(host: Host) -> None:
+    def no_conversation(host: Host) -> None:
         found.append(host.environment)
 
     with executor:
-        for _ in executor.run(none):
+        for _ in executor.run(no_conversation):
             if found:
                 break
     return found[0]

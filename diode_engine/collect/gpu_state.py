@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-LOOK_SECONDS = 0.2  # between two looks at one GPU
+READ_SECONDS = 0.2  # between two reads of one GPU's state
 
 _CLOCK_SM = 1
 _TEMPERATURE_GPU = 0
@@ -22,8 +22,8 @@ _REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-# A kernel that draws much power lowers the clock on any GPU. The other reasons come from outside
-# of the kernel, and then its time is not representative.
+# A kernel that draws much power lowers the clock on any GPU. The other reasons have causes outside
+# of the kernel; then its time is not representative.
 THROTTLING = frozenset(_REASONS.values()) - {"sw_power_cap"}
 
 
@@ -62,8 +62,8 @@ class GpuState:
 
 
 class GpuWatch:
-    """Asks NVML about GPUs. A GPU's number is that in this process. NVML ignores
-    CUDA_VISIBLE_DEVICES and CUDA's order, so it is asked by the GPU's name."""
+    """Asks NVML for the states of GPUs. A GPU has its number in this process; NVML numbers GPUs in
+    another way (it ignores CUDA_VISIBLE_DEVICES and CUDA's order), so it is asked by name."""
 
     def __init__(self, library: Any) -> None:
         """`library` is NVML as ctypes loads it, already initialised."""
@@ -111,8 +111,8 @@ class GpuWatch:
         )
 
     def _number(self, function: str, out: Any, *args: Any) -> int | None:
-        """What the function writes into `out`; None where this driver or GPU does not support
-        it."""
+        """The number that the NVML function writes into `out`; None where this driver or GPU does
+        not support the function."""
         return self._part(function, out, "value", *args)
 
     def _part(self, function: str, out: Any, part: str, *args: Any) -> int | None:
@@ -124,33 +124,35 @@ class GpuWatch:
         return None if failed else int(getattr(out, part))
 
 
-class Looks:
-    """The states of GPUs, each read at most every LOOK_SECONDS."""
+class GpuStates:
+    """The states of GPUs, each read at most every READ_SECONDS."""
 
     def __init__(self, watch: GpuWatch | None) -> None:
-        """Without a watch nothing is known."""
+        """Without a watch no state is known."""
         self._watch = watch
         self._known: set[int] = set()
-        self._looked: dict[int, float] = {}
-        self._throttled: dict[int, float] = {}  # when a GPU was last seen to be
+        # By time.monotonic(): when each GPU's state was read, and when it was last throttled.
+        self._read: dict[int, float] = {}
+        self._throttled: dict[int, float] = {}
 
     def add(self, gpu: int, name: str) -> None:
-        """Begins to watch this GPU, which has this name; once for each GPU."""
+        """Begins to watch this GPU, which has this name; nothing where it is watched already."""
         if self._watch is not None and gpu not in self._known:
             self._known.add(gpu)
             self._watch.add(gpu, name)
 
-    def look(self, gpu: int) -> GpuState | None:
+    def read(self, gpu: int) -> GpuState | None:
         """The GPU's state now; None where it is not known, or was read a moment ago."""
         now = time.monotonic()
-        if self._watch is None or now - self._looked.get(gpu, -LOOK_SECONDS) < LOOK_SECONDS:
+        if self._watch is None or now - self._read.get(gpu, -READ_SECONDS) < READ_SECONDS:
             return None
-        self._looked[gpu] = now
+        self._read[gpu] = now
         state = self._watch.state(gpu)
         if state is not None and state.throttled:
             self._throttled[gpu] = now
         return state
 
     def throttled_since(self, gpu: int, since: float) -> bool:
-        """Whether the GPU was seen throttled since then (by time.monotonic()), or just before."""
-        return self._throttled.get(gpu, -1.0) >= since - LOOK_SECONDS
+        """Whether a state that was read since then (by time.monotonic()), or just before, was
+        throttled."""
+        return self._throttled.get(gpu, -1.0) >= since - READ_SECONDS

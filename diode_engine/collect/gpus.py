@@ -10,14 +10,14 @@ from typing import Any
 from diode_engine.errors import CollectionError
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-# One place for all of a user's processes, whatever their TMPDIR and DIODE_HOME; local, since
-# the lock is taken for every timing.
+# All processes of a user must find the same locks, whatever their TMPDIR and DIODE_HOME. It is a
+# local folder, since a lock is taken for every timing.
 _LOCKS = Path("/tmp")
 
 
 def visible_to_a_child(number: int) -> str:
     """The value of CUDA_VISIBLE_DEVICES for a child process that is to see only GPU `number` of
-    this process: its entry (a number, UUID or MIG name) where this process itself sees a selection.
+    this process. Where the variable is set here, that is its entry (a number, UUID or MIG name).
     Raises CollectionError where this process sees fewer GPUs."""
     given = os.environ.get(VARIABLE)
     if given is None:
@@ -32,8 +32,8 @@ def visible_to_a_child(number: int) -> str:
 
 
 def name_of(number: int) -> str:
-    """The UUID of this process's GPU, which is the same in every process and on no other
-    machine; its address where it has none. Imports torch."""
+    """The UUID of this process's GPU `number`: every process has the same one for the GPU, and no
+    other GPU has it. Where the GPU has none, its PCI address. Imports torch."""
     import torch
 
     p: Any = torch.cuda.get_device_properties(number)

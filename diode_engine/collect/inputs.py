@@ -11,7 +11,8 @@ from diode_engine.core.problem import Problem
 
 
 def random_inputs(problem: Problem, device: torch.device, seed: int = 0) -> list[torch.Tensor]:
-    """The op's inputs in its order: random numbers, or what the op makes for timing."""
+    """The op's inputs in its order: random numbers, or what the op itself makes for timing (see
+    SideInput.values)."""
     made = made_inputs(problem, device, seed)
     generator = torch.Generator(device).manual_seed(seed)
     return [
@@ -21,7 +22,8 @@ def random_inputs(problem: Problem, device: torch.device, seed: int = 0) -> list
 
 
 def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Fills it with normal random numbers, and one of whole numbers with any that it can hold."""
+    """Fills the tensor with normal random numbers, or, if it is of whole numbers, with numbers from
+    all that its type can hold. Returns the tensor."""
     if not tensor.is_floating_point():
         limits = torch.iinfo(tensor.dtype)
         return tensor.random_(limits.min, limits.max + 1, generator=generator)
@@ -32,7 +34,7 @@ def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[str, torch.Tensor]:
-    """By name, the inputs that are not random numbers of the operands' type."""
+    """The inputs, by name, that are not simply random numbers of the operands' type."""
     shapes = problem.input_shapes()
     made: dict[str, torch.Tensor] = {}
     for each in problem.op.side_inputs:
@@ -49,7 +51,8 @@ def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[s
 
 
 def other_inputs(problem: Problem, inputs: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The op's inputs, again for each other set of values with which a candidate is timed."""
+    """More inputs of the op, with which a candidate is timed too (see SideInput.others): for each
+    other value of a side input, `inputs` with that value in its place."""
     shapes = problem.input_shapes()
     found = []
     for each in problem.op.side_inputs:
@@ -74,6 +77,7 @@ def empty_output(problem: Problem, device: torch.device) -> torch.Tensor:
 
 
 def reference(problem: Problem, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What torch computes from the inputs; every kernel's result must be close to it."""
+    """The result of the op's reference for these inputs; every kernel's result must be close to
+    it."""
     result: torch.Tensor = problem.op.function(torch, problem)(*inputs)
     return result

@@ -16,20 +16,18 @@ _CTYPES = {
     "u32": ctypes.c_uint32, "s32": ctypes.c_int32, "b32": ctypes.c_uint32,
 }  # fmt: skip
 WARP = 32  # threads
-# What a kernel may write to that is not its output. Two TMA descriptors of 128 bytes for each
-# of the multiprocessors are the most that is used.
+# Bytes that a kernel may write to besides its output. It uses at most two TMA descriptors of 128
+# bytes for each multiprocessor.
 MIN_SCRATCH = 1 << 20
-
-
-# Device addresses of a problem's inputs, in the op's order, and last that of its output.
+# The device addresses of a problem's inputs, in the op's order, and then that of its output.
 Place = tuple[int, ...]
 
 
 class Launch:
     """A kernel bound to a problem: each call with a place and a stream launches it once.
 
-    The arguments are packed when it is made; a call sets the addresses and enters the driver. It
-    must be given the loaded kernel (`use`) before. Not for several threads at once.
+    The arguments are packed when the object is made; a call sets the addresses and calls the
+    driver. Give it the loaded kernel (`use`) before the first call. Not for several threads.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class Launch:
         multiprocessors: int,
         scratch: Callable[[int], int],
     ) -> None:
-        """`scratch` gives the address of so many bytes that kernels may use, aligned to 256.
+        """`scratch` returns the address of so many bytes that kernels may use, aligned to 256.
 
         Raises CollectionError where the kernel does not serve the problem."""
         if not serves(cls, problem):
@@ -64,7 +62,7 @@ class Launch:
             what: _CTYPES[kind](values.get(what, 0)) for what, kind in binary.arguments
         }
         tensors = [*problem.input_shapes(), "out"]
-        self._place = (ctypes.c_uint64 * len(tensors))()  # what a call sets
+        self._place = (ctypes.c_uint64 * len(tensors))()  # each call sets it
         first, size = ctypes.addressof(self._place), ctypes.sizeof(ctypes.c_uint64)
         pointers = [
             first + size * tensors.index(what) if what in tensors else ctypes.addressof(value)
@@ -74,15 +72,15 @@ class Launch:
         self._head: tuple[ctypes.c_void_p | int, ...] = ()
 
     def use(self, loaded: Loaded) -> None:
-        """Launches this loaded kernel from now on; it must be the binary's."""
+        """Launches this loaded kernel from now on, which must be the binary's kernel."""
         binary = self.binary
         self._head = (
             loaded.function, *self.grid, WARP * binary.warps, 1, 1, binary.shared_bytes,
         )  # fmt: skip
 
     def __call__(self, place: Place, stream: int) -> None:
-        """Raises DriverError where the driver refuses the launch; errors of the kernel itself come
-        later."""
+        """Raises DriverError where the driver refuses the launch. Errors of the kernel itself are
+        reported by later calls."""
         self._place[:] = place  # type: ignore[call-overload]  # any sequence will do
         code = self._driver.launch_kernel(*self._head, stream, self._packed, None)
         if code:

@@ -16,17 +16,19 @@ import torch
 
 from diode_engine.collect.launch import Place
 
-# Launches of a group, three commands each or four with a flush, and groups that the device may
-# have before it: the driver takes about a thousand commands.
+# How many launches a group has, and how many groups may be enqueued before the device is done with
+# them. A launch is three commands, or four with a flush, and the driver's queue has room for about
+# a thousand commands.
 GROUP = 16
 MAX_AHEAD = 12
-# The device is to be busy for so many times what the host is expected to need for a group.
+# The device should be busy for the time that the host is expected to need for a group, times this.
 MARGIN = 1.5
-MIN_US = 2.0  # of the device's time, for a launch with its events
-# A slower group than so many times the usual is taken for a stall of the host.
+MIN_US = 2.0  # the shortest time of the device for a launch with its events
+# Where a group takes the host so many times longer than usual, the host was stalled.
 MAX_SLOWER = 4
 
-Launching = Callable[[Place, int], None]  # at a place, in the stream of that handle
+# Launches a kernel at a place, in the stream with this handle.
+Launching = Callable[[Place, int], None]
 
 
 def _event() -> torch.cuda.Event:
@@ -38,7 +40,7 @@ class _LaunchGroup:
     """A group of `count` launches that are enqueued, with the events around each. The device waits
     `wait_us` before the group."""
 
-    begun: torch.cuda.Event = field(default_factory=_event)
+    begun: torch.cuda.Event = field(default_factory=_event)  # recorded before the first launch
     around: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(
         default_factory=lambda: [(_event(), _event()) for _ in range(GROUP)]
     )
@@ -47,7 +49,7 @@ class _LaunchGroup:
     in_time: bool = True
 
     def times(self) -> Iterator[tuple[float, bool]]:
-        """Waits for the device."""
+        """(microseconds, whether it was enqueued in time) of each launch. Waits for the device."""
         events = self.around[: self.count]
         events[-1][1].synchronize()
         for begin, end in events:
@@ -60,7 +62,7 @@ class LaunchQueue:
     def __init__(self, device: torch.device, clock_mhz: int) -> None:
         self._device = device
         self._clock_mhz = clock_mhz
-        self._host_us = 15.0  # to enqueue one launch with its events
+        self._host_us = 15.0  # what the host needs to enqueue a launch with its events, measured
         self._free: list[_LaunchGroup] = []
 
     def times(
@@ -113,9 +115,9 @@ class LaunchQueue:
 
 
 def _left_us(ahead: Sequence[_LaunchGroup]) -> float:
-    """A lower bound of how long the device is still busy with these groups. Only groups that it has
-    not begun count; the wait before the first of these does not, since the device may be in it
-    already."""
+    """For how many microseconds the device is still busy with these groups, at least. Only groups
+    that it has not begun count. The wait before the first of these does not count, since the device
+    may be in it already."""
     left = waiting = 0.0
     for group in reversed(ahead):
         if group.begun.query():

@@ -13,22 +13,23 @@ from typing import Any
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.compiler_pool import COMPILER, CompilerPool
 from diode_engine.collect.executor import Conversations
-from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
+from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER, Pool
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 
-DIRECT_WORKERS = 6  # a GPU: one times while others get ready or wait for compilers
+MAX_DIRECT_WORKERS = 6  # for a GPU: one times while the others get ready or wait for compilers
 
 
 @dataclass(frozen=True)
 class Direct:
-    """Timing with kernels that are compiled once for many problems and launched directly.
-    `binaries` is the folder for them; `compilers` is the number of processes that fill it (None:
-    one for each core that the GPUs' workers leave)."""
+    """Direct launches: kernels are compiled once for many problems, and launched without
+    Inductor."""
 
-    binaries: Path
+    binaries: Path  # the folder of compiled kernels
+    # How many processes compile; None: one for each core that the GPUs' workers leave.
     compilers: int | None = None
+    # The commands that start a worker and a compiler.
     worker: tuple[str, ...] = (sys.executable, "-P", "-m", "diode_engine.collect.direct_worker")
     compiler: tuple[str, ...] = COMPILER
 
@@ -52,17 +53,18 @@ def devices() -> tuple[int, ...]:
 
 def workers_of(cores: int, gpus: int, *, direct: bool) -> int:
     """The default number of workers for each GPU. A worker spends most of its time compiling, so
-    the GPUs share the cores, except one for the run itself. With `direct` at most DIRECT_WORKERS.
+    the GPUs share the cores, except one for the run itself. With `direct` there are at most
+    MAX_DIRECT_WORKERS.
     """
     most = max(1, (cores - 1) // gpus)
-    return min(most, DIRECT_WORKERS) if direct else most
+    return min(most, MAX_DIRECT_WORKERS) if direct else most
 
 
 class LocalExecutor:
     """Workers on these GPUs of this process. With `direct`, kernels are launched directly (see
     Direct); else each is compiled and timed as Inductor does it.
 
-    `watch` gives the object that reads the GPUs' states, `deadline` is a worker's, in seconds, and
+    `watch` returns the object that reads the GPUs' states. `deadline` is a worker's, in seconds.
     `command` starts a worker (without `direct`).
     """
 
@@ -98,12 +100,12 @@ class LocalExecutor:
         }
 
     def __enter__(self) -> LocalExecutor:
-        self._looks = Looks(self._watch())
+        self._states = GpuStates(self._watch())
         self._pool = self._open.enter_context(
             Pool(
                 self.gpus,
                 self._per_gpu,
-                looks=self._looks,
+                states=self._states,
                 command=self._command,
                 deadline=self._deadline,
                 in_turn=self._direct is not None,
@@ -122,7 +124,8 @@ class LocalExecutor:
         if self._direct is None:
             return None
         if environment not in self._compiler_pools:
-            # Of a GPU's workers one times and perhaps another gets ready; the others wait.
+            # One of a GPU's workers times and perhaps another gets ready; the others wait and need
+            # no core.
             spare = cores() - 2 * len(self.gpus) - 1
             given = self._direct.compilers
             count = max(1, spare) if given is None else given
@@ -132,5 +135,5 @@ class LocalExecutor:
         return self._compiler_pools[environment]
 
     def states(self) -> Mapping[int, GpuState]:
-        found = {gpu: self._looks.look(gpu) for gpu in self.gpus}
+        found = {gpu: self._states.read(gpu) for gpu in self.gpus}
         return {gpu: state for gpu, state in found.items() if state is not None}

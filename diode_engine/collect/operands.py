@@ -1,8 +1,9 @@
-"""Operands for timing: views of one large random buffer, at another place for every launch.
+"""Operands for timing: views of one large buffer of random numbers, at another place for each
+launch.
 
-Memory that was read once is not read again before the whole buffer was read, which is many times
-larger than the L2 cache. So every launch finds the cache full of other data, as in a program, and
-nothing must be flushed between launches.
+The buffer is many times larger than the L2 cache, and no part of it is read again before all of it
+was read. So every launch finds the cache full of other data, as in a program, and the cache need
+not be flushed between launches.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from diode_engine.core.problem import Problem
 
 ALIGNMENT = 256  # bytes, as torch's allocator aligns
 MAX_POOL_BYTES = 1 << 30
-MEMORY_SHARE = 1 / 64  # of the device's memory for each pool; some processes have two each
-# So many caches' worth of other data must lie between two reads of the same memory.
+MEMORY_SHARE = 1 / 64  # of the device's memory for a pool; each process of a GPU has two pools
+# Between two reads of the same memory, so many times the cache's size of other data must be read.
 COLD_CACHES = 3
-MAX_OUTPUTS_BYTES = 1 << 28  # side by side
+MAX_OUTPUTS_BYTES = 1 << 28  # of the outputs of kernels that are checked together
 
 
 @dataclass(frozen=True)
 class _View:
-    """A tensor inside a set: its size, stride and dtype, and its offset in bytes."""
+    """One operand inside the block of memory that has all operands of a launch: its size, stride
+    and dtype, and its offset in the block in bytes."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -37,8 +39,8 @@ class _View:
 
 
 class Pools:
-    """Random numbers and memory for outputs, made when they are first needed. Only those of one
-    dtype are kept at a time, since several processes share the device."""
+    """Two buffers: random numbers for inputs, and memory for outputs. They are made when they are
+    first needed, and each for one dtype at a time, since several processes share the device."""
 
     def __init__(self, device: torch.device, l2_bytes: int) -> None:
         self.device = device
@@ -48,15 +50,15 @@ class Pools:
         self._tensors: dict[str, torch.Tensor] = {}
 
     def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Random numbers, as a flat tensor."""
+        """Random numbers, as a flat tensor of at least so many bytes."""
         return self._pool("in", dtype, least_bytes)
 
     def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Uninitialised memory, as a flat tensor."""
+        """Uninitialised memory, as a flat tensor of at least so many bytes."""
         return self._pool("out", dtype, least_bytes)
 
     def clear(self) -> None:
-        """Gives the memory back that no operands use."""
+        """Frees the memory that no Operands use."""
         self._tensors.clear()
         torch.cuda.empty_cache()
 
@@ -70,7 +72,7 @@ class Pools:
             pool = torch.empty(size // dtype.itemsize, dtype=dtype, device=self.device)
             if name != "out":
                 generator = torch.Generator(self.device).manual_seed(0)
-                # in parts: what some dtypes need to be drawn is as large again
+                # In parts: for some dtypes, drawing needs as much memory again.
                 for part in pool.split(1 << 28):
                     fill(part, generator)
             self._tensors[name] = pool
@@ -78,9 +80,9 @@ class Pools:
 
 
 class Operands:
-    """Places for a problem's operands and output, one after the other in the pools. `rotates` says
-    whether the pools are so large that no place is in the cache when its turn comes; if not, the
-    cache must be flushed between launches."""
+    """The places in the pools for a problem's operands and output, which are used in turn.
+    `rotates` says whether the pools are so large that a place is no longer in the cache when its
+    turn comes again; if not, the cache must be flushed between launches."""
 
     def __init__(self, problem: Problem, pools: Pools) -> None:
         p = problem

@@ -14,12 +14,12 @@ from diode_engine.documents import Limits, Malformed, read_json, shortened
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problems.space_size import SpaceSize, space_size
 
-# Of one core for the compile, load and launch of a candidate as a static kernel, and of a GPU
-# for its launches. A collection on 64 cores and 4 H200 took 1.1 s of a core each; the rest is to
-# be on the safe side. Launched directly, candidates take far less: it is no estimate of those.
+# What a candidate takes: seconds of one core to compile and load it as Inductor does, and seconds
+# of a GPU for its launches. A collection on 64 cores and 4 H200s took 1.1 s of a core; the value
+# here is cautious. Candidates that are launched directly take far less than these values.
 CORE_SECONDS = 1.5
 GPU_SECONDS = 0.03
-# A file of candidates: what Inductor offers are 4,000, of two objects each.
+# Of a file of candidates. Inductor offers 4,000, and each is two objects in the file.
 _CANDIDATES = Limits(bytes=16 << 20)
 
 
@@ -27,10 +27,10 @@ _CANDIDATES = Limits(bytes=16 << 20)
 class CandidateSelection:
     """Which candidates of a problem are timed.
 
-    All that Inductor offers; at most `budget` of them (CandidatePlan says which); or those of
-    `fixed` that it offers. With `default`, only those of the DEFAULT space. With a budget,
-    `compiles` limits how many kernels beyond the first batch are compiled for this problem, where
-    problems share kernels.
+    Without a budget: all that Inductor offers, or those of `fixed` that it offers. With a budget:
+    at most `budget` of what it offers (CandidatePlan says which); where problems share kernels,
+    `compiles` limits how many kernels are compiled for this problem, besides those that every
+    problem has. With `default`, only candidates of the DEFAULT space.
     """
 
     budget: int | None = None
@@ -39,7 +39,7 @@ class CandidateSelection:
     default: bool = False
 
     def size(self, problem: Problem) -> SpaceSize:
-        """How many of this problem's candidates are timed; with fixed ones, at most."""
+        """How many of this problem's candidates are timed; with `fixed`, how many at most."""
         if self.fixed is not None:
             libraries = sum(c.is_extern for c in self.fixed)
             return SpaceSize(libraries, len(self.fixed) - libraries)
@@ -58,10 +58,10 @@ class CandidateSelection:
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast candidates are timed, and how that is known."""
+    """How fast candidates are timed."""
 
-    a_second: float
-    known_from: str
+    a_second: float  # candidates
+    known_from: str  # where the number comes from, in words
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,8 @@ class Plan:
         compiles: int | None = None,
         default: bool = False,
     ) -> Plan:
-        """Each problem once: the first `whole` with all their candidates, the others with `fixed`
-        or at most `budget` of them (all, if neither is given). The candidates are of the EXHAUSTIVE
-        or the `default` space; at most `compiles` kernels are compiled for a problem."""
+        """A plan with each problem once. The first `whole` problems have all their candidates; the
+        others have the selection that the other arguments say (see CandidateSelection)."""
         most = CandidateSelection(
             budget, None if fixed is None else tuple(fixed), compiles, default
         )
@@ -111,11 +110,12 @@ class Plan:
         return len(self.entries)
 
     def summary(self, rate: Rate) -> dict[str, Any]:
-        """What will be timed at most; what the store has is not timed again.
+        """What will be timed, at most: what the store has already is not timed again.
 
-        Keys: problems, candidates, compiles (kernels; a library's are compiled already, and kernels
-        that are launched directly are shared by problems), seconds at this rate (known_from says
-        whose rate), and by_selection, by_op and by_type with the problems and candidates of each.
+        Keys: problems; candidates; compiles (how many of the candidates are kernels, which have to
+        be compiled; with direct launches fewer are, since problems share them); seconds, at this
+        rate; known_from, where the rate comes from; and by_selection, by_op and by_type, with the
+        problems and candidates of each.
         """
         sizes = [entry.size for entry in self.entries]
         candidates = sum(size.candidates for size in sizes)
@@ -148,12 +148,13 @@ class Plan:
 def expected_rate(
     collections: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], *, gpus: int, cores: int
 ) -> Rate:
-    """The expected rate on so many GPUs and cores: that of one GPU in the latest of the earlier
-    `collections` (spec and progress of each, the oldest first) that took a thousand timings, else
-    computed from CORE_SECONDS and GPU_SECONDS."""
+    """The expected rate on so many GPUs and cores. `collections` are earlier ones (spec and
+    progress of each, the oldest first). The rate is that of the latest one with a thousand timings
+    or more, in proportion to the GPUs; without such a one, CORE_SECONDS and GPU_SECONDS give it."""
     for spec, progress in reversed(collections):
         timings, seconds = progress.get("timings", 0), progress.get("seconds", 0.0)
-        earlier = len(spec.get("gpus") or progress.get("gpus") or ())  # a cluster's are counted
+        # A cluster's GPUs are not in the spec.
+        earlier = len(spec.get("gpus") or progress.get("gpus") or ())
         if timings >= 1000 and seconds > 0 and earlier:
             return Rate(timings / seconds / earlier * gpus, "the last collection in the store")
     return Rate(

@@ -23,43 +23,44 @@ from diode_engine.collect.executor import (
     Ready,
     Timed,
 )
-from diode_engine.collect.gpu_state import Looks
+from diode_engine.collect.gpu_state import GpuStates
 from diode_engine.collect.gpus import visible_to_a_child
-from diode_engine.collect.supervisor import Happened, Lost, Said, Start, Supervisor, Worker
+from diode_engine.collect.supervisor import Lost, OtherReady, Received, Start, Supervisor, Worker
 from diode_engine.core.hardware import Environment
 
-# From one message of a worker to the next: the slowest kernel's compile, and its launches.
+# The longest time between two messages of a worker: enough for the slowest kernel's compile and its
+# launches.
 DEADLINE_SECONDS = 120.0
-STEP_SECONDS = 1.0  # after which the caller has its turn at the latest
+STEP_SECONDS = 1.0  # how long `run` waits for an event before it yields to its caller
 
 WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.worker")
 
 
-# A conversation in the worker's own words: yields messages for it, None to read on, or what has
-# to be waited for.
+# A conversation as messages of one worker: a generator that yields messages for the worker, None to
+# wait for the worker's next message, or something else that has to be waited for.
 _Talk = Generator[protocol.Message | Pending | None, protocol.Message | WorkerDied | Ready, None]
 
 
 @dataclass(eq=False)
 class _WorkerState:
-    """What a worker is at. It has a host when it is ready, which `unsent` waits for; of the
-    candidates that it was last asked for it has answered so many."""
+    """What a worker does."""
 
     gpu: int
-    host: Host | None = None
-    talk: _Talk | None = None
-    unsent: protocol.Message | None = None
-    pending: Pending | None = None
-    answered: int = 0
-    asked: int = 0
+    host: Host | None = None  # known when the worker is ready
+    talk: _Talk | None = None  # its conversation
+    unsent: protocol.Message | None = None  # is sent when the worker is ready
+    pending: Pending | None = None  # what its conversation waits for
+    asked: int = 0  # how many candidates it was last asked for
+    answered: int = 0  # how many of these it has answered
 
 
 class Pool:
     """`per_gpu` workers on each of the GPUs.
 
     `command` starts a worker; the number of its connection's file descriptor is added to it.
-    `deadline` is in seconds. With `in_turn` workers time a batch's candidates in turn. `run` may be
-    called again when it has ended. A context manager: leaving it ends all workers at once.
+    `deadline` is a worker's, in seconds. With `in_turn` workers time the candidates of a batch in
+    turn (see `asking.ask`). `run` may be called again when it has ended. A context manager: leaving
+    it ends all workers at once.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Pool:
         gpus: Sequence[int],
         per_gpu: int,
         *,
-        looks: Looks,
+        states: GpuStates,
         command: Sequence[str] = WORKER,
         deadline: float = DEADLINE_SECONDS,
         in_turn: bool = False,
@@ -76,7 +77,7 @@ class Pool:
             (gpu, Start(command, f"Workers for GPU {gpu}", {"CUDA_VISIBLE_DEVICES": visible}))
             for gpu, visible in ((gpu, visible_to_a_child(gpu)) for gpu in gpus)
         ] * per_gpu
-        self._looks = looks
+        self._states = states
         self._in_turn = in_turn
         self._at: dict[Worker, _WorkerState] = {}
         self._supervisor = Supervisor("diode-collect-", deadline=deadline, check=self._check)
@@ -96,7 +97,7 @@ class Pool:
         for event in self._supervisor.step(seconds=0.0):  # what has died since the last time
             if isinstance(event, Lost):
                 self._lost(event)
-            elif isinstance(event, Said):
+            elif isinstance(event, Received):
                 self._heard(event.worker, event.message, conversations)
         for worker, at in self._at.items():
             if at.host is not None and at.talk is None:
@@ -106,10 +107,10 @@ class Pool:
             for event in self._supervisor.step(others, seconds=STEP_SECONDS):
                 if isinstance(event, Lost):
                     self._lost(event)
-                elif isinstance(event, Said):
+                elif isinstance(event, Received):
                     self._heard(event.worker, event.message, conversations)
                 else:
-                    self._happened(event, conversations)
+                    self._other_ready(event, conversations)
                 yield
             yield
 
@@ -125,8 +126,8 @@ class Pool:
     def _go_on(
         self, worker: Worker, at: _WorkerState, answer: protocol.Message | WorkerDied | Ready | None
     ) -> bool:
-        """Gives an answer to the conversation, and the worker its next request; False where the
-        conversation has ended."""
+        """Gives the conversation an answer (None: none yet), and the worker the next request.
+        Returns False where the conversation has ended."""
         assert at.talk is not None
         try:
             request = next(at.talk) if answer is None else at.talk.send(answer)
@@ -154,7 +155,7 @@ class Pool:
                 self._begin(worker, at, conversations)
             return
         at.host = _host(at.gpu, message)
-        self._looks.add(at.gpu, at.host.name)
+        self._states.add(at.gpu, at.host.name)
         if at.pending is not None:
             self._supervisor.rest(worker)
         elif at.unsent is not None:
@@ -163,9 +164,9 @@ class Pool:
         else:
             self._begin(worker, at, conversations)
 
-    def _happened(self, event: Happened, conversations: Conversations) -> None:
+    def _other_ready(self, event: OtherReady, conversations: Conversations) -> None:
         for worker, at in self._at.items():
-            if at.pending is event.what:
+            if at.pending is event.other:
                 at.pending = None
                 if not self._go_on(worker, at, READY) and worker.ready:
                     self._begin(worker, at, conversations)
@@ -180,6 +181,7 @@ class Pool:
             self._go_on(event.instead, at, WorkerDied(event.timed_out, at.gpu))
 
     def _talk(self, conversation: Conversation) -> _Talk:
+        """The conversation as messages."""
         request = next(conversation, None)
         while request is not None:
             answer: Answer = READY
@@ -187,8 +189,8 @@ class Pool:
                 began = time.monotonic()
                 answer = yield from ask(request, in_turn=self._in_turn)
                 if isinstance(answer, Timed):
-                    state = self._looks.look(answer.gpu)
-                    throttled = self._looks.throttled_since(answer.gpu, began)
+                    state = self._states.read(answer.gpu)
+                    throttled = self._states.throttled_since(answer.gpu, began)
                     answer = dataclasses.replace(answer, state=state, throttled=throttled)
             else:
                 yield request
@@ -198,8 +200,8 @@ class Pool:
                 return
 
     def _check(self, worker: Worker, message: protocol.Message) -> None:
-        """Raises OSError for a message that a worker should not have sent: it cannot be trusted any
-        more."""
+        """Raises OSError for a message that the worker should not have sent; then the supervisor
+        replaces the worker."""
         at = self._at[worker]
         try:
             if at.host is None:
@@ -216,7 +218,8 @@ class Pool:
 
 
 def _host(gpu: int, hello: dict[str, Any]) -> Host:
-    """Raises ValueError, KeyError or TypeError where the message is not a worker's first one."""
+    """The host of a worker, from its first message. Raises ValueError, KeyError or TypeError where
+    the message is not such a one."""
     if not isinstance(hello["gpu"], str):
         raise TypeError("a GPU's name is a text")
     return Host(gpu, hello["gpu"], Environment.from_dict(hello["environment"]))

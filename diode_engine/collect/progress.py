@@ -1,4 +1,4 @@
-"""How far a collection is: what its run keeps for those who watch it (see docs/collection.md)."""
+"""The progress of a collection, which its run writes to the store (see docs/collection.md)."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.problem import Failure
 
-RATE_SECONDS = 60.0  # over which the rate is taken
-MAX_SAMPLES = 128  # of a GPU's state that are kept over a run
+RATE_SECONDS = 60.0  # the rate is that of the last so many seconds
+MAX_SAMPLES = 128  # of a GPU's state in a run; when there are more, every second one is dropped
 
 
 @dataclass
 class GpuProgress:
-    """What was done on one GPU, and its state meanwhile."""
+    """What was timed on one GPU, and the GPU's states meanwhile."""
 
     name: str = ""
-    node: str = ""  # the machine that it is in, where there are several
+    node: str = ""  # the name of its machine, where there may be several
     timings: int = 0
     failures: int = 0
-    throttled: int = 0  # timings taken while it was throttled
+    throttled: int = 0  # timings that were taken while it was throttled
     driver: str = ""
     state: GpuState | None = None
     # [seconds, clock in MHz, °C, W, utilisation in %, memory in use in GB, timings a second since
     # the sample before, 1 where it is throttled], evenly over the run
     samples: list[list[float | int | None]] = field(default_factory=list)
-    _every: int = 1
-    _seen: int = 0
+    _every: int = 1  # one of so many states becomes a sample
+    _seen: int = 0  # how many states there were
     _sampled: tuple[float, int] = (0.0, 0)  # seconds and timings at the last sample
 
     def add(self, seconds: float, state: GpuState) -> None:
-        """Adds a sample of its state, so many seconds into the run."""
+        """Takes note of a state, so many seconds after the run's beginning."""
         self.state = state
         if self._seen % self._every == 0:
             since, before = self._sampled
@@ -77,8 +77,8 @@ class GpuProgress:
 
 
 class Progress:
-    """The counts of a collection. `candidates` is how many are expected; the number is exact for a
-    problem when Inductor has offered its candidates (`expect`)."""
+    """The counts of a collection. `candidates` is how many are expected in all. For a problem it is
+    an estimate at first, which `expect` corrects when Inductor has offered the candidates."""
 
     def __init__(
         self, problems: int, candidates: int, *, clock: Callable[[], float] = time.monotonic
@@ -86,7 +86,7 @@ class Progress:
         self.problems = problems
         self.problems_done = 0
         self.problems_refused = 0
-        self.problems_elsewhere = 0  # left to another collection, which is at them
+        self.problems_elsewhere = 0  # that another collection is timing
         self.candidates = candidates
         self.timings = 0
         self.failures: Counter[Failure] = Counter()
@@ -101,11 +101,11 @@ class Progress:
         return self._clock() - self._began
 
     def expect(self, instead: int, candidates: int) -> None:
-        """Replaces the number of candidates that was expected of a problem."""
+        """Expects so many candidates of a problem instead of the number before."""
         self.candidates += candidates - instead
 
     def timed(self, failure: Failure | None, gpu: GpuProgress, count: int = 1) -> None:
-        """Counts so many timings, or failures for this reason."""
+        """Counts so many timings, or so many failures for this reason."""
         self.timings += count
         gpu.timings += count
         if failure is not None:

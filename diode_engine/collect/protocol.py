@@ -1,12 +1,12 @@
-"""What a run and its workers say to each other: msgpack maps, of which several that are ready
-together may be sent as one.
+"""The messages between a run and its workers: msgpack maps. Several messages that are ready at the
+same time may be sent together.
 
 worker → run   {"environment": …, "gpu": name} once, when it is ready
 run → worker   {"problem": …}                  what would Inductor offer?
 worker → run   {"offered": packed, "default": packed}
 run → worker   {"problem": …, "candidates": […]}
 worker → run   {"begin": i}, {"timing": i, …}  for each; then {"done": true}
-               (a direct worker says begin for a single candidate only: it times many at once)
+               (a direct worker sends begin only if there is one candidate: it times many in turn)
 worker → run   {"refused": sentence}           Inductor has no such problem
 """
 
@@ -30,14 +30,14 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """The one message that these are. Raises OSError as `unpack_all` does."""
+    """The message in these bytes, which must be one. Raises OSError as `unpack_all` does."""
     (message,) = unpack_all(data)
     return message
 
 
 def unpack_all(data: bytes) -> list[Message]:
-    """One message or several. Raises OSError where it is none, as a connection that is lost does:
-    whoever sent it is not to be relied on any more."""
+    """The messages in these bytes, one or several. Raises OSError, as a lost connection does, where
+    they are not messages: the sender cannot be relied on any more."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
     messages: list[Message] = []
@@ -52,8 +52,9 @@ def unpack_all(data: bytes) -> list[Message]:
 
 
 def check_answer(message: Message, answered: int, asked: int) -> int:
-    """How many of the candidates that were asked the message answers, after so many were answered
-    before. Raises KeyError, TypeError or ValueError for a message that is not possible then."""
+    """How many candidates the message answers, 0 or 1, where `answered` of `asked` candidates were
+    answered before. Raises KeyError, TypeError or ValueError where the message is impossible
+    then."""
     if "refused" in message:
         return 0
     if "done" in message:
@@ -75,10 +76,10 @@ def pack_candidates(candidates: Iterable[Candidate]) -> bytes:
     return packed
 
 
-@lru_cache(maxsize=512)  # the same thousands are offered for many problems
+@lru_cache(maxsize=512)  # the same thousands of candidates are offered for many problems
 def unpack_candidates(packed: bytes) -> tuple[Candidate, ...]:
-    """The inverse of `pack_candidates`. Equal ones are one object, with what it has computed of
-    itself. Raises ValueError or TypeError where it is nothing of the kind."""
+    """The inverse of `pack_candidates`. Equal candidates are one object, so that what is cached in
+    it (its key) is computed once. Raises ValueError or TypeError for other bytes."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(packed))
     unpacker.feed(packed)
     try:
@@ -96,12 +97,12 @@ def unpack_candidates(packed: bytes) -> tuple[Candidate, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def unpack_candidate(packed: bytes) -> Candidate:
-    """One of those that `pack_candidates` packs."""
+    """One candidate of those that `pack_candidates` packs."""
     return Candidate.from_dict(msgpack.unpackb(packed))
 
 
 def timed(index: int, timing: Timing, reason: str) -> Message:
-    """The message for one timing, with a sentence on what went wrong."""
+    """The message with the timing of the candidate `index`; `reason` says what went wrong."""
     return {
         "timing": index,
         "min_us": timing.min_us,

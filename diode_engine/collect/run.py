@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH = 12  # candidates asked for at once: what a kill of everything loses a problem
-# Kernels that are timed in turn, and the work of them all together: large products would
-# overstay a worker's deadline.
+BATCH = 12  # candidates of a request; if the run is killed, these are lost for each worker
+# With direct launches: how many candidates a request has, and how many flops they may have
+# together, since a request must end before the worker's deadline.
 DIRECT_BATCH = 128
 MAX_BATCH_FLOPS = 5e13
-BATCHES_A_BUDGET = 4  # so that a plan can learn from the earlier ones
+BATCHES_A_BUDGET = 4  # a budget is divided, so that the plan can learn from the earlier batches
 HEARTBEAT_SECONDS = 2.0
 
 
@@ -63,16 +63,16 @@ def collect(
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
     over: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Times the candidates of the plan on the executor's GPUs and adds them to the store, batch by
-    batch, or several batches at once where they come fast. What the store has from this environment
-    is not timed again, so the same call continues where an earlier one was stopped.
+    """Times the candidates of the plan on the executor's GPUs and adds the timings to the store as
+    they come. What the store has from this environment is not timed again, so the same call
+    continues where an earlier one was stopped.
 
-    `spec` is what the run says it was asked for, besides the executor's own; `adviser` gives the
-    model that decides how budgets are spent. Timings that were taken while a GPU was throttled go
-    into a run of their own, whose spec names this one as throttled_of. A problem that another
-    collection is timing is left to that one (see Claims). When `over` returns true, it ends with
-    what it has; batches that are being timed are lost. An interrupt keeps what is there and is
-    raised again. The executor is started and ended here.
+    `spec` is what the run says it was asked for, besides the executor's own; `adviser` returns the
+    model that decides how budgets are spent, for a device. Timings that were taken while a GPU was
+    throttled go into a run of their own, whose spec names this one as throttled_of. A problem that
+    another collection is timing is left to that one (see Claims). When `over` returns true, the
+    collection ends with what it has; batches that are being timed then are lost. An interrupt keeps
+    the timings that have come, and is raised again. The executor is started and ended here.
     """
     claims = Claims(store.location)
     asked = {**({"problems": len(plan), "seed": seed} if spec is None else spec), **executor.spec}
@@ -101,7 +101,7 @@ def collect(
                         collection.writer.write_if_due()
                         if time.monotonic() - beat >= HEARTBEAT_SECONDS:
                             beat = time.monotonic()
-                            collection.look()
+                            collection.note_states()
                             job.tell(progress.to_dict())
                             report(progress)
                 finally:
@@ -138,18 +138,18 @@ class _Collection:
         self._adviser = adviser
         self._advisers: dict[Hardware, Adviser | None] = {}
 
-    def look(self) -> None:
+    def note_states(self) -> None:
         """Takes note of the GPUs' states."""
         for gpu, state in self._executor.states().items():
             self._gpu(gpu).add(self.progress.seconds, state)
 
     def _gpu(self, number: int) -> GpuProgress:
-        """A GPU may first go on with what another one was asked, before it asks for a
-        conversation."""
+        """The progress of a GPU. It is made when the GPU is first mentioned: in a cluster, a GPU
+        may go on with another one's conversation before it gets its own."""
         return self.progress.gpus.setdefault(number, GpuProgress())
 
     def _run_for(self, batch: Timed) -> int:
-        """The run that the timings belong to."""
+        """The run that the batch's timings are written to."""
         if not batch.throttled:
             return self._run
         if self._throttled_run is None:
@@ -170,7 +170,7 @@ class _Collection:
             entry = self._todo.popleft()
             if self._claims.take(entry.problem, host.environment):
                 return self._claimed(entry, host.environment)
-            self._todo.append(entry)  # the other may be done with it later
+            self._todo.append(entry)  # by then the other collection may be done with it
         self.progress.problems_elsewhere = len(self._todo)
         return None
 
@@ -178,7 +178,8 @@ class _Collection:
         try:
             yield from self._conversation(entry, environment)
         finally:
-            # Another collection that takes the problem later must find all of it in the store.
+            # The claim ends when the problem's timings are in the store: a collection that takes
+            # the problem then must find all of them.
             self.writer.then(partial(self._claims.give_back, entry.problem, environment))
 
     def _conversation(self, entry: PlannedProblem, environment: Environment) -> Conversation:
@@ -248,7 +249,7 @@ class _Collection:
                 if count:
                     progress.timed(FAILURES[code], done, count)
                     deaths += count * (FAILURES[code] in (Failure.CRASH, Failure.TIMEOUT))
-        progress.expect(left, 0)  # where it was left alone
+        progress.expect(left, 0)  # where the problem was given up
         progress.problems_done += 1
 
     def _adviser_for(self, hardware: Hardware) -> Adviser | None:

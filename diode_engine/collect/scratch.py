@@ -23,7 +23,7 @@ class Scratch:
         """Raises OSError where it cannot be made."""
         _remove_abandoned(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        # Locked before it has its name, so that nobody finds it unlocked.
+        # The file is locked before it gets the name that others look for.
         self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.path / "new").rename(self.path / _LOCK)
@@ -35,8 +35,9 @@ class Scratch:
 
 
 def _remove_abandoned(prefix: str) -> None:
+    """Removes the folders with this prefix whose processes have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # somebody else's, or gone meanwhile
+        with contextlib.suppress(OSError):  # another user's, in use, or gone meanwhile
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

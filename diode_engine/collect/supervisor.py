@@ -1,7 +1,7 @@
 """Keeps worker processes running: starts them, receives their messages, and replaces lost ones.
 
-A worker is lost when it dies, sends something that is no message, or sends nothing until its
-deadline. It is then killed with its whole process group, and another one is started in its place.
+A worker is lost when it dies, sends something that it should not, or sends nothing until its
+deadline. Then it is killed with its whole process group, and another one is started in its place.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ from diode_engine.collect.children import end
 from diode_engine.collect.scratch import Scratch
 from diode_engine.errors import CollectionError
 
-START_SECONDS = 300.0
-# Where several workers in a row die at their start, the next one will die too.
+START_SECONDS = 300.0  # until a worker must have sent its first message
+# After so many workers in a row have died at their start, no other one is started.
 MAX_FAILED_STARTS = 3
 
 
 @dataclass(frozen=True)
 class Start:
-    """How a worker is started: its command (the number of its connection's file descriptor is
-    added), its name in errors ("Workers for GPU 0"), what is added to its environment, and the
-    first message to it."""
+    """How a worker is started."""
 
-    command: Sequence[str]
-    who: str
-    environment: Mapping[str, str]
-    first: protocol.Message | None = None
+    command: Sequence[str]  # the number of its connection's file descriptor is added
+    who: str  # its name in errors, such as "Workers for GPU 0"
+    environment: Mapping[str, str]  # variables that are added to this process's
+    first: protocol.Message | None = None  # the first message to it
 
 
 @dataclass(eq=False)
@@ -53,7 +51,7 @@ class Worker:
     ready: bool = False
 
     def send(self, message: protocol.Message) -> None:
-        """Sends it. Where the worker has just died, the next `step` reports it."""
+        """Sends a message. Where the worker has just died, the next `step` reports that."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(protocol.pack(message))
 
@@ -65,36 +63,38 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Said:
+class Received:
+    """An event: a worker has sent a message."""
+
     worker: Worker
     message: protocol.Message
 
 
 @dataclass(frozen=True)
 class Lost:
-    """An event: a worker was killed; `instead` was started in its place."""
+    """An event: a worker was lost; `instead` was started in its place."""
 
     worker: Worker
-    timed_out: bool
+    timed_out: bool  # it sent nothing until its deadline
     instead: Worker
 
 
 @dataclass(frozen=True)
-class Happened:
-    """An event: something else that was waited for is ready."""
+class OtherReady:
+    """An event: one of the `others` that `step` waits for is ready."""
 
-    what: Any
+    other: Any
 
 
-Event = Said | Lost | Happened
+Event = Received | Lost | OtherReady
 
 
 class Supervisor:
     """The worker processes of one owner, which sends them messages and gets the events.
 
-    `deadline` is in seconds, from one message of a worker to the next. `check` raises OSError for a
-    message that this worker should not have sent. After `rest` a worker has no deadline until it is
-    sent something. `close` ends all workers at once.
+    `prefix` begins the names of temporary folders. `deadline` is the longest time from one message
+    of a worker to the next, in seconds. `check` raises OSError for a message that this worker
+    should not have sent.
     """
 
     def __init__(
@@ -112,12 +112,14 @@ class Supervisor:
         self._failed_starts: dict[str, int] = {}
 
     def close(self) -> None:
+        """Ends all workers at once."""
         for worker in self.workers:
             worker.kill()
         self.workers.clear()
         self._scratch.close()
 
     def start(self, start: Start) -> Worker:
+        """Starts a worker, and sends it its first message."""
         ours, theirs = Pipe()
         self._started += 1
         caches = self._scratch.path / f"worker-{self._started}"
@@ -139,7 +141,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=file,
-                start_new_session=True,  # a Ctrl-C is for the run, which then ends its workers
+                start_new_session=True,  # so Ctrl-C interrupts the run, which ends its workers
             )
         theirs.close()
         deadline = time.monotonic() + START_SECONDS
@@ -150,18 +152,18 @@ class Supervisor:
         return worker
 
     def send(self, worker: Worker, message: protocol.Message) -> None:
+        """Sends a message, which the worker must answer until its deadline."""
         worker.deadline = time.monotonic() + self._deadline
         worker.send(message)
 
     def rest(self, worker: Worker) -> None:
-        """No message is expected of it for now; it may only die."""
+        """The worker has no deadline until it is sent the next message."""
         worker.deadline = math.inf
 
     def step(self, others: Sequence[Any] = (), *, seconds: float | None = None) -> Iterator[Event]:
-        """Waits until there is an event, at most so many seconds, and returns all events that there
+        """Waits until there is an event, at most so many seconds, and yields all events that there
         are. `others` are waited for too: anything that multiprocessing.connection.wait takes.
-        Raises CollectionError where workers cannot be started, with the last lines of the last
-        one's log."""
+        Raises CollectionError where workers cannot be started, with the last line of their log."""
         now = time.monotonic()
         deadline = min((worker.deadline for worker in self.workers), default=math.inf)
         if seconds is not None:
@@ -171,7 +173,7 @@ class Supervisor:
         now = time.monotonic()
         for other in others:
             if other in ready:
-                yield Happened(other)
+                yield OtherReady(other)
         for worker in list(self.workers):
             if worker.connection in ready:
                 try:
@@ -182,7 +184,7 @@ class Supervisor:
                             self._failed_starts.pop(worker.start.who, None)
                         if worker.deadline != math.inf:
                             worker.deadline = now + self._deadline
-                        yield Said(worker, message)
+                        yield Received(worker, message)
                 except (EOFError, OSError):
                     yield self._replaced(worker, timed_out=False)
             elif worker.deadline <= now:
@@ -202,5 +204,6 @@ class Supervisor:
 
 
 def _last_words(log: Path) -> str:
+    """The last line of a log that is not empty."""
     lines = log.read_text(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")

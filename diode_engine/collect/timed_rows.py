@@ -1,5 +1,5 @@
-"""The timings of a batch as records of one array: it goes between processes as a block of bytes,
-and into a table without an object for each."""
+"""The timings of a batch as one array of records. It is sent between processes as a block of bytes,
+and becomes a table without an object for each timing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import KERNEL_FACTS, Candidate, Failure, Problem, Timing
 from diode_engine.core.table import COLUMNS, FAILURES, TimingTable
 
-# `place` is that of the candidate in its batch; the others are as in a TimingTable, and `kernel`
-# is -1 where nothing is known of it.
+# `place` is the candidate's index in its batch; the other fields are as in a TimingTable, with -1
+# in `kernel` where the kernel is not known.
 TIMED = np.dtype(
     [
         ("place", np.int32),
@@ -32,7 +32,7 @@ _UNKNOWN = (-1,) * len(KERNEL_FACTS)
 
 
 def timed_rows(timings: Iterable[tuple[int, Timing]]) -> TimedRows:
-    """From (place, timing)s."""
+    """The rows of these (place, timing)s."""
     nan = float("nan")
     rows = [
         (
@@ -55,7 +55,8 @@ def as_table(
     environment: Environment,
     rows: TimedRows,
 ) -> TimingTable:
-    """What these candidates took on the problem. Raises RecordError for what no timing can be."""
+    """The timings of these candidates on the problem. Raises RecordError where a row cannot be a
+    timing."""
     columns = {name: rows[name].copy() for name in COLUMNS[3:]}
     known = (rows["kernel"] >= 0).any()
     none = np.zeros(len(rows), np.int32)

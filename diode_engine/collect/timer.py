@@ -15,17 +15,18 @@ WARMUP = 3
 MIN_REPEATS = 5
 MAX_REPEATS = 40
 BUDGET_MS = 12.0
-# Written between launches. Larger than any L2, and it keeps the GPU busy for longer (over
-# 100 µs) than the host needs to enqueue the next launch, so that no gap is timed.
+# The memory that is written between launches. It is larger than any L2, and writing it takes the
+# GPU longer (over 100 µs) than the host needs to enqueue the next launch, so that no gap is timed.
 FLUSH_BYTES = 512 * 2**20
 
-# How far (Frobenius norm, relative) a kernel may be from the reference, by its input's type.
+# The largest error of a kernel's result, by the type of its operands: the Frobenius norm of its
+# difference from the reference, divided by the norm of the reference.
 TOLERANCE = {
     torch.bfloat16: 1e-2,
     torch.float16: 2e-3,
     torch.float32: 1e-4,
     torch.float64: 1e-10,
-    # Tensor cores keep some 14 bits of what they add up of these.
+    # Tensor cores keep about 14 bits when they add up products of these types.
     torch.float8_e4m3fn: 4e-2,
     torch.float8_e5m2: 4e-2,
     torch.int8: 0.0,
@@ -43,8 +44,9 @@ class Timer:
         self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
 
     def time(self, launch: Callable[[], Any]) -> Timing:
-        """The minimum, the median and the interquartile range of the times of enough launches to
-        fill the budget. Raises what the launch raises, asynchronous errors included."""
+        """The minimum, the median and the interquartile range of the times of MIN_REPEATS to
+        MAX_REPEATS launches, as many as take about BUDGET_MS. Raises what the launch raises,
+        asynchronous errors included."""
         for _ in range(WARMUP - 1):
             launch()
         estimate_ms = self._launches(launch, 1)[0]
@@ -70,7 +72,8 @@ class Timer:
 
 
 def mean(timings: Sequence[Timing]) -> Timing:
-    """One timing made of several of the same candidate, each with other inputs."""
+    """One timing made of several of the same candidate, each with other inputs: the means of their
+    times, the largest spread, and the fewest repeats."""
     if len(timings) == 1:
         return timings[0]
     return Timing(
@@ -86,19 +89,20 @@ def is_right(
 ) -> bool:
     """Whether the relative error ‖result − reference‖ / ‖reference‖ is within the tolerance
     of the operands' dtype. NaN never is."""
-    return bool(within(result, reference, most_error(reference, tf32=tf32, dtype=dtype)).item())
+    return bool(within(result, reference, max_error(reference, tf32=tf32, dtype=dtype)).item())
 
 
-def most_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
-    """The norm of the largest tolerated error, as a tensor on the device."""
+def max_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
+    """The norm of the largest error that is tolerated, as a tensor on the device."""
     tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
     most: torch.Tensor = tolerance * torch.linalg.vector_norm(_real(reference), dtype=torch.float32)
     return most
 
 
 def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
-    """Whether the error is at most `most` (see `most_error`), as a tensor on the device, without
-    waiting for it. Where each row of `result` is a result, one value for each."""
+    """Whether the error is at most `most` (see `max_error`), as a tensor on the device, without
+    waiting for the device. Where `result` has one dimension more than `reference`, it is several
+    results, and there is a value for each."""
     dims = tuple(range(-reference.ndim, 0))
     error = torch.linalg.vector_norm(_real(result - reference), dim=dims, dtype=torch.float32)
     right: torch.Tensor = error <= most
@@ -106,13 +110,14 @@ def within(result: torch.Tensor, reference: torch.Tensor, most: torch.Tensor) ->
 
 
 def spoil(out: torch.Tensor) -> None:
-    """Fills an output with what no kernel computes: NaN, or the smallest whole number."""
+    """Fills an output with a value that no kernel computes (NaN, or the smallest whole number), so
+    that a kernel that writes nothing is noticed."""
     nothing = float("nan") if out.is_floating_point() else torch.iinfo(out.dtype).min
     out.fill_(nothing)
 
 
 def _real(x: torch.Tensor) -> torch.Tensor:
-    """As floating point: norms of whole numbers do not exist in torch."""
+    """The tensor as floating point: torch has no norm of whole numbers."""
     return x if x.is_floating_point() else x.float()
 
 

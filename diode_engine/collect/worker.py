@@ -1,7 +1,7 @@
 """The process that compiles candidates and times them on one GPU.
 
-It is asked over a connection (see `protocol`) and may die at any moment: the last `begin` says
-which candidate it was timing.
+It gets requests over a connection (see `protocol`). It may die at any moment; then the last `begin`
+that it sent says which candidate it was timing.
 
     python -m diode_engine.collect.worker FD
 """
@@ -31,14 +31,15 @@ from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels
 
-TOGETHER_SECONDS = 0.05
-# After these the CUDA context is gone, and with it every later launch of this process.
+TOGETHER_SECONDS = 0.05  # see `serve`
+# These errors destroy the process's CUDA context: all later launches fail too.
 STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
 
 
 @contextlib.contextmanager
 def gpu_locked(lock: Path) -> Iterator[None]:
-    """Holds the GPU for this process alone. The kernel releases the lock if the process dies."""
+    """Holds the GPU's lock (see `gpus.lock_of`), so that no other worker times on the GPU. The
+    operating system releases the lock if the process dies."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -66,7 +67,7 @@ class ProblemAtWork:
     def close(self) -> None:
         self._stack.close()
         self._tensors = None
-        # A kernel is compiled for one problem; what lies in the cache is never asked again.
+        # A kernel is compiled for one problem, so nothing in the cache is needed again.
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
 
     def _prepare(self) -> list[torch.Tensor]:
@@ -117,9 +118,9 @@ def serve(
     *,
     together: bool = False,
 ) -> None:
-    """Answers requests until the connection closes; `answers` times candidates. With `together`,
-    timings wait for those that follow within TOGETHER_SECONDS and are sent with them: nobody needs
-    to know at which candidate the worker is."""
+    """Answers requests until the connection closes; `answers` times candidates and yields messages.
+    With `together`, messages are kept for up to TOGETHER_SECONDS and sent with those that follow:
+    then nobody needs to know which candidate is being timed."""
     hello = {"environment": environment().to_dict(), "gpu": name_of(device.index)}
     connection.send_bytes(protocol.pack(hello))
     work: ProblemAtWork | None = None
@@ -163,7 +164,7 @@ def serve(
 
 
 def one_by_one(timer: Timer) -> Answers:
-    """Compiles and times each candidate by itself, as Inductor would."""
+    """Answers that compile and time each candidate alone, as Inductor does."""
 
     def answers(work: ProblemAtWork, candidates: list[Candidate]) -> Iterator[protocol.Message]:
         for index, candidate in enumerate(candidates):
@@ -174,7 +175,7 @@ def one_by_one(timer: Timer) -> Answers:
 
 
 def quiet() -> None:
-    """Sends what a compiler prints to stderr, away from the answers."""
+    """Redirects stdout, to which compilers print, to stderr; switches off torch's messages."""
     os.dup2(2, 1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
 

@@ -31,8 +31,8 @@ def is_int(value: object) -> bool:
 
 
 def member(kind: type[_E], value: object, what: str) -> _E:
-    """The member of an enumeration that has this value; `what` begins the sentence of the
-    error."""
+    """The member of an enumeration that has this value. Raises RecordError, with a sentence that
+    begins with `what`, where there is none."""
     if type(value) is kind:
         return value
     try:

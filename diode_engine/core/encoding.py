@@ -27,10 +27,10 @@ _MAX_VALUE = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class CandidateColumns:
-    """n candidates. The columns are float32 [n] and hold whole numbers, except two: `known` is a
-    mask [n], and `template` is the index of each candidate's template in `templates`. Properties
-    that say what a template is (`tma`, `persistent`, …) are masks [n], false where the candidate is
-    not known."""
+    """n candidates. `templates` are the names of their templates, each once; `template` [n] is the
+    index of each candidate's template in it, and `known` is a mask [n]. All other columns are
+    float32 [n] with whole numbers. Properties that say what a template is (`tma`, `persistent`, …)
+    are masks [n], false where the candidate is not known."""
 
     templates: tuple[str, ...]
     template: npt.NDArray[np.intp]
@@ -178,7 +178,8 @@ class CandidateTable(Sequence[Candidate]):
 
 
 def _row(candidate: Candidate, unknown: tuple[float, ...]) -> tuple[float, ...]:
-    """Whether it is known, and its values of COLUMNS."""
+    """1.0 and the candidate's values of COLUMNS; `unknown` where it is not known. `unknown` is 0.0
+    and the default values."""
     template = TEMPLATES.get(candidate.template)
     if template is None:
         return unknown
@@ -214,8 +215,8 @@ _KEPT = 16
 
 
 def encode(candidates: Sequence[Candidate]) -> CandidateColumns:
-    """The columns of these candidates; those of recently seen sequences are kept, since the
-    same few spaces are asked about again and again."""
+    """The columns of these candidates. Those of the last _KEPT sequences are remembered, since the
+    same few spaces are encoded again and again."""
     global _recent
     if isinstance(candidates, CandidateTable):
         return candidates.columns

@@ -15,7 +15,7 @@ from diode_engine.core.checks import shown
 from diode_engine.core.problem import DType, content_key
 from diode_engine.errors import RecordError
 
-# About a hundred times the largest device of today.
+# About a hundred times the values of the largest device of today.
 MAX_VALUES = {
     "multiprocessors": 100_000,
     "clock_mhz": 1_000_000,
@@ -91,11 +91,17 @@ class Hardware:
         """Whether the name, as a person writes it, is this hardware's name or slug."""
         return slug_of(name) == self.slug
 
-    def peak_flops(self, dtype: DType, *, tf32: bool = False) -> float:
-        """Dense matrix operations a second, at the boost clock.
+    @property
+    def has_wgmma(self) -> bool:
+        """Whether it has warpgroup matrix instructions (wgmma): NVIDIA's Hopper alone."""
+        return self.backend == "cuda" and self.arch.startswith("9.")
 
-        Per multiprocessor and clock, from NVIDIA's architecture white papers (Volta to
-        Blackwell); an unknown arch counts as Ampere.
+    def peak_flops(self, dtype: DType, *, tf32: bool = False) -> float:
+        """Dense floating-point operations (or integer ones) a second, at the boost clock; `tf32`
+        concerns float32 alone.
+
+        The operations of a multiprocessor in a clock are from NVIDIA's architecture white papers
+        (Volta to Blackwell); any other device counts as Ampere.
         """
         generation = "8.0"
         if self.backend == "cuda":
@@ -113,8 +119,10 @@ class Hardware:
     def likeness(self, other: Hardware) -> float:
         """How well timings on one device describe the other, from 0 (not at all) to 1 (the same).
 
-        Between backends or generations it is 0: they run other kernels. Within a generation it
-        follows from the geometric distance between the rates that decide a GEMM's time.
+        Between backends or generations it is 0: they run other kernels. Within a generation it is
+        0.99·exp(−d). Here d is the sum of abs(ln(ours / theirs)) over the rates that decide a
+        GEMM's time, and 0.5 more where the shared memory of a block differs. Devices of the same
+        name have 0.995. The formula is an assumption; docs/hardware.md says what was measured.
         """
         if self.key == other.key:
             return 1.0
@@ -181,8 +189,8 @@ def _exactly(cls: type, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     return dict(given)
 
 
-# From the data sheet and torch's device properties on such a machine; what the shipped
-# timings were taken on, and what is assumed where a dataset names the GPU only.
+# The GPUs that a file may name without their facts (KNOWN). The H200's, which most shipped timings
+# were taken on, are from the data sheet and from torch on that machine.
 H200 = Hardware(
     backend="cuda",
     name="NVIDIA H200",
@@ -195,8 +203,9 @@ H200 = Hardware(
     shared_bytes_multiprocessor=233472,
     registers_multiprocessor=65536,
 )
-# These two from data sheets alone: no such machine has been asked.
+# As torch reported them on the H100 of the shipped timings.
 _H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
+# From the data sheet alone.
 _A100 = Hardware(
     backend="cuda",
     name="NVIDIA A100-SXM4-80GB",
@@ -209,7 +218,7 @@ _A100 = Hardware(
     shared_bytes_multiprocessor=167936,
     registers_multiprocessor=65536,
 )
-# What a file may name without its facts; H100 alone is what torch-diode's published files have.
+# "NVIDIA H100" is the name in torch-diode's published files.
 KNOWN = {
     hardware.name: hardware
     for hardware in (
@@ -281,7 +290,7 @@ def environment() -> Environment:
 
 
 def _driver_version() -> str:
-    """The kernel driver's version, or "" where it does not say."""
+    """The version of the GPU's driver; "" where the system does not say it."""
     with contextlib.suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text()
         if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):

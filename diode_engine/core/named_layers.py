@@ -1,7 +1,8 @@
 """The layers of transformers in wide use, and which of them a problem belongs to.
 
-That a problem is a named model's is not stored anywhere: it follows from its sizes, so that it
-holds for every timing, wherever it was collected, and one model at a time can be held out.
+Which models a problem belongs to is not stored: it is computed from the problem's sizes. So it is
+known of every timing, wherever the timing was collected, and all timings of one model can be held
+out of a training.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from diode_engine.core.problem import Problem
 
 @dataclass(frozen=True)
 class Transformer:
-    """Widths of a model, by its published configuration."""
+    """Widths of a transformer, from its published configuration."""
 
     hidden: int
-    key_value: int  # of the projection to keys, and of that to values
-    inner: int
+    key_value: int  # outputs of the projection to keys, and of that to values
+    inner: int  # of the feed-forward layers
     vocabulary: int
 
     @property
     def weights(self) -> frozenset[tuple[int, int]]:
-        """(outputs, inputs) of its linear layers; the projections to queries, keys and values
-        and those to gate and up also fused, as most implementations run them."""
+        """(outputs, inputs) of its linear layers. The projections to queries, keys and values are
+        also there as one layer, and so are those to gate and up, since most implementations fuse
+        them."""
         h, kv, inner = self.hidden, self.key_value, self.inner
         return frozenset(
             {
@@ -62,26 +64,27 @@ TRANSFORMERS: Mapping[str, Transformer] = {
 
 @dataclass(frozen=True)
 class Experts:
-    """Widths of a model's layers of experts, by its published configuration."""
+    """Widths of a model's mixture-of-experts layers, from its published configuration."""
 
     hidden: int
     inner: int  # of one expert
     experts: int
     chosen: int  # experts for each token
-    # (outputs, inputs) of its other linear layers, some of them also fused; empty where they are
-    # not known here.
+    # (outputs, inputs) of its other linear layers, some of them also fused; empty where Diode does
+    # not list them.
     others: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def weights(self) -> frozenset[tuple[int, int]]:
-        """(outputs, inputs) of an expert's layers; gate and up also fused."""
+        """(outputs, inputs) of an expert's layers; gate and up are also there as one layer."""
         h, inner = self.hidden, self.inner
         return frozenset({(inner, h), (2 * inner, h), (h, inner)})
 
 
-# As openai/gpt-oss-20b and meta-llama/Llama-4-Scout-17B-16E have it in their config.json: gpt-oss
-# has 64 heads and 8 of keys and values, of 64 elements; Llama 4 has 40 and 8 of 128, a shared
-# expert beside the others, and in Maverick every other layer is dense, of 16,384.
+# From the config.json of openai/gpt-oss-20b and of meta-llama/Llama-4-Scout-17B-16E. gpt-oss has
+# 64 heads for queries and 8 for keys and values, of 64 elements each. Llama 4 has 40 and 8, of 128
+# elements each, and a shared expert beside the others; in Maverick every second layer is dense,
+# with an inner width of 16,384.
 _GPT_OSS = frozenset({(4096, 2880), (512, 2880), (5120, 2880), (2880, 4096), (201088, 2880)})
 _LLAMA_4 = frozenset(
     {
@@ -105,23 +108,24 @@ EXPERTS: Mapping[str, Experts] = {
 }
 NAMES = (*TRANSFORMERS, *EXPERTS)
 # No model may be trained on layers that only these have (problems.splits).
-HELD_OUT = frozenset({"gpt-oss-20b", "gpt-oss-120b", "llama-4-scout", "llama-4-maverick"})
+HELD_OUT_MODELS = frozenset({"gpt-oss-20b", "gpt-oss-120b", "llama-4-scout", "llama-4-maverick"})
 
 
 def weights_of(name: str, op: Operator) -> frozenset[tuple[int, int]]:
-    """(outputs, inputs) of the layers of a model of NAMES that are products of this op."""
-    if op in _OF_GROUPS:
+    """(outputs, inputs) of those layers of a model (of NAMES) that this op computes."""
+    if op in _OF_EXPERTS:
         return EXPERTS[name].weights if name in EXPERTS else frozenset()
     if op.batched:
         return frozenset()
     return EXPERTS[name].others if name in EXPERTS else TRANSFORMERS[name].weights
 
 
-_OF_GROUPS = frozenset((*GROUPED, *SCALED_GROUPED))
+_OF_EXPERTS = frozenset((*GROUPED, *SCALED_GROUPED))
 
 
 @cache
 def _owners(op: Operator) -> dict[tuple[int, int], frozenset[str]]:
+    """The models that have a layer, by the layer's (outputs, inputs)."""
     owners: dict[tuple[int, int], set[str]] = {}
     for name in NAMES:
         for weight in weights_of(name, op):
@@ -131,14 +135,16 @@ def _owners(op: Operator) -> dict[tuple[int, int], frozenset[str]]:
 
 def models_of(problem: Problem) -> frozenset[str]:
     """The names of the models that have a layer with this product, whatever the number of tokens:
-    forward, or the gradient of the input or of the weight. Products of groups are layers of
-    experts, all others that have no batch are other linear layers. Only the sizes are compared. A
-    problem that differs from a held-out one in layouts, types or op alone would give away its
-    time."""
+    forward, or the gradient of the input or of the weight. Products of groups are compared with
+    layers of experts, and other products without a batch with the other linear layers.
+
+    Only the sizes are compared, not layouts and types: if two problems differ in these alone, and a
+    model learned the time of one, it would know the time of the other.
+    """
     owners = _owners(problem.op)
     m, n, k = problem.M, problem.N, problem.K
-    # forward tokens×outputs×inputs, input's gradient tokens×inputs×outputs, weight's
-    # gradient outputs×inputs×tokens or its transpose
+    # M×N×K is tokens×outputs×inputs forward, tokens×inputs×outputs in the gradient of the input,
+    # and outputs×inputs×tokens, or its transpose, in the gradient of the weight.
     return frozenset().union(
         *(owners.get(weight, frozenset()) for weight in ((n, k), (k, n), (m, n), (n, m)))
     )

@@ -30,9 +30,9 @@ __all__ = [
     "Operator", "Problem", "Scalar", "Timing", "content_key",
 ]  # fmt: skip
 
-MAX_DIM = 2**31 - 1
-KWARG_INTS = range(-(2**63), 2**64)  # what msgpack carries
-MAX_US = 3.6e9  # an hour: longer than any kernel, so a mistake in the unit
+MAX_DIM = 2**31 - 1  # of a size
+KWARG_INTS = range(-(2**63), 2**64)  # the whole numbers that msgpack can hold
+MAX_US = 3.6e9  # an hour: no kernel takes so long, so a longer time has a wrong unit
 SIZES = ("B", "M", "N", "K")
 
 
@@ -47,8 +47,8 @@ class Failure(StrEnum):
     WRONG_RESULT = "wrong_result"
     TIMEOUT = "timeout"
     CRASH = "crash"  # the worker died
-    CUT_SHORT = "cut_short"  # hopeless after its first launches
-    NOT_TIMED = "not_timed"  # only asked about, as in a dataset to predict
+    CUT_SHORT = "cut_short"  # so slow that the timing was stopped after its first launches
+    NOT_TIMED = "not_timed"  # a row that is to be predicted
 
 
 def content_key(kind: str, fields: Mapping[str, Any]) -> str:
@@ -59,13 +59,14 @@ def content_key(kind: str, fields: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """out[B, M, N] = a[B, M, K] @ b[B, K, N] (+ bias), or what else the op makes of these, as
-    Inductor is asked for it.
+    """out[B, M, N] = a[B, M, K] @ b[B, K, N] (+ bias), or the result of another op on such
+    operands, as a program asks Inductor for it.
 
     The output is row-major and has no gaps. `allow_tf32` says whether a float32 product may
-    be computed in TF32; it is False for all other types, to which it means nothing. Where a
-    dimension of length 1 makes two layouts or two forms of the bias the same, one stands for
-    both. `attributes` are (name, value)s of the op's own fields, without those that are as usual.
+    be computed in TF32; it is False for all other types, where it has no meaning. Where a
+    dimension of length 1 makes two layouts or two forms of the bias the same, the record has always
+    the same one of them. `attributes` are (name, value)s of the op's own fields, without those that
+    have their usual value.
 
     Raises RecordError where a field is impossible (a batch for mm, a bias for bmm, …).
     """
@@ -249,8 +250,8 @@ class Problem:
 
     @property
     def moved_bytes(self) -> tuple[int, int]:
-        """The least number of bytes to read and write, with each input read once. The first number
-        counts the matrices that are multiplied, the second all inputs and the output."""
+        """Two numbers of bytes that are moved at least, with each input read once: those of the
+        matrices that are multiplied, and those of all inputs and the output."""
         op, size = self.op, self.out_dtype.itemsize
         operands = self.dtype.itemsize * sum([math.prod(of(self)) for of in op.matrices_of])
         moved: int = operands + math.prod(op.output_of(self)) * size
@@ -259,7 +260,7 @@ class Problem:
             for each in op.side_inputs:
                 shape = each.shape(sizes, fields)
                 if shape is not None:
-                    # what has no type of its own counts in the output's
+                    # an input without a type of its own counts as if it had the output's
                     own = each.dtype if isinstance(each.dtype, DType) else None
                     moved += math.prod(shape) * (own.itemsize if own else size)
         return operands, moved
@@ -275,8 +276,8 @@ class Problem:
 
 
 def _unusual(op: Operator, given: tuple[tuple[str, Scalar], ...]) -> tuple[tuple[str, Scalar], ...]:
-    """The attributes that are not as usual, by name. Raises RecordError where one is unknown or
-    has an impossible value."""
+    """The attributes that do not have their usual value, sorted by name. Raises RecordError where
+    one is unknown or has an impossible value."""
     known: dict[str, Attribute] = {attribute.name: attribute for attribute in op.attributes}
     for name, value in given:
         require(name in known, f"A problem of op {op} has no field {name}.")
@@ -287,7 +288,7 @@ def _unusual(op: Operator, given: tuple[tuple[str, Scalar], ...]) -> tuple[tuple
     return tuple(sorted((name, value) for name, value in given if value != known[name].usual))
 
 
-# Those that problems of all ops have.
+# The fields that problems of all ops have.
 FIELDS = {
     "op", "B", "M", "N", "K", "dtype", "out_dtype",
     "a_layout", "a_align", "b_layout", "b_align", "allow_tf32", "bias",
@@ -376,15 +377,15 @@ class Candidate:
 
 
 class KernelFacts(NamedTuple):
-    """What the compiler reports of a kernel: registers of a thread; spilled bytes of a thread
-    (stored and loaded again for want of registers, each instruction counted once); shared memory of
-    a thread block in bytes; machine instructions of the code."""
+    """What the compiler reports of a kernel."""
 
-    registers: int
+    registers: int  # of a thread
+    # Bytes of a thread that are stored to memory and loaded again, since there are too few
+    # registers; each instruction of the code counts once.
     spill_stores: int
     spill_loads: int
-    shared_bytes: int
-    instructions: int
+    shared_bytes: int  # of a thread block
+    instructions: int  # of the machine code
 
 
 KERNEL_FACTS = KernelFacts._fields
@@ -395,8 +396,8 @@ class Timing:
     """The result of timing one candidate on one problem, in microseconds.
 
     A timing has a time (`min_us`, `median_us` or both) or a `failure`, never both. `spread_us` is
-    the interquartile range over `repeats` launches. `kernel` is known of kernels that were compiled
-    to be launched directly.
+    the interquartile range over `repeats` launches. `kernel` is known where the kernel was compiled
+    to be launched directly (`collect --direct`).
     """
 
     min_us: float | None = None
@@ -413,8 +414,8 @@ class Timing:
                 value is None
                 or (isinstance(value, (int, float)) and not isinstance(value, bool)
                     and 0 < value <= MAX_US),
-                f"A timing's {name} is {value!r}; it must be a positive number, of microseconds "
-                "in an hour at most.",
+                f"A timing's {name} is {value!r}; it must be a positive number of microseconds, "
+                "an hour at most.",
             )  # fmt: skip
         require(
             self.min_us is None or self.median_us is None or self.min_us <= self.median_us,
@@ -423,8 +424,8 @@ class Timing:
         spread = self.spread_us
         require(
             spread is None or (isinstance(spread, (int, float)) and 0 <= spread <= MAX_US),
-            f"A timing's spread_us is {spread!r}; it must be a number from 0 up, of microseconds "
-            "in an hour at most.",
+            f"A timing's spread_us is {spread!r}; it must be a number of microseconds from 0 up, "
+            "an hour at most.",
         )
         require(
             self.repeats is None or (is_int(self.repeats) and 0 <= self.repeats <= MAX_DIM),

@@ -1,12 +1,12 @@
 """What a kernel needs of a multiprocessor, by rules that were checked against compiled kernels.
 
-The rule for shared memory found all 47 of 400 sampled kernels that Triton 3.6 could not build for
-an sm_90 device, without a false alarm. Of the shipped timings it finds all 6,618 that ran out of
-resources, and 1,066 others, most of them with odd strides, where nothing is pipelined. From Triton
-3.7.1 on such a kernel is built with less pipelining instead.
+The rule for shared memory was checked with 400 sampled kernels, of which Triton 3.6 could not build
+47 for an sm_90 device: the rule excludes exactly these. Of the shipped timings it excludes all
+6,618 that ran out of resources, and 1,066 others; most of these have odd strides, where nothing is
+pipelined. From Triton 3.7.1 on, a kernel that needs too much is built with less pipelining instead.
 
-The functions of tiles take arrays of any shapes that numpy can broadcast: features ask about rows
-of many problems, `fits` asks about the candidates of one problem.
+The functions whose arguments are tiles (block_m, warps, …) take arrays of any shapes that numpy can
+broadcast: features ask about rows of many problems, `fits` about the candidates of one problem.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from diode_engine.core.templates import template_of
 
 MAX_THREADS_BLOCK = 1024
 WIDEST_LOAD = 16  # bytes that one thread loads at once
-# An asynchronous copy moves at most 16 bytes and at least 4: below, the loads of a tile go
-# through registers and the loop is not pipelined, whatever num_stages says.
+# An asynchronous copy moves 4 to 16 bytes. Narrower loads of a tile go through registers, and the
+# loop is not pipelined, whatever num_stages says.
 MIN_COPY = 4
 _WARPGROUP = 4  # warps that issue one wgmma together
-# The accumulator's 32-bit registers a thread that leave no room for anything else: Inductor
-# itself drops the candidates above.
+# 32-bit registers of a thread. An accumulator that needs more leaves no room for anything else, and
+# Inductor itself drops such candidates.
 _MAX_ACCUMULATOR_REGISTERS = 255
 
-# With more load instructions a thread, in a pipelined loop and in another, a kernel without wgmma
-# runs as ptxas happens to compute their addresses (docs/calibration.md).
+# Load instructions of a thread for a tile, in a pipelined loop and in one that is not pipelined.
+# With more, the time of a kernel without wgmma depends on how ptxas happens to compute their
+# addresses, and cannot be predicted (docs/calibration.md).
 MAX_LOADS = 24
 MAX_LOADS_AT_ONCE = 4
-# Multiplications a thread and tile, see `spills_erratically`.
+# Multiplications of a thread for a tile, see `spills_erratically`.
 MAX_IN_A_ROW = 1024
 MAX_IN_TWO_PASSES = 4096
 MAX_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
@@ -46,14 +47,13 @@ Array = npt.NDArray[Any]
 
 
 def wgmma_type(problem: Problem, hardware: Hardware) -> bool:
-    """Whether the device has warpgroup matrix instructions (Hopper only) for these operands."""
-    hopper = hardware.backend == "cuda" and hardware.arch.startswith("9.")
-    return hopper and wgmma_operands(problem)
+    """Whether the device has warpgroup matrix instructions (wgmma) for these operands."""
+    return hardware.has_wgmma and wgmma_operands(problem)
 
 
 def wgmma_operands(problem: Problem) -> bool:
-    """Whether the operands are what warpgroup matrix instructions take: 16-bit, 8-bit that lie
-    along K, or TF32."""
+    """Whether warpgroup matrix instructions can multiply the operands: 16-bit ones, 8-bit ones that
+    are contiguous along K, or TF32."""
     size = problem.dtype.itemsize
     if size == 1:
         return problem.a.layout is Layout.ROW and problem.b.layout is Layout.COL
@@ -90,9 +90,9 @@ def tile_shared_bytes(
 ) -> Array:
     """Bytes of shared memory that one thread block needs for its operand tiles.
 
-    itemsize·(BLOCK_M + BLOCK_N)·BLOCK_K a stage; all stages are buffered where wgmma reads
-    from shared memory, all but one where registers hold the current one. TMA kernels buffer
-    all, and one more for 4-byte types, whose tiles wgmma may need transposed.
+    A stage needs itemsize·(BLOCK_M + BLOCK_N)·BLOCK_K. All stages are buffered where wgmma reads
+    from shared memory, all but one where registers hold the current one. TMA kernels buffer all
+    stages, and one more for 4-byte types, whose tiles wgmma may need transposed.
     """
     buffered = np.where(wgmma, stages, np.maximum(stages - 1, 1))
     buffered = np.where(tma, stages + (wgmma & (np.asarray(itemsize) == 4)), buffered)
@@ -103,8 +103,9 @@ def tile_shared_bytes(
 def shared_bytes(
     problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
 ) -> npt.NDArray[np.float32]:
-    """[n] bytes of shared memory of a thread block; 0 where the candidate has no tiles of its own
-    (ATen, decompose_k) or is not known. Where a template has its own rule, that rule is used."""
+    """[n] bytes of shared memory that a thread block needs: by the template's own rule, if it has
+    one, else by `tile_shared_bytes`. 0 where the candidate has no tiles of its own (ATen,
+    decompose_k) or is not known."""
     c = encode(candidates)
     need = tile_shared_bytes(
         np.float32(problem.dtype.itemsize), c.block_m, c.block_n, c.block_k, c.stages,
@@ -124,10 +125,9 @@ def fits(
 ) -> npt.NDArray[np.bool_]:
     """[n] whether the kernel can be launched and computes the problem.
 
-    Its shared memory, its threads and its accumulator must fit. A TMA descriptor must not be of a
-    single row or column: with such a one the template computes something else (748 of 748 such
-    timings on an H200 had wrong results). True where the candidate is not known, since no rule
-    excludes it.
+    Its shared memory, its threads and its accumulator must fit. No operand of a TMA kernel may have
+    a single row or column: there the template computes something else (748 of 748 such timings on
+    an H200 had wrong results). True where the candidate is not known, since no rule excludes it.
     """
     c = encode(candidates)
     ok = (32 * c.warps <= MAX_THREADS_BLOCK) & (
@@ -142,12 +142,12 @@ def fits(
 
 
 def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
-    """[n] whether ptxas may spill registers of this kernel, which makes its time unpredictable: a
-    tile is multiplied in float32 without TF32, in one or two passes over K, with very many
-    multiplications a thread. The compiler sees that there is no loop and unrolls all of them.
+    """[n] whether ptxas may spill registers of this kernel, which makes its time unpredictable.
 
-    Of 1,311 such timings on an H200 12 % took over twice as long as predicted, up to 36 times; of
-    the 43,600 other float32 ones 0.2 %.
+    Such a kernel multiplies in float32 without TF32, its loop over K has one or two iterations, and
+    a thread makes very many multiplications in each. The compiler sees that there is no loop and
+    unrolls all of them. Of 1,311 such timings on an H200, 12 % took over twice as long as predicted
+    (up to 36 times); of the 43,600 other float32 ones, 0.2 % did.
     """
     c = encode(candidates)
     if problem.dtype is not DType.FLOAT32 or problem.allow_tf32:
@@ -165,9 +165,12 @@ def many_loads(
     problem: npt.NDArray[np.integer],
     candidate: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether candidates[candidate[i]] is, on problems[problem[i]], a tiled kernel without
-    wgmma of more than MAX_LOADS a thread, and no stride is odd there: one of whose speed other
-    kernels tell nothing. (TMA kernels load without addresses.)"""
+    """[n] whether candidates[candidate[i]] needs so many load instructions on problems[problem[i]]
+    that its time cannot be predicted from those of other kernels (see MAX_LOADS).
+
+    That is so for tiled kernels without wgmma and without TMA, which loads without addresses.
+    Problems with an odd stride are not meant: all their kernels have many loads.
+    """
     facts = np.zeros((3, len(problems)), np.float32)
     for i, p in enumerate(problems):
         if min(p.a.align, p.b.align) > MAX_ODD_ALIGN:

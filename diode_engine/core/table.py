@@ -54,20 +54,22 @@ class TimingTable:
     spread_us: npt.NDArray[np.float64]
     repeats: npt.NDArray[np.int32]  # 0 where it is not known
     failure: npt.NDArray[np.uint8]  # 0: none; else an index into FAILURES, plus 1
-    # [n, KernelFacts], all -1 in the rows of which nothing is known; None: it is of no row.
+    # [n, KernelFacts]; a row whose kernel is not known has -1 everywhere. None: no row's is known.
     kernel: npt.NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.problem)
         for name in COLUMNS:
             if getattr(self, name).shape != (n,):
-                raise RecordError(f"The column {name} has not one value for each timing.")
+                raise RecordError(f"The column {name} must have one value for each timing.")
         if self.kernel is not None:
             if self.kernel.shape != (n, len(KERNEL_FACTS)):
-                raise RecordError("The column kernel has not all facts of each timing.")
+                raise RecordError("The column kernel must have all facts for each timing.")
             known = self.kernel >= 0
             if np.any(self.kernel < -1) or np.any(known.any(axis=1) != known.all(axis=1)):
-                raise RecordError("The column kernel holds a negative number, or some facts only.")
+                raise RecordError(
+                    "The column kernel holds a negative number, or only some of a kernel's facts."
+                )
         for name, entries in (
             ("problem", self.problems),
             ("candidate", self.candidates),
@@ -152,7 +154,7 @@ class TimingTable:
         places: dict[str, list[npt.NDArray[np.int32]]] = {}
         entries: dict[str, tuple[Any, ...]] = {}
         for name in COLUMNS[:3]:
-            found: dict[str, int] = {}  # by key, which is found faster than what has it
+            found: dict[str, int] = {}  # by key: comparing keys is faster than comparing records
             records: dict[str, Any] = {}
             parts = []
             for table in tables:

@@ -1,7 +1,7 @@
 """Questions to another process, for work that changes torch for good or needs its own caches.
 
-The question goes to the child's stdin as JSON; it answers in lines of JSON on stdout. What it or a
-compiler prints besides goes to a log file.
+The question goes to the child's stdin as JSON; the child answers in lines of JSON on stdout.
+Whatever else it or a compiler prints goes to a log file.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 from diode_engine.errors import DiodeError, IntegrationError
 
-_ERROR = "error"  # of an answer that is a sentence for the user
+_ERROR = "error"  # the key of an answer that is the sentence of an error
 
 
 def ask(
     module: str, question: Mapping[str, Any], *, log: Path, environment: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """The answers of `python -m module`, as they come. Its compilers' caches start empty and are
-    removed at the end. Raises IntegrationError where the child fails: with the child's own
-    sentence, or with one that names the log."""
+    """The answers of `python -m module`, as they come. The caches of the child's compilers start
+    empty and are removed at the end. Raises IntegrationError where the child fails: with the
+    child's own sentence, or with one that names the log."""
     folder = tempfile.TemporaryDirectory(prefix="diode-demo-", ignore_cleanup_errors=True)
     with folder as caches, log.open("w") as errors:
         caches_of = {
@@ -47,7 +47,7 @@ def ask(
                     json.dump(question, process.stdin)
                     process.stdin.close()
                 except BrokenPipeError:
-                    pass  # its exit status says more
+                    pass  # the child has ended; its exit status says more
                 for line in process.stdout:
                     answer = json.loads(line)
                     if _ERROR in answer:

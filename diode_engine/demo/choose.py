@@ -1,8 +1,8 @@
 """What Inductor takes with a model installed, on a machine without that GPU.
 
-`python -m diode_engine.demo.choose` is asked {"model": folder, "problems": [...]} and answers one
-line for each problem: the kernel that Inductor's real lowering takes, the time predicted for it,
-and which candidates stock max-autotune would time in its DEFAULT space.
+`python -m diode_engine.demo.choose` is asked {"model": folder, "problems": [...]}. For each problem
+it answers a line: the kernel that Inductor's real lowering takes, the time predicted for it, and
+the candidates that max-autotune would time in its DEFAULT space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from diode_engine.models.artifact import load_manifest
 
 
 def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Pretends, for the rest of the process, that the model's GPU is in this machine."""
+    """Answers the question (see the module). For the rest of the process it pretends that the
+    model's GPU is in this machine."""
     hardware = load_manifest(Path(question["model"])).hardware
     pretend(hardware)
     if not diode_engine.install_diode_choices(question["model"], top_k_configs=1):

@@ -1,10 +1,10 @@
-"""torch.compile for real: results checked against eager's, kernels timed, compiles clocked.
+"""Runs torch.compile on a GPU: checks results against eager's, and times kernels and compiles.
 
     python -m diode_engine.demo.measure
 
 is asked {"model": folder or null, "hardware": the model's, "problems": [...]}; a model of null
-means stock Inductor. The first line of its answer is {"gpu": name}, or {"gpu": null} and nothing
-more where there is no GPU like the model's; then comes a line a problem.
+stands for Inductor without Diode. The first line of its answer is {"gpu": name}, and a line for
+each problem follows. Where there is no GPU like the model's, the answer is {"gpu": null} alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MODE = "max-autotune-no-cudagraphs"
 
 
 def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Answers the question (see the module). Raises IntegrationError where Diode cannot be
+    installed."""
     model = question["model"]
     trained_on = Hardware.from_dict(question["hardware"])
     hardware = detect()
@@ -41,7 +43,8 @@ def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         raise IntegrationError(str(diode_engine.get_stats()["reason"]))
     device = torch.device("cuda", torch.cuda.current_device())
     timer = Timer(device)
-    # What a process does once (imports, compile workers, driver) does not count for a GEMM.
+    # What a process does only once (imports, compile workers, driver) must not count as part of the
+    # first GEMM's compile.
     torch.compile(lambda x: x.sin() + 1, mode=MODE)(torch.ones(1024, device=device))
     for given in question["problems"]:
         yield _measured(Problem.from_dict(given), device, timer)

@@ -11,8 +11,8 @@ def pick(held_out: TimingTable, count: int = 5) -> list[Problem]:
     """At most `count` problems with timings: one of each op, then those with the fewest rows of
     output. The same table gives the same problems.
 
-    Products with a single row or column are left out: Inductor makes a sum of them before it asks
-    for kernels. So are products whose output has another type than the op's plain form gives.
+    Products with a single row or column are left out: Inductor turns them into a sum before it asks
+    for kernels. Products whose output has another type than the operands are left out too.
     """
     timed = set(held_out.problem[held_out.failure == 0].tolist())
     shown = sorted(

@@ -17,7 +17,7 @@ from diode_engine.models.predictor import Predictor
 
 @dataclass(frozen=True)
 class Kernel:
-    """A candidate, the microseconds predicted for it, and what timing it gave, if it was."""
+    """A candidate, the microseconds predicted for it, and its timing, if it was timed."""
 
     candidate: Candidate
     predicted_us: float | None
@@ -30,9 +30,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Shown:
-    """`aten` and `default` are the best measured kernel of ATen, and the best measured one of what
-    stock max-autotune times in its DEFAULT space (ATen is in it). Where none of them was measured,
-    it is the best predicted one; None where there is none."""
+    """A problem and four of its kernels. `aten` is ATen's fastest kernel; `default` is the fastest
+    of those that max-autotune times in its DEFAULT space, ATen's among them. The fastest is by
+    measured times; where none was measured, by predicted ones; None where there is no kernel."""
 
     problem: Problem
     chosen: Kernel
@@ -44,7 +44,7 @@ class Shown:
     def of(
         cls, problem: Problem, answer: Mapping[str, Any], table: TimingTable, predictor: Predictor
     ) -> Shown:
-        """Made from an answer of `demo.choose` and the timings that there are."""
+        """The problem with the answer of `demo.choose` on it; `table` has the measured timings."""
         default = [Candidate.from_dict(candidate) for candidate in answer["default"]]
         timings = _timings(problem, table)
         timed = [candidate for candidate, timing in timings.items() if timing.time_us is not None]

@@ -29,8 +29,9 @@ def supported(
     problem_index: npt.NDArray[np.integer],
     candidate_index: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether `matrix` can make a meaningful row: the template and its kwargs are known (see
-    encoding) and the type is one of DTYPES."""
+    """[n] whether `matrix` makes a row with a meaning for candidates[candidate_index[i]] on
+    problems[problem_index[i]]: the candidate is known (see encoding) and the type is one of
+    DTYPES."""
     typed = np.array([problem.dtype in DTYPES for problem in problems], bool)
     ok: npt.NDArray[np.bool_] = typed[problem_index] & encode(candidates).known[candidate_index]
     return ok
@@ -40,9 +41,9 @@ def supported(
 class FeatureSet:
     """The columns, in the order of `names`, and the functions that compute them.
 
-    Columns of the problem alone, or of the candidate alone, are computed once each and gathered.
-    The others ("cross") need both; they are computed on blocks of rows that fit the processor's
-    cache.
+    Columns of the problem alone are computed once for each problem, those of the candidate alone
+    once for each candidate. The others ("cross") need both; they are computed on blocks of rows
+    that fit the processor's cache.
     """
 
     version: int
@@ -51,11 +52,12 @@ class FeatureSet:
     cross: tuple[str, ...]
     facts: tuple[str, ...]  # what the cross columns need of a problem
     base_name: str  # the column of the base time, a binary logarithm of microseconds
-    # The values of `problem` and of `facts`.
+    # Returns the values of the columns `problem`, and those of `facts`.
     describe: Callable[[Problem, Hardware], tuple[Sequence[float], Sequence[float]]]
-    # [candidate, n] their columns, and what the cross columns need of them.
+    # Returns the columns `candidate` [candidate, n], and what the cross columns need of the
+    # candidates (the knobs).
     of_candidates: Callable[[CandidateColumns], tuple[Array, Array]]
-    # Fills [cross, n] from facts, what is needed of candidates, and the device.
+    # Fills its last argument [cross, n] from [facts, n] (or [facts, 1]), the knobs and the device.
     fill_cross: Callable[[Array, Array, Hardware, Array], None]
 
     @cached_property
@@ -73,7 +75,7 @@ class FeatureSet:
 
     @cached_property
     def problem_column_count(self) -> int:
-        """How many columns follow from the problem alone; they come first."""
+        """How many columns depend on the problem alone; they come first."""
         return len(self.problem)
 
     def matrix(
@@ -106,7 +108,8 @@ class FeatureSet:
             x[rows, :first] = problem_rows[p]
             x[rows, first:second] = candidate_rows[c]
             cross = block[:, : len(p)]
-            # One problem broadcasts: the same arithmetic on each element, without the gathering.
+            # The facts of a single problem are broadcast to all rows, which gives the same numbers
+            # faster.
             with np.errstate(over="ignore", invalid="ignore"):
                 self.fill_cross(
                     facts if len(problems) == 1 else facts[:, p], knobs[:, c], hardware, cross
@@ -117,8 +120,8 @@ class FeatureSet:
     def space(
         self, problem: Problem, candidates: Sequence[Candidate], hardware: Hardware
     ) -> SpaceFeatures:
-        """The same numbers as `matrix` for one problem and n candidates, bit for bit, in half the
-        time."""
+        """The features of one problem and n candidates: the same numbers as those of `matrix`, bit
+        for bit, in half the time."""
         row, facts = self.describe(problem, hardware)
         candidate_columns, knobs = self.of_candidates(encode(candidates))
         own = len(self.candidate)
@@ -131,9 +134,9 @@ class FeatureSet:
 
 @dataclass(frozen=True, eq=False)
 class SpaceFeatures:
-    """What `matrix` computes for one problem and n candidates, without repeating the problem's
-    columns. `problem` has the columns of the problem alone. `rest` [other columns, n] has the
-    others, one column after the other; `base_row` is the row of the base time in it."""
+    """The features of one problem and n candidates, without repeating the problem's columns.
+    `problem` has the columns of the problem alone. `rest` [other columns, n] has the others;
+    `base_row` is the index of the base time in it."""
 
     problem: npt.NDArray[np.float32]
     rest: npt.NDArray[np.float32]
@@ -154,6 +157,6 @@ class SpaceFeatures:
         return x
 
     def take(self, which: npt.NDArray[np.bool_]) -> SpaceFeatures:
-        """Of these candidates only."""
+        """The features of the candidates where `which` [n] is true."""
         rest = self.rest.take(np.flatnonzero(which), axis=1)
         return SpaceFeatures(self.problem, rest, self.base_row)

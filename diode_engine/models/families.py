@@ -73,6 +73,13 @@ FAMILIES: dict[str, ModelFamily] = {
             teacher=ENSEMBLE,
             cost=3.0,
         ),
+        ModelFamily(
+            "cascade",
+            "diode_engine.models.cascade:Cascade",
+            "diode_engine.models.fit_cascade:FITTING",
+            teacher=ENSEMBLE,
+            cost=3.0,
+        ),
     )
 }
 

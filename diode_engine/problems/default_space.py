@@ -39,12 +39,12 @@ def version_of(torch: str) -> Version:
 
 
 def offered(problem: Problem, torch: Version) -> list[Template]:
-    """The templates of which Inductor offers candidates for such a problem, including those that
-    need an option, without those that compute something else in this torch."""
+    """The templates of which Inductor offers candidates for such a problem. Templates that need an
+    option are among them; templates whose kernels are wrong in this torch are not."""
     templates = [
         t
         for t in templates_for(problem.op)
-        if torch >= t.right_from and t.space(problem.op).offered(problem)
+        if torch >= t.right_from and t.space_for(problem.op).offered(problem)
     ]
     if problem.bias in (Bias.VECTOR, Bias.SCALAR):
         if torch >= _FROM_2_13:  # see inductor.lowering.candidates.candidate_of
@@ -65,7 +65,7 @@ def candidates_of(template: Template, configs: Configs) -> tuple[Candidate, ...]
 
 
 def _reach(template: Template, problem: Problem) -> tuple[int, int, int]:
-    return template.space(problem.op).reach(*problem.one_group)
+    return template.space_for(problem.op).reach(*problem.one_group)
 
 
 @lru_cache(maxsize=1024)
@@ -73,4 +73,4 @@ def _candidates(
     name: str, op: str, m: int, n: int, k: int, torch: Version
 ) -> tuple[Candidate, ...]:
     template = template_of(name)
-    return candidates_of(template, template.space(op).default_configs(m, n, k, torch))
+    return candidates_of(template, template.space_for(op).default_configs(m, n, k, torch))

@@ -1,10 +1,9 @@
-"""The products of real programs that Diode ships, by model and family, and which families are held
-out.
+"""The harvest: products of real programs, which Diode ships, with the models and families of models
+that they were found in. Some families are held out.
 
 `python benchmarks/harvest.py` makes the file: matrix products of models of transformers, timm and
-torchvision, as Inductor asks for them, and those of benchmarks/results/real-layers-….json. It is a
-shapeset with more columns (docs/collection.md describes it). A split by families needs nothing
-else.
+torchvision, as Inductor asks for them, and those of benchmarks/results/real-layers-….json. The file
+is a shapeset with more columns (docs/collection.md describes it).
 """
 
 from __future__ import annotations
@@ -34,16 +33,19 @@ class HarvestFamily:
 
 @dataclass(frozen=True)
 class Occurrence:
-    """Where a product was found: in how many programs (a model at one batch, length and type,
-    forward alone or with its backward), of which models, by the names of their libraries."""
+    """Where a product was found."""
 
+    # How many programs have it; a program is a model at one batch, length and type, forward alone
+    # or with its backward.
     programs: int
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # by the names that their libraries have for them
     families: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Harvest:
+    """The families by their names, and where each product was found."""
+
     families: Mapping[str, HarvestFamily]
     found: Mapping[Problem, Occurrence]
 
@@ -82,8 +84,7 @@ def _harvest(document: Any) -> Harvest:
 
 def families_of(problem: Problem) -> frozenset[str]:
     """The families in whose programs a product of these sizes was found; empty where there is none.
-    Only the sizes are compared, as in `named_layers.models_of`: a problem that differs from a
-    held-out one in type, layouts, op or bias alone would give away its time."""
+    Only the sizes are compared, for the reason that `named_layers.models_of` gives."""
     return _owners().get(_sizes(problem), frozenset())
 
 

@@ -3,8 +3,9 @@
 The sizes of a problem decide on which side it is: by a hash of them and a seed, by whether a
 program of a held-out family of models has them, and by whether only layers of held-out models have
 them. So the side stays the same as timings are added.
-Problems that differ only in op, dtype, layout or bias are on the same side, since the time of one
-would give away that of the other.
+
+Problems that differ only in op, dtype, layout or bias are on the same side: a model that learned
+the time of one would know the time of the other.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.core.named_layers import HELD_OUT as HELD_OUT_MODELS
-from diode_engine.core.named_layers import NAMES, models_of
+from diode_engine.core.named_layers import HELD_OUT_MODELS, NAMES, models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.harvested import held_out_family
 
-HELD_OUT = 0.2  # of all problems: what a model is judged on
-LARGEST_SHARE = 0.1  # of the problems, by work: how a model does beyond the sizes it was trained on
-VALIDATION = 0.15  # of the rest: what early stopping watches
+HELD_OUT_SHARE = 0.2  # of all problems, by their sizes: a model is judged on them
+LARGEST_SHARE = 0.1  # of the problems: the largest, on which a model of smaller ones is judged
+VALIDATION_SHARE = 0.15  # of the problems that are not held out: early stopping watches them
 _VALIDATION_SEED = "validation"
 
+# The three ways in which problems are held out (see the top). Models up to gemm@6 were trained with
+# SIZES alone, gemm@7 and gemm@8 without MODELS.
 SIZES, FAMILIES, MODELS = "sizes", "families", "models"
-# How problems are kept from models; gemm@6 and before: SIZES; gemm@8 and before: not MODELS.
 HELD_OUT_BY = (SIZES, FAMILIES, MODELS)
 
 
-def held_out(problem: Problem, *, share: float = HELD_OUT, seed: int = 0) -> bool:
+def held_out(problem: Problem, *, share: float = HELD_OUT_SHARE, seed: int = 0) -> bool:
     """Whether the problem is held out by its sizes; `share` of all problems are."""
     return _place(problem, f"held out {seed}") < share
 
@@ -42,7 +43,8 @@ def fold(problem: Problem, k: int, *, seed: int = 0) -> int:
 
 
 class SplitPart(NamedTuple):
-    """One of the ways that a cross-validation parts a table."""
+    """One part of a cross-validation: the rows that a model learns from, and those that it is
+    judged on."""
 
     name: str
     learned: TimingTable
@@ -59,18 +61,18 @@ def folds(table: TimingTable, k: int, *, seed: int = 0) -> list[SplitPart]:
     ]
 
 
-def named(table: TimingTable) -> list[SplitPart]:
-    """Leave one out: each named model of which the table has a problem is judged by a model
-    that learned without its layers. A layer with sizes that several transformers share is judged
-    with each of them."""
+def leave_one_named_out(table: TimingTable) -> list[SplitPart]:
+    """A part for each named model (of NAMES) that the table has problems of: these problems are
+    judged by a model that learned without them. A layer whose sizes several named models share is
+    judged with each of them."""
     there = {model for problem in table.problems for model in models_of(problem)}
     parts = [SplitPart(model, *split_named(table, (model,))) for model in NAMES if model in there]
     return [part for part in parts if len(part.judged)]
 
 
 def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPart]:
-    """Extrapolation: the `share` of the problems with the most work (flops) is judged by a model
-    that learned from smaller ones. One part; none for an empty table."""
+    """Extrapolation: the `share` of the problems with the most flops is judged by a model that
+    learned from smaller ones. One part; none for an empty table."""
     if not len(table):
         return []
     work = np.array([table.problems[i].flops for i in np.unique(table.problem)])
@@ -80,8 +82,8 @@ def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPa
 
 
 def held_out_model(problem: Problem) -> bool:
-    """Whether only held-out models have a layer with this product, at any number of tokens: no
-    model may be trained on it. What another named model has as well may be learned."""
+    """Whether only held-out models have a layer with this product, at any number of tokens. No
+    model may be trained on it; a product that another named model has too may be learned."""
     names = models_of(problem)
     return bool(names) and names <= HELD_OUT_MODELS
 
@@ -113,20 +115,21 @@ def split_named(
 def split_validation(table: TimingTable, *, seed: int = 0) -> tuple[TimingTable, TimingTable]:
     """(the rows to fit to, the rows that early stopping watches), of the rows to learn from."""
     return _parted(
-        table, lambda problem: _place(problem, f"{_VALIDATION_SEED} {seed}") < VALIDATION
+        table, lambda problem: _place(problem, f"{_VALIDATION_SEED} {seed}") < VALIDATION_SHARE
     )
 
 
 def _parted(
     table: TimingTable, second: Callable[[Problem], bool]
 ) -> tuple[TimingTable, TimingTable]:
+    """(the rows of the other problems, the rows of problems that are `second`)."""
     side = np.array([second(problem) for problem in table.problems], np.bool_)
     rows = side[table.problem]
     return table.take(~rows), table.take(rows)
 
 
 def _place(problem: Problem, salt: str) -> float:
-    """A number from 0 to 1, evenly distributed over sizes."""
+    """A number from 0 to 1, by a hash of the sizes; evenly distributed over different sizes."""
     sizes = f"{salt}: {problem.B} {problem.M} {problem.N} {problem.K}"
     digest = hashlib.sha256(sizes.encode()).digest()
     return int.from_bytes(digest[:8]) / 2**64

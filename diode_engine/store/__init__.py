@@ -1,8 +1,8 @@
-"""The store: every timing, in one SQLite file or on a PostgreSQL server, with the run that it came
-from.
+"""The store: every timing, with the run that it came from, in one SQLite file or on a PostgreSQL
+server.
 
-`Store` opens it (and migrates it first); `datasets` has the files of timings, and `transfer` brings
-them into a store and out of it.
+`Store` opens it, and migrates it where its schema is old. `datasets` reads and writes files of
+timings; `transfer` imports them into a store, and exports a store into them.
 """
 
 from diode_engine.store.datasets.key import dataset_key

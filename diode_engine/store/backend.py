@@ -35,20 +35,23 @@ class Backend(Protocol):
         """Whether it can be opened for writing; false for a file that does not exist."""
 
     def sentences(self) -> AbstractContextManager[None]:
-        """Turns what the database's driver and SQLAlchemy raise into a StoreError."""
+        """Turns errors of the database's driver and of SQLAlchemy into StoreErrors, whose sentences
+        name the store."""
 
     def unchanged(self, connection: sa.Connection) -> AbstractContextManager[None]:
-        """Raises StoreLockedError where what the block read was written to meanwhile."""
+        """Raises StoreLockedError where the store was written to while the block read it, so that
+        the block may have read a mixture of old and new."""
 
     def reader_options(self) -> dict[str, Any]:
         """Execution options of a transaction that only reads."""
 
     def take_turn(self, connection: sa.Connection) -> None:
-        """Waits until no other transaction has the turn, and keeps the turn to the end of this one.
-        Needed where new rows get ids, or where what is changed is read first."""
+        """Makes transactions run one after the other: waits until no other transaction has the
+        turn, and keeps it until the end of this one. That is needed where new rows get ids, or
+        where a transaction reads what it changes."""
 
     def tell(self, connection: sa.Connection) -> None:
-        """When the transaction is committed, those who watch the store are notified."""
+        """Notifies those who watch the store, when the transaction is committed."""
 
     def leave(self) -> None:
         """Cleans up after a session that has written, before its connections are closed."""
@@ -62,7 +65,8 @@ class Backend(Protocol):
 
 
 def backend_of(location: Location) -> Backend:
-    """Raises StoreError where what a server needs is not installed."""
+    """The backend for a store at this location. Raises StoreError where it is on a server, and the
+    package for that is not installed."""
     if isinstance(location, Path):
         return FileBackend(location)
     try:
@@ -70,6 +74,6 @@ def backend_of(location: Location) -> Backend:
     except ImportError as error:  # psycopg, or the libpq that it looks for
         raise StoreError(
             f"A store on PostgreSQL needs psycopg, which is not installed ({error}): install "
-            "diode-engine with its extra, postgres."
+            "diode-engine with its extra postgres (pip install 'diode-engine[postgres]')."
         ) from error
     return ServerBackend(location)

@@ -1,7 +1,7 @@
-"""Many rows into and out of the tables, in the fastest way of each database.
+"""Writes and reads many rows, in the fastest way of each database.
 
 For SQLite that is the driver itself, without SQLAlchemy; for PostgreSQL it is COPY in its binary
-form, and a cursor on the server that sends binary values. NaN stands for NULL everywhere.
+form, and a cursor on the server that sends binary values. In arrays NaN stands for NULL.
 """
 
 from __future__ import annotations
@@ -18,15 +18,24 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from diode_engine.store import schema
+
 if TYPE_CHECKING:  # its import takes as long as that of all of Diode's store
     from sqlalchemy.dialects import postgresql
 
-_TIMINGS = "sweep", "candidate", "seq", "min_us", "median_us", "spread_us", "repeats", "failure"
+# A row of `timings` in an array: NaN stands for NULL in times, 0 in `failure`.
+TIMING_ROW = np.dtype(
+    [
+        (column.name, np.float64 if column.name.endswith("_us") else np.int64)
+        for column in schema.timings.columns
+    ]
+)
+_TIMINGS = tuple(column.name for column in schema.timings.columns)
 _AT_ONCE = 200_000  # rows that are fetched together
-_IN_FLIGHT = 10_000  # rows that the server takes while the next ones are made bytes of
+_IN_FLIGHT = 10_000  # rows that are sent while the next ones are converted to bytes
 _COPY_BEGINS = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_ENDS = b"\xff\xff"
-# A row of PostgreSQL's binary COPY: how many values, and each with its length before it.
+# A row of PostgreSQL's binary COPY: the number of values, and then each value after its length.
 _COPIED = np.dtype(
     [("values", ">i2")]
     + [
@@ -37,8 +46,9 @@ _COPIED = np.dtype(
 )
 
 
-class packed(FunctionElement[int]):  # it reads as a function of SQL
-    """Two integers as one, the first above the lower 32 bits: one column fewer to read."""
+class packed(FunctionElement[int]):  # its name is lower-case, as that of a function of SQL
+    """Two integers of 32 bits as one of 64, the first in the upper half: so a query has one column
+    fewer to read."""
 
     type = sa.BigInteger()
     inherit_cache = True
@@ -63,8 +73,8 @@ def is_postgresql(connection: sa.Connection) -> bool:
 def is_in(
     connection: sa.Connection, column: sa.Column[Any], values: Sequence[Any]
 ) -> sa.ColumnElement[bool]:
-    """The condition that a column has one of hundreds of values. On PostgreSQL they are one array:
-    separate parameters would take longer to send than the rows."""
+    """The condition that a column has one of hundreds of values. On PostgreSQL the values are sent
+    as one array: separate parameters would take longer than the rows of the result."""
     if is_postgresql(connection):
         return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))
     return column.in_(values)
@@ -97,7 +107,7 @@ def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgr
 def rows(
     connection: sa.Connection, query: sa.Select[Any] | sa.TextClause, dtype: npt.DTypeLike
 ) -> npt.NDArray[Any]:
-    """[n] what a query finds, as records of this type, which has the query's columns in their
+    """[n] the rows that a query finds. `dtype` has a field for each column of the query, in its
     order."""
     with _found(connection, query) as found:
         return np.fromiter(found, dtype=dtype)
@@ -117,7 +127,8 @@ def pieces(
 def _found(
     connection: sa.Connection, query: sa.Select[Any] | sa.TextClause
 ) -> Iterator[Iterator[tuple[Any, ...]]]:
-    """The rows directly from the driver: through SQLAlchemy they take twice as long."""
+    """The rows that a query finds, directly from the driver: through SQLAlchemy it takes twice as
+    long."""
     if not is_postgresql(connection):
         cursor: Any = connection.execute(query).cursor
         yield iter(cursor)
@@ -133,7 +144,7 @@ def _found(
 def fetch(
     connection: sa.Connection, statement: str, values: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """The rows that a statement finds; it has a question mark for each of the values."""
+    """The rows that an SQL statement finds; it has a question mark for each of the values."""
     if is_postgresql(connection):
         statement = statement.replace("?", "%s")
     found: list[tuple[Any, ...]] = _driver(connection).execute(statement, values).fetchall()
@@ -141,7 +152,8 @@ def fetch(
 
 
 def execute_many(connection: sa.Connection, statement: str, each: Iterable[Sequence[Any]]) -> None:
-    """Executes a statement, with a question mark for each value, once for each of these."""
+    """Executes an SQL statement, with a question mark for each value, once for each row of
+    `each`."""
     if not is_postgresql(connection):
         _driver(connection).executemany(statement, each)  # it binds NaN as NULL
         return
@@ -151,8 +163,8 @@ def execute_many(connection: sa.Connection, statement: str, each: Iterable[Seque
 
 
 def insert_timings(connection: sa.Connection, columns: Sequence[npt.NDArray[Any]]) -> None:
-    """Writes rows of `timings` from its columns, [n] each and in its order; a failure of 0 is
-    NULL."""
+    """Writes n rows of `timings`. `columns` are [n] each, in the table's order; a failure of 0
+    becomes NULL."""
     driver = _driver(connection)
     if is_postgresql(connection):
         with driver.cursor().copy(

@@ -1,5 +1,5 @@
-"""Claims on numbers. Other processes that use the same store see a claim while its process
-lives."""
+"""Claims on numbers, by which processes that use the same store divide work among themselves. The
+others see a claim while its process lives."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class NumberClaims(Protocol):
     def take(self, number: int) -> bool:
         """Claims the number; False where another process has it. Raises StoreError."""
 
-    def give_back(self, number: int) -> None: ...
+    def give_back(self, number: int) -> None:
+        """Ends a claim."""
 
     def close(self) -> None:
-        """Gives all claims back."""
+        """Ends all claims."""
 
 
 def claims_of(store: Location) -> NumberClaims:
-    """Raises StoreError where no claims can be made."""
+    """The claims of this process in a store. Raises StoreError where no claims can be made."""
     if isinstance(store, Path):
         return FileClaims(paths.beside(store, "-claims"))
     from diode_engine.store.backend import backend_of
@@ -48,7 +49,7 @@ class FileClaims:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise StoreError(
-                f"{path}, by which processes with one store tell each other what they do, "
+                f"{path}, by which processes with the same store divide their work, "
                 f"cannot be written: {error.strerror or error}."
             ) from error
 
@@ -68,8 +69,8 @@ class FileClaims:
 
 
 class ServerClaims:
-    """PostgreSQL's advisory locks of a connection, which processes on all machines see. Where the
-    connection is lost the claims are lost too; the next connection takes them again."""
+    """PostgreSQL's advisory locks of a connection, which processes on all machines see. A lost
+    connection loses its locks; the next connection takes them again."""
 
     def __init__(self, server: ServerBackend) -> None:
         self._server = server

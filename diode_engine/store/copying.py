@@ -20,16 +20,12 @@ from diode_engine.store.file_copy import move_without_replacing
 from diode_engine.store.session import OpenStore
 
 _AT_ONCE = 5000  # rows of a table other than the timings
-_TIMINGS = [
-    (column.name, np.float64 if column.name.endswith("_us") else np.int64)
-    for column in schema.timings.columns
-]
 _COUNTED = ("problems", "candidates", "environments", "runs", "timings")
 
 
 @dataclass(frozen=True)
 class Copied:
-    """The contents of both stores after the copy."""
+    """What both stores hold after the copy, as counts."""
 
     problems: int
     candidates: int
@@ -39,9 +35,9 @@ class Copied:
 
 
 def copy(source: Location, target: Location) -> Copied:
-    """Copies all rows with their ids, as they are at one moment, and compares each with the
-    target's: all of it, or nothing. A target file must not exist yet; a server's database must hold
-    no store or an empty one.
+    """Copies all rows with their ids, as they are at one moment, and then compares each with the
+    target's. It copies the whole store or nothing. A target file must not exist yet; a server's
+    database must hold no store or an empty one.
 
     Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be upgraded
     first, and StoreError where the target is not as required, or differs after the copy.
@@ -92,7 +88,8 @@ def copy_into(source: Location, target: Location) -> Copied:
 
 
 def _rows(old: sa.Connection, new: sa.Connection, table: sa.Table) -> int | None:
-    """How many rows were copied; None where the target's rows differ then."""
+    """Copies a table's rows, and returns how many they are; None where the target's rows differ
+    from them after that."""
     count, digests = 0, [hashlib.sha256(), hashlib.sha256()]
     for some in _partitions(old, table):
         new.execute(sa.insert(table), [dict(row._mapping) for row in some])
@@ -109,17 +106,18 @@ def _partitions(connection: sa.Connection, table: sa.Table) -> Iterator[Any]:
 
 
 def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
+    """As `_rows`, for the timings."""
     t = schema.timings
     columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
     query = sa.select(*columns).order_by(*t.primary_key)
     count = 0
-    for some in bulk.pieces(old, query, _TIMINGS):
-        bulk.insert_timings(new, [some[name] for name, _ in _TIMINGS])
+    for some in bulk.pieces(old, query, bulk.TIMING_ROW):
+        bulk.insert_timings(new, [some[column.name] for column in t.columns])
         count += len(some)
     if bulk.is_postgresql(new):
-        new.exec_driver_sql("ANALYZE")  # for the plans of what is asked next
-    there = bulk.pieces(new, query, _TIMINGS)
-    for some in bulk.pieces(old, query, _TIMINGS):
+        new.exec_driver_sql("ANALYZE")  # so that the next queries are planned well
+    there = bulk.pieces(new, query, bulk.TIMING_ROW)
+    for some in bulk.pieces(old, query, bulk.TIMING_ROW):
         if not _same(some, next(there, some[:0])):
             return None
     return count if next(there, None) is None else None
@@ -127,7 +125,8 @@ def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
 
 def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     return len(a) == len(b) and all(
-        np.array_equal(a[name], b[name], equal_nan=kind is np.float64) for name, kind in _TIMINGS
+        np.array_equal(a[column.name], b[column.name], equal_nan=column.name.endswith("_us"))
+        for column in schema.timings.columns
     )
 
 
@@ -137,13 +136,9 @@ def _check_timings(source: Location, new: sa.Connection) -> None:
     columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
     expected = dict(map(tuple, new.execute(sa.select(s.id, s.checksum))))
     found: dict[int, int] = dict.fromkeys(expected, 0)
-    for some in bulk.pieces(new, sa.select(*columns).order_by(*t.primary_key), _TIMINGS):
-        column = {name: np.ascontiguousarray(some[name]) for name, _ in _TIMINGS}
-        times = (column["min_us"], column["median_us"], column["spread_us"])
-        numbers = checksums.of_rows(
-            column["candidate"], column["seq"], times, column["repeats"], column["failure"]
-        )
-        for sweep, part in zip(*checksums.of_sweeps(column["sweep"], numbers), strict=True):
+    for some in bulk.pieces(new, sa.select(*columns).order_by(*t.primary_key), bulk.TIMING_ROW):
+        numbers = checksums.of_timings(some)
+        for sweep, part in zip(*checksums.of_sweeps(some["sweep"], numbers), strict=True):
             found[int(sweep)] = found.get(int(sweep), 0) + int(part)
     if wrong := sum(found.get(sweep) != expected.get(sweep) for sweep in found | expected):
         raise StoreError(
@@ -153,7 +148,7 @@ def _check_timings(source: Location, new: sa.Connection) -> None:
 
 
 def _number_on(new: sa.Connection) -> None:
-    """Sets PostgreSQL's sequences behind the ids that were copied."""
+    """Makes PostgreSQL's sequences continue after the ids that were copied."""
     for table in schema.metadata.sorted_tables:
         if "id" in table.c:
             new.exec_driver_sql(

@@ -31,7 +31,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class _Equal:
-    """A field that can be compared for equality alone."""
+    """The base of the fields: one that can be compared for equality alone."""
 
     help: str
     choices: Sequence[str] = ()
@@ -56,14 +56,15 @@ class _ChoiceField(_Equal):
 
 
 def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _ChoiceField:
-    """`shown` is how many of the values are listed; those after it are other names of the same."""
+    """A _ChoiceField. The first `shown` values are listed (0: all); the others are other names for
+    the same conditions."""
     return _ChoiceField(help_line, tuple(conditions)[: shown or None], conditions=conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Named(_Equal):
-    """Values that a text stands for where the value has the text's parts, between dashes and in
-    their order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
+    """A name that consists of parts with dashes between them. A text in a query stands for all
+    names that have its parts in its order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
 
     names: Sequence[str]
     of: Callable[[Sequence[str]], Condition]
@@ -80,8 +81,8 @@ class _Named(_Equal):
 
 @dataclass(frozen=True, kw_only=True)
 class _Text(_Equal):
-    """A text that is equal to the value, contains it, begins with it, or is found by a
-    condition."""
+    """A text; `match` decides whether it must be equal to the query's value, contain it or begin
+    with it."""
 
     match: Callable[[str], Condition]
 
@@ -91,7 +92,7 @@ class _Text(_Equal):
 
 @dataclass(frozen=True, kw_only=True)
 class _Number(_Equal):
-    """A number; for a whole one, remainders can be asked for."""
+    """A number. A whole one is `divisible`: its remainders can be compared."""
 
     of: Any
     comparisons: tuple[str, ...] = ORDERED
@@ -116,8 +117,8 @@ class _Number(_Equal):
 
 @dataclass(frozen=True, kw_only=True)
 class _AttributeField(_Equal):
-    """A field that only problems of some operators have. The store keeps it as JSON, where it is
-    not the default."""
+    """An attribute, which only problems of some operators have. The store keeps it as JSON, and
+    leaves out the usual value."""
 
     of: Attribute
     ops: tuple[str, ...]
@@ -141,7 +142,8 @@ def _text(value: Scalar) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Time(_Equal):
-    """A time; a value names a span: a year, month, day, minute or second."""
+    """A moment in UTC. A value in a query stands for a span of time: a year, month, day, minute or
+    second."""
 
     of: Any
     comparisons: tuple[str, ...] = ORDERED
@@ -159,7 +161,8 @@ class _Time(_Equal):
 
 
 def _stretch(value: str) -> tuple[float, float]:
-    """When the span begins and ends, in seconds since 1970."""
+    """The beginning and the end of the span of time that a value stands for, in seconds since
+    1970. Raises BadValue."""
     for form, length in (
         ("%Y-%m-%dT%H:%M:%S", timedelta(seconds=1)),
         ("%Y-%m-%dT%H:%M", timedelta(minutes=1)),
@@ -181,8 +184,8 @@ def _stretch(value: str) -> tuple[float, float]:
 # Problems: rows of `summaries` with their problems and environments
 
 _P, _E, _S = schema.problems.c, schema.environments.c, schema.summaries.c
-# What PROBLEMS' conditions are about. SQLite leaves out an outer join that nothing is asked of; by
-# the foreign keys it is an inner one.
+# The tables that the conditions of PROBLEMS are about. The joins are outer ones, since SQLite skips
+# an outer join whose columns a query does not use. Foreign keys make the rows those of inner joins.
 SUMMARIES = schema.summaries.outerjoin(schema.problems, _S.problem == _P.id).outerjoin(
     schema.environments, _S.environment == _E.id
 )
@@ -209,6 +212,7 @@ def _dtypes(help_line: str, column: sa.Column[str]) -> _ChoiceField:
 
 
 def _layouts() -> dict[str, Condition]:
+    """A condition for each pair of layouts; * stands for any layout."""
     found: dict[str, Condition] = {}
     either = [*Layout, "*"]
     for a in either:
@@ -220,8 +224,8 @@ def _layouts() -> dict[str, Condition]:
 
 
 def _layers(names: Sequence[str]) -> Condition:
-    """The condition that a problem is a product of a layer of one of these models. For one problem
-    `named_layers.models_of` says the same."""
+    """The condition that a problem is a product of a layer of one of these models: the same as
+    `named_layers.models_of`, in SQL."""
     ops: dict[frozenset[tuple[int, int]], list[str]] = {}
     for op in OPERATORS.values():
         ops.setdefault(frozenset().union(*(weights_of(n, op) for n in names)), []).append(op.name)
@@ -250,7 +254,7 @@ def _whole(help_line: str, of: Any) -> _Number:
 
 
 def _flops() -> Any:
-    """As Problem.flops computes them."""
+    """The flops of a problem in SQL, as Problem.flops computes them."""
     sizes = {name: _P[name] for name in "BMNK"}
     others = [op for op in OPERATORS.values() if op.flops is not gemm_flops]
     own = [(_P.op == op.name, op.flops(sizes)) for op in others]
@@ -388,8 +392,8 @@ RUNS = Language(
 
 
 def sweeps_found(query: str) -> Condition:
-    """The condition on a row of `sweeps` that the query on PROBLEMS finds its problem in its
-    environment. Raises QueryError."""
+    """The condition, on a row of `sweeps`, that a query of PROBLEMS finds the row's problem in the
+    row's environment. Raises QueryError."""
     found = (
         sa.select(_S.problem, _S.environment)
         .select_from(SUMMARIES)

@@ -23,12 +23,12 @@ from diode_engine.store.file_connection import (
 from diode_engine.store.file_migration import migrate, revision_at, revision_of
 from diode_engine.store.migrations import refuse_newer
 
-LARGE_WAL = 8 * 2**20  # bytes of a write-ahead log that are not left behind
-_WAL_SECONDS = 1.0  # at most, for those who read meanwhile
+LARGE_WAL = 8 * 2**20  # a write-ahead log of more bytes is truncated at the end of a session
+_WAL_SECONDS = 1.0  # how long that waits for those who read at the time
 
 
 class FileBackend:
-    """The store at a path, as `Session` and maintenance use it."""
+    """The store at a path, as `OpenStore` and maintenance use it."""
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -70,7 +70,7 @@ class FileBackend:
                 connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WAL_SECONDS)}")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except (OSError, sqlite3.Error):
-            return  # the next who closes it tries again
+            return  # the next process that closes the store tries again
 
     def size_bytes(self, connection: sa.Connection) -> int:
         return self.location.stat().st_size
@@ -90,7 +90,7 @@ def open_engine(path: Path, *, read_only: bool) -> sa.Engine:
 
     Raises StoreMissingError where there is no file and SchemaTooOldError where it is of an older
     schema (both: read-only), SchemaTooNewError where a newer Diode wrote it, StoreLockedError
-    where it stays locked, and StoreError where it is foreign or damaged.
+    where it stays locked, and StoreError where it is not a store or is damaged.
     """
     with sentences(path):
         if not read_only:

@@ -1,7 +1,8 @@
 """Connections to a store in an SQLite file, also where its folder may not be written to.
 
-Writers begin with BEGIN IMMEDIATE. In WAL mode a transaction that reads first and writes later
-fails at once when another one writes, whatever the busy timeout.
+Transactions that write begin with BEGIN IMMEDIATE: in WAL mode, a transaction that reads first and
+then writes would fail at once when another one has written in between, without waiting for the busy
+timeout.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BUSY_SECONDS = 30.0
 
 @contextmanager
 def sentences(path: Path) -> Iterator[None]:
-    """Turns what SQLite and SQLAlchemy raise into a StoreError that names the file."""
+    """Turns errors of SQLite and SQLAlchemy into StoreErrors, whose sentences name the file."""
     try:
         yield
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
@@ -69,8 +70,9 @@ def sentences(path: Path) -> Iterator[None]:
 
 
 class Connection(sqlite3.Connection):
-    """`frozen` is the file's state when this connection began to read it as a file that nobody
-    writes; None where SQLite itself coordinates with writers."""
+    """A connection to a store. `frozen` is the file's state (see `_state`) when this connection
+    began to read it as a file that nobody writes to; None where SQLite itself coordinates readers
+    and writers."""
 
     frozen: tuple[int, ...] | None = None
 
@@ -87,7 +89,8 @@ def connect(path: Path, *, read_only: bool) -> Connection:
         return _connect(path, "mode=rwc")
     if os.access(path.parent, os.W_OK):
         if _journal(path).exists() and os.access(path, os.W_OK):
-            # Perhaps a killed process left it; only one that may write can undo what it began.
+            # Perhaps a killed process left the journal; only a connection that may write can undo
+            # what that process began.
             with closing(_connect(path, "mode=rw")) as connection:
                 connection.execute("PRAGMA schema_version").fetchone()
         return _connect(path, "mode=ro")
@@ -99,7 +102,8 @@ def connect(path: Path, *, read_only: bool) -> Connection:
             return connection
         connection = _connect(path, "mode=ro")
         try:
-            connection.execute("PRAGMA schema_version").fetchone()  # from now on the WAL stays
+            # From this read on, the WAL file stays as long as the connection.
+            connection.execute("PRAGMA schema_version").fetchone()
         except sqlite3.Error:
             connection.close()
             if _is_written(path) or _state(path) is None:
@@ -116,7 +120,7 @@ def _connect(path: Path, mode: str) -> Connection:
         f"file:{quote(str(path.absolute()))}?{mode}",
         uri=True,
         timeout=BUSY_SECONDS,
-        isolation_level=None,  # the driver begins nothing by itself; _begin does
+        isolation_level=None,  # no implicit transactions: see begin_transactions
         check_same_thread=False,
         factory=Connection,
     )
@@ -134,7 +138,7 @@ def _is_written(path: Path) -> bool:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """What differs after a write; None where the file cannot be seen."""
+    """Facts of the file that a write changes; None where the file cannot be found."""
     try:
         found = os.stat(path)  # noqa: PTH116  # follows links, as SQLite does
     except OSError:
@@ -143,7 +147,8 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 def is_outdated(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether a connection to the store at `path` must be replaced to see what is there now."""
+    """Whether a connection reads an old state of the store at `path`, so that it must be
+    replaced."""
     frozen = connection.frozen if isinstance(connection, Connection) else None
     return frozen is not None and (_is_written(path) or frozen != _state(path))
 
@@ -172,7 +177,8 @@ def _written(path: Path) -> StoreLockedError:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that reads the store, closed at the end; every error becomes a StoreError."""
+    """A connection that reads the store; it is closed at the end. Every error becomes a
+    StoreError."""
     with (
         sentences(path),
         closing(connect(path, read_only=True)) as connection,
@@ -182,7 +188,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def begin_transactions(engine: sa.Engine) -> None:
-    """Makes the engine begin its transactions: for reading, or with the turn to write."""
+    """Makes the engine begin its transactions itself: those with the option `reads` for reading,
+    all others with BEGIN IMMEDIATE, which waits for the turn to write."""
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:

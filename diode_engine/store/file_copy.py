@@ -11,9 +11,10 @@ from diode_engine.store.file_connection import reading
 
 
 def move_without_replacing(source: Path, target: Path) -> None:
-    """Moves the file. Raises FileExistsError where the target exists, as a link too."""
+    """Moves the file. Raises FileExistsError where the target exists, even as a dangling link. The
+    source may stay; the caller removes it."""
     try:
-        target.hardlink_to(source)  # at once; who made the source removes its name
+        target.hardlink_to(source)  # it fails if the target exists, in one step
     except FileExistsError:
         raise
     except OSError:  # a file system without links

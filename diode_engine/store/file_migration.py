@@ -28,7 +28,8 @@ _T = TypeVar("_T")
 
 
 def revision_of(connection: sqlite3.Connection, path: Path) -> str | None:
-    """The schema's revision, None for an empty file. Raises StoreError for a foreign one."""
+    """The schema's revision; None for an empty file. Raises StoreError for the file of another
+    program."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if not tables:
         return None
@@ -50,7 +51,8 @@ def revision_at(path: Path) -> str | None:
 
 
 def migrate(path: Path) -> None:
-    """Brings the file to schema.HEAD in one transaction, after a backup if it holds a schema."""
+    """Migrates the file to the schema HEAD in one transaction. A file that has an older schema is
+    backed up before."""
     from alembic import command
 
     config = alembic_config()
@@ -89,8 +91,8 @@ def migrate(path: Path) -> None:
 
 
 def _until_unlocked(work: Callable[[], _T]) -> _T:
-    """Tries again until BUSY_SECONDS are over: changing the journal mode ignores the busy
-    timeout."""
+    """The result of `work`. Where the store is locked, it is tried again until BUSY_SECONDS are
+    over: changing the journal mode ignores SQLite's busy timeout."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

@@ -23,7 +23,8 @@ from diode_engine.errors import QueryError
 
 Condition = sa.ColumnElement[bool]
 
-EQUAL = ("=",)  # as it is told to fields; people may write : or ==
+# Comparisons, as they are passed to fields; in a query = may also be written : or ==.
+EQUAL = ("=",)
 ORDERED = ("=", "<", "<=", ">", ">=")
 _SIGNS = {":": "=", "==": "=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -34,7 +35,8 @@ _RANGE = re.compile(r"(.+?)\.\.(.+)")
 
 
 class BadValue(Exception):
-    """Why a field cannot have a value, as the end of a sentence."""
+    """A field cannot have a value. The text says why, as the end of a sentence that begins with the
+    value."""
 
 
 class QueryField(Protocol):
@@ -52,15 +54,17 @@ class QueryField(Protocol):
     def divisible(self) -> bool: ...
 
     def condition(self, comparison: str, value: str) -> Condition:
-        """The condition. Raises BadValue."""
+        """The condition that the field compares so with the value. Raises BadValue."""
 
     def remainder(self, divisor: int, value: str) -> Condition:
-        """The condition that the remainder of a division is this. Raises BadValue."""
+        """The condition that the field, divided by `divisor`, leaves the remainder `value`. Raises
+        BadValue."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A field without a column: the code that reads the rows decides it (see Filter.judged)."""
+    """A field that has no column: the code that reads the rows computes its value and compares it
+    (see Filter.judged)."""
 
     help: str
     choices: tuple[str, ...]
@@ -108,8 +112,8 @@ class Language:
     def suggest(
         self, text: str, cursor: int, values: Mapping[str, Sequence[str]] | None = None
     ) -> Completion:
-        """What could be written at the cursor, in the fields' order; nothing where none is known.
-        `values` are the store's values of fields without choices of their own (see
+        """What could be written at the cursor, in the fields' order; no choices where nothing is
+        known. `values` has the store's values for fields without choices of their own (see
         `run_query.known_values`)."""
         cursor = max(0, min(cursor, len(text)))
         start = next((i for i in range(cursor, 0, -1) if text[i - 1].isspace()), 0)
@@ -187,7 +191,7 @@ class _Term:
     name: str
     divisor: str | None
     sign: str
-    values: Sequence[tuple[int, str]]  # and where each begins
+    values: Sequence[tuple[int, str]]  # (where it begins, the value)
     start: int
     word: str
 

@@ -21,12 +21,13 @@ _Record = TypeVar("_Record", Problem, Candidate, Environment)
 _Ids = npt.NDArray[np.int64]
 
 _KEYS_A_QUERY = 500
-_LOW = 2**32 - 1  # the lower half of two integers in one
+_LOW = 2**32 - 1  # the lower half of an integer that has two integers in its halves
 
 
 def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
-    """Writes all rows, the records that they name and what is derived from them; returns how many
-    rows there are. Raises StoreError where a row was never timed."""
+    """Writes all rows, the problems, candidates and environments that are new, and what is derived
+    from the rows. Returns how many rows there are. Raises StoreError where a row was never
+    timed."""
     if not len(table):
         return 0
     if np.any(table.failure == FAILURES.index(Failure.NOT_TIMED) + 1):
@@ -40,7 +41,8 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
     failure = _failure_ids(connection, table.failure)[table.failure]
     summarise(connection, problem, environment, candidate, table.time_us)
     tally(connection, run, table, environment, failure)
-    # B-tree order, which fills the pages; stable, so that equal ones keep theirs.
+    # Rows in the order of the B-tree fill its pages. The sort is stable: equal rows keep their
+    # order.
     order = np.argsort((sweep << 32) | candidate, kind="stable")
     sweep, candidate = sweep[order], candidate[order]
     seq = _occurrence(sweep, candidate)
@@ -64,8 +66,8 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
 def _add_kernels(
     connection: sa.Connection, sweep: _Ids, candidate: _Ids, facts: npt.NDArray[np.int32]
 ) -> None:
-    """Writes the compiler's facts on these timings' kernels, where they are known; existing ones
-    stay."""
+    """Writes the compiler's facts on these timings' kernels, where they are known. Facts that the
+    store has already are not changed."""
     known = facts[:, 0] >= 0
     rows = np.column_stack([sweep[known], candidate[known], facts[known]])
     names = [column.name for column in schema.kernels.columns]
@@ -80,9 +82,9 @@ def _add_kernels(
 def rows_there(
     connection: sa.Connection, table: TimingTable
 ) -> tuple[npt.NDArray[np.bool_], int | None]:
-    """[n] which rows the store has already (equal to the nanosecond, as a packed dataset keeps
-    them), and the last run that has one of them. Of several equal rows as many count as the store
-    has."""
+    """[n] which rows the store has already, and the last run that has one of them (None: no run).
+    Times are compared in nanoseconds, as a packed dataset keeps them. Where the table has more
+    equal rows than the store, only as many as the store has are marked."""
     there = np.zeros(len(table), dtype=np.bool_)
     last: int | None = None
     problems = _known(connection, schema.problems, [p.key for p in table.problems])
@@ -198,7 +200,8 @@ def _sweep_ids(
 
 
 def _occurrence(sweep: _Ids, candidate: _Ids) -> _Ids:
-    """[n] for rows ordered by (sweep, candidate): how many equal ones come before each."""
+    """[n] for each row, how many rows before it have the same sweep and candidate. The rows must be
+    ordered by these."""
     n = np.arange(len(sweep))
     starts = np.ones(len(sweep), dtype=np.bool_)
     starts[1:] = (sweep[1:] != sweep[:-1]) | (candidate[1:] != candidate[:-1])
@@ -208,7 +211,8 @@ def _occurrence(sweep: _Ids, candidate: _Ids) -> _Ids:
 def _after_those_there(
     connection: sa.Connection, sweeps: list[int], sweep: _Ids, candidate: _Ids, seq: _Ids
 ) -> None:
-    """Raises `seq` by the number of timings that these sweeps have of the same candidates."""
+    """Adds to `seq` the number of timings of the same candidate that the store has in these
+    sweeps."""
     t = schema.timings.c
     for there in sweeps:
         rows = slice(*np.searchsorted(sweep, [there, there + 1]))

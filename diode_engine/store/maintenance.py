@@ -15,9 +15,9 @@ from diode_engine.store.schema import HEAD
 
 
 def upgrade(store: Location) -> tuple[str | None, str]:
-    """Migrates the store to this Diode's schema, as opening it for writing does; returns its schema
-    before and after. A copy of a file as it was stays beside it (`.bak`). Raises StoreMissingError
-    where there is none, and StoreError as `Store.open` does."""
+    """Migrates the store to this Diode's schema, as opening it for writing does; returns the
+    revisions of its schema before and after. Of a file, a copy with the old schema stays beside it
+    (`.bak`). Raises StoreMissingError where there is none, and StoreError as `Store.open` does."""
     backend = backend_of(store)
     before = backend.revision()
     backend.open_engine(read_only=False).dispose()
@@ -25,10 +25,10 @@ def upgrade(store: Location) -> tuple[str | None, str]:
 
 
 def back_up(store: Location, target: str | PathLike[str], *, replace: bool = False) -> int:
-    """Copies the store as it is now, also while others write to it, into one file that is complete
-    or does not exist: by SQLite's backup, or for a store on a server by copying its rows. Returns
-    the file's size in bytes. Raises StoreMissingError where there is no store, and StoreError where
-    the target exists (unless `replace`) or cannot be written."""
+    """Copies the store as it is now into one file, also while others write to it. The file is
+    complete or does not exist. A store in a file is copied by SQLite's backup, one on a server row
+    by row. Returns the file's size in bytes. Raises StoreMissingError where there is no store, and
+    StoreError where the target exists (unless `replace`) or cannot be written."""
     backend_of(store).revision()
     where = Path(target)
     itself = isinstance(store, Path) and where.exists() and where.samefile(store)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # Alembic is needed, and imported, only to migrate
 
 
 def migrations_folder() -> Path:
-    """Alembic's folder: inside an installed package, beside it in a checkout."""
+    """Alembic's folder: inside an installed package, beside it in a checkout. Raises StoreError
+    where it is missing."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "_migrations", package.parent / "migrations"):
         if (folder / "env.py").is_file():
@@ -23,6 +24,7 @@ def migrations_folder() -> Path:
 
 
 def alembic_config() -> Config:
+    """Alembic's configuration, with Diode's migrations."""
     from alembic.config import Config
 
     config = Config()

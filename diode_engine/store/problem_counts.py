@@ -1,4 +1,4 @@
-"""Numbers of problems: by their sizes, and by their values.
+"""How many problems there are: by their sizes, and by GPU, op, type and other values.
 
 `query` is a filter query of problems. Every function raises QueryError where it has a mistake, and
 StoreError where the store cannot be read.
@@ -62,7 +62,7 @@ _CODES: Mapping[str, _Code] = {
 _OF_ENVIRONMENT = {"gpu": _E.name, "torch": _E.torch}
 GROUPS = (*_OF_ENVIRONMENT, *_CODES)
 AXES: Mapping[str, sa.ColumnElement[int]] = {"b": _P.B, "m": _P.M, "n": _P.N, "k": _P.K}
-NEAR = 0.95  # of the best: ATen's time counts as good
+NEAR = 0.95  # ATen is near the best where the best time is at least this share of ATen's
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,20 @@ class SpaceMap:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A group of problems. `aten` is how many have a time of ATen; `near` is how many of them have
-    ATen at least NEAR as fast as the best."""
+    """The counts of a group of problems."""
 
-    values: tuple[str, ...]
-    problems: int  # one in two environments counts twice
+    values: tuple[str, ...]  # that all problems of the group have, in the order of `by`
+    problems: int  # a problem in two environments counts twice
     candidates: int
-    failed: int
+    failed: int  # candidates
     timings: int
-    aten: int
-    near: int
+    aten: int  # problems with a time of ATen
+    near: int  # problems where ATen is near the best (see NEAR)
 
 
 def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
-    """The problems counted in bins of sizes, each from one power of two to the next. `x` and `y`
-    are of AXES."""
+    """Counts problems in bins of two sizes, each from one power of two to the next. `x` and `y` are
+    names of AXES."""
     across, down = one_of(AXES, x, "draw a map by"), one_of(AXES, y, "draw a map by")
     # A problem counts once, in however many environments it was measured.
     measured = (
@@ -129,8 +128,8 @@ def _doublings(size: sa.ColumnElement[int], least: int = 0, most: int = 30) -> A
 def statistics(
     store: OpenStore, query: str = "", *, by: Sequence[str] = ("gpu", "op", "dtype")
 ) -> list[Statistic]:
-    """The problems in groups with equal values of `by` (of GROUPS), the largest groups first; at
-    most a page."""
+    """Counts problems in groups with equal values of `by` (names of GROUPS). The largest groups
+    come first; there are at most MAX_ROWS."""
     names = [one_of({group: group for group in GROUPS}, name, "group by") for name in by]
     codes = [_CODES[name] for name in names if name in _CODES]
     number: Any = _S.environment if set(names) & set(_OF_ENVIRONMENT) else sa.literal(0)
@@ -149,7 +148,9 @@ def statistics(
         )
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
-        .group_by("cell")  # by its name: PostgreSQL takes no expression with values twice for one
+        # By its name: PostgreSQL does not recognise an expression with parameters as the selected
+        # one.
+        .group_by("cell")
     )
     found: dict[tuple[str, ...], list[int]] = {}
     with store.reads() as connection:

@@ -35,7 +35,7 @@ from diode_engine.store.records import (
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
-MAX_ROWS = 500  # a page; what is asked for beyond is left out
+MAX_ROWS = 500  # of a page; a larger `limit` is cut to this
 
 _S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
 _DTYPE = _P.dtype.concat(sa.case((_P.allow_tf32 == 1, " tf32"), else_=""))
@@ -61,7 +61,7 @@ SORTS: Mapping[str, sa.ColumnElement[Any]] = {
 
 @dataclass(frozen=True)
 class ProblemRow:
-    """What was measured of one problem in one environment. Times are in microseconds, None where
+    """What was measured on one problem in one environment. Times are in microseconds, None where
     there is none; `number` and `environment_number` are the store's ids."""
 
     number: int
@@ -111,16 +111,14 @@ class ProblemRow:
 
 @dataclass(frozen=True)
 class CandidateRow:
-    """What was measured of one candidate on one problem in one environment. `time_us` is the median
-    of its timings' times, None where all failed; `spread_us` is the median of their spreads;
-    `kernel` is known of kernels that were launched directly, and is the newest run's."""
+    """What was measured of one candidate on one problem in one environment."""
 
     candidate: Candidate
-    time_us: float | None
-    spread_us: float | None
+    time_us: float | None  # the median of its timings' times; None where all failed
+    spread_us: float | None  # the median of its timings' spreads
     timings: int  # failures included
-    failures: Mapping[str, int]
-    kernel: KernelFacts | None = None
+    failures: Mapping[str, int]  # how many timings failed, by the reason
+    kernel: KernelFacts | None = None  # as the newest run has it; None where no run knows it
 
     @property
     def facts(self) -> Mapping[str, int | None]:
@@ -137,9 +135,9 @@ def problems(
     offset: int = 0,
     limit: int = MAX_ROWS,
 ) -> list[ProblemRow]:
-    """A page of the problems, each in each environment in which it was measured. `sort` is one of
-    SORTS; rows without the value come last; equal rows are in the order in which the store got
-    them."""
+    """A page of problems, with a row for each environment in which a problem was measured. `sort`
+    is a name of SORTS; rows without that value come last. Rows with equal values are in the order
+    in which the store got them."""
     order = one_of(SORTS, sort, "sort by")
     page = (
         sa.select(_S.problem, _S.environment)
@@ -201,8 +199,9 @@ def _rows(
 def candidates(
     store: OpenStore, problem: int, environment: int, *, offset: int = 0, limit: int = MAX_ROWS
 ) -> list[CandidateRow]:
-    """A page of a problem's candidates, the fastest first; those that only failed come last. The
-    numbers are those of a ProblemRow; where there is no such row, none are found."""
+    """A page of a problem's candidates, the fastest first; those that always failed come last.
+    `problem` and `environment` are the numbers of a ProblemRow. Empty where there is no such
+    row."""
     t, s = schema.timings.c, schema.sweeps.c
     query = (
         sa.select(t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure)
@@ -249,7 +248,8 @@ def candidates(
 
 
 def one_of(table: Mapping[str, Any], name: str, what: str) -> Any:
-    """The table's value of a name, in any case. Raises QueryError where it has none."""
+    """The value of a name, upper or lower case, in a table. Raises QueryError where there is no
+    such name; `what` is the rest of "… is nothing to"."""
     try:
         return table[name.lower()]
     except KeyError:

@@ -61,8 +61,8 @@ def records_with(
     ids: npt.NDArray[np.int64],
     make: Callable[[Any], _T],
 ) -> list[_T]:
-    """The records with these ids, in ascending order of ids. Raises StoreError, which names the
-    store, where one is impossible or missing."""
+    """The records with these ids, in ascending order of ids; `make` makes one from a row. Raises
+    StoreError, which names the store, where a record is impossible or missing."""
     wanted = set(ids.tolist())
     rows = connection.execute(sa.select(table).order_by(table.c.id))
     found = _made(store, (row for row in rows if row.id in wanted), make)
@@ -81,7 +81,8 @@ def few_records(
     ids: Iterable[int],
     make: Callable[[Any], _T],
 ) -> dict[int, _T]:
-    """As `records_with`, for a few ids, each of which is looked up; by id."""
+    """The records with these ids, by id. For a few ids it is faster than `records_with`; missing
+    records are left out."""
     rows = connection.execute(
         sa.select(table).where(bulk.is_in(connection, table.c.id, list(set(ids))))
     )
@@ -100,5 +101,6 @@ def _made(store: Location, rows: Iterable[Any], make: Callable[[Any], _T]) -> di
 def pairs_of(
     connection: sa.Connection, key: sa.Column[Any], value: sa.Column[Any], *where: Any
 ) -> dict[Any, Any]:
-    """Two columns of a table's rows as a mapping."""
+    """A mapping of one column's values to another's, in the rows of a table that satisfy
+    `where`."""
     return dict(map(tuple, connection.execute(sa.select(key, value).where(*where))))

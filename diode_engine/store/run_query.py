@@ -1,4 +1,4 @@
-"""Pages of runs, what a run has put into the store, and the values that queries can name."""
+"""Pages of runs, counts of what a run has written, and the values that queries can name."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ _S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, s
 
 @dataclass(frozen=True)
 class RunContents:
-    """What a run has put into the store; counts are of timings unless they say otherwise."""
+    """Counts of what a run has written."""
 
     problems: int
     timings: int
-    failures: Mapping[str, int]
-    by_environment: tuple[tuple[Environment, int], ...]
+    failures: Mapping[str, int]  # timings, by the reason of the failure
+    by_environment: tuple[tuple[Environment, int], ...]  # timings
 
 
 def runs(
     store: OpenStore, query: str = "", *, before: int | None = None, limit: int = MAX_ROWS
 ) -> list[Run]:
-    """A page of the runs, the last one first; the next page is that `before` its last run. The
-    store alone does not know whether a run that has not ended is alive. So where the query asks for
-    states, all such runs are found (`diode_engine.runs.find` decides)."""
+    """A page of the runs, the newest first. For the next page, give the number of the page's last
+    run as `before`.
+
+    The store alone does not know whether a run that has not ended is alive. So where the query asks
+    for the state of a run that has not ended, all such runs are returned, and
+    `diode_engine.runs.find` decides."""
     wanted = RUNS.parse(query)
     select = sa.select(schema.runs).where(*wanted.conditions)
     if "state" in wanted.judged:
@@ -60,7 +63,7 @@ def runs(
 
 
 def run_contents(store: OpenStore, run: int) -> RunContents:
-    """Counts what a run has put into the store; all 0 where there is no such run."""
+    """Counts what a run has written; all 0 where there is no such run."""
     t = schema.tallies.c
     cells = (
         sa.select(t.environment, schema.failures.c.reason, sa.func.sum(t.timings))
@@ -88,7 +91,8 @@ def run_contents(store: OpenStore, run: int) -> RunContents:
 
 
 def known_values(store: OpenStore) -> dict[str, list[str]]:
-    """The store's values of the fields without choices of their own, for `Language.suggest`."""
+    """The values that the store has for fields without choices of their own, by the fields' names;
+    for `Language.suggest`."""
     columns = {
         "gpu": _E.name,
         "torch": _E.torch,

@@ -1,4 +1,4 @@
-"""The runs of a store, and what they keep besides timings: notes, tags, curves, results."""
+"""The runs of a store, and what a run has besides timings: notes, tags, curves, results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from diode_engine.store.session import OpenStore
 Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
 _MAX_TAG = 50
-# Of a run's result: a report on the shipped timings has 10 MiB, and ten objects a problem.
+# Of a run's result: a report on the shipped timings has 10 MiB, and ten objects for each problem.
 _RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
 _TAG = re.compile(rf"\w[\w.+/-]{{0,{_MAX_TAG - 1}}}")
 
@@ -44,8 +44,9 @@ class RunTable(OpenStore):
         command: Sequence[str] | None = None,
         directory: str | None = None,
     ) -> int:
-        """A new run in state running; returns its id. `spec` is what it was asked for, as JSON; no
-        two runs have the same `key`. The other arguments are described at `Run`."""
+        """Adds a run in state running, and returns its number. `spec` is what the run was asked
+        for; no two runs may have the same `key`. `Run` describes the other arguments. Raises
+        StoreError where `spec` cannot be JSON, or a run has the key already."""
         facts = _process(process) | _command(command, directory)
         with self.writes(in_turn=key is not None) as connection:
             return self._start(connection, kind, spec, RunState.RUNNING, key=key, **facts)
@@ -60,8 +61,8 @@ class RunTable(OpenStore):
         logs: Path,
         resumes: int | None = None,
     ) -> Run:
-        """A new run in state queued, for a process that is about to be started and then calls
-        `begin_run`. Its log is a file of its own in the folder `logs`."""
+        """Adds a run in state queued, and returns it. The caller then starts its process, which
+        calls `begin_run`. The run's log is a file of its own in the folder `logs`."""
         facts = _command(command, directory)
         with self.writes() as connection:
             run = self._start(connection, kind, spec, RunState.QUEUED, resumes=resumes, **facts)
@@ -69,14 +70,15 @@ class RunTable(OpenStore):
             return self._one(connection, run)
 
     def launched_run(self, run: int, process: Process) -> None:
-        """Writes the process in which a queued run was started, unless the run has begun
+        """Writes which process was started for a queued run; nothing if the run has begun
         already."""
         with self.writes() as connection:
             update = sa.update(schema.runs).values(heartbeat=time.time(), **_process(process))
             connection.execute(update.where(*_is_queued(run)))
 
     def begin_run(self, run: int, spec: Mapping[str, Any], *, process: Process) -> bool:
-        """Makes a queued run a running one; False where it is not queued any more."""
+        """Changes a queued run to a running one. Returns False where it is not queued any more, as
+        when it was cancelled."""
         values: dict[str, Any] = {
             "state": str(RunState.RUNNING),
             "spec": as_json(spec, "A run's spec"),
@@ -88,7 +90,8 @@ class RunTable(OpenStore):
             return connection.execute(update).rowcount == 1
 
     def ask_to_cancel(self, run: int) -> None:
-        """Asks the run to stop: `beat` returns that. A run that has ended is not changed."""
+        """Asks the run to stop: from then on `beat` returns True. A run that has ended is not
+        changed."""
         with self.writes() as connection:
             update = sa.update(schema.runs).where(
                 schema.runs.c.id == run,
@@ -111,7 +114,7 @@ class RunTable(OpenStore):
         progress: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> None:
-        """Writes what is given, and the heartbeat."""
+        """Writes the progress and the message, where they are given, and the heartbeat."""
         values: dict[str, Any] = {"heartbeat": time.time()}
         if progress is not None:
             values["progress"] = as_json(progress, "A run's progress")
@@ -169,8 +172,8 @@ class RunTable(OpenStore):
             connection.execute(sa.delete(schema.tags).where(t.run == run, t.tag.in_(tags)))
 
     def add_points(self, run: int, series: str, points: Iterable[tuple[float, float]]) -> None:
-        """Adds (step, value)s to a curve of a run: a loss by epochs, a GPU's clock by seconds. A
-        step that the curve has already gets the new value; NaN may be one."""
+        """Adds (step, value)s to a curve of a run, such as a loss by epochs, or a GPU's clock by
+        seconds. A step that the curve has already gets the new value. NaN is allowed."""
         rows = [
             {"run": run, "series": series, "step": float(step), "value": _known(float(value))}
             for step, value in points
@@ -184,9 +187,9 @@ class RunTable(OpenStore):
                 connection.execute(insert.on_conflict_do_update(key, set_=replaces), rows)
 
     def curves(self, run: int, *, after: Mapping[str, float] | None = None) -> Curves:
-        """{series: (steps, values)}, each [n], in the order of steps, NaN where a value is not
-        known. With `after` (the last step that the caller has of each series) only later steps are
-        returned, and all of a series that is not in it."""
+        """The curves of a run by the names of their series: (steps [n], values [n]), in the order
+        of steps, NaN where a value is not known. `after` has, for some series, the last step that
+        the caller knows: of these series only later steps are returned."""
         c = schema.curves.c
         query = sa.select(c.series, c.step, c.value).where(c.run == run)
         if after:
@@ -316,8 +319,8 @@ def run_of(row: Any, tags: Sequence[str]) -> Run:
 
 
 def _user() -> str | None:
-    """The name that this process's user has here; None where the system knows none, as in a
-    container that was given a number for one."""
+    """The name of this process's user; None where the system knows none, as in a container that
+    runs under the number of a user."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # the last two before Python 3.13
@@ -347,6 +350,8 @@ def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def as_json(value: Mapping[str, Any], what: str) -> str:
+    """The value as JSON. Raises StoreError, with a sentence that begins with `what`, where that is
+    not possible."""
     try:
         return json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -361,7 +366,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value + 0.0  # -0.0 is 0.0, which SQLite makes of it
+    return None if math.isnan(value) else value + 0.0  # -0.0 becomes 0.0, as in SQLite
 
 
 def _moment(seconds: float) -> datetime:

@@ -10,16 +10,16 @@ from typing import Any
 
 
 class RunState(StrEnum):
-    """The state of a run. The store never holds CANCELLING and DEAD: `diode_engine.runs` finds them
-    out."""
+    """The state of a run. CANCELLING and DEAD are not in the store: `diode_engine.runs` derives
+    them."""
 
-    QUEUED = "queued"  # its process was started, and has not begun
+    QUEUED = "queued"  # its process is being started
     RUNNING = "running"
-    CANCELLING = "cancelling"  # somebody asked it to stop, and it has not yet
+    CANCELLING = "cancelling"  # it was asked to stop, and has not stopped yet
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    DEAD = "dead"  # it did not come to its end, and nobody works on it any more
+    DEAD = "dead"  # it has not ended, and its process is gone
 
     @property
     def ended(self) -> bool:
@@ -31,43 +31,34 @@ ENDED = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
 
 @dataclass(frozen=True)
 class Process:
-    """A process, told apart from later ones with the same pid. `machine` names where the pid is
-    valid: one boot of one machine, and one of its pid namespaces. `started` is in the kernel's
-    clock ticks since that boot; None where the system does not say."""
+    """A process. Two processes that had the same pid at different times differ in other fields."""
 
-    host: str
-    machine: str
+    host: str  # the machine's name
+    machine: str  # where the pid is valid: a machine, one boot of it, and a pid namespace
     pid: int
-    started: int | None
+    started: int | None  # in the kernel's clock ticks since that boot; None where it is not known
 
 
 @dataclass(frozen=True)
 class Run:
-    """A row of `runs`. Times are aware, in UTC; `heartbeat` is when the run last wrote.
-
-    `command` are the words that start it again in `directory`, with everything that it was
-    asked for; None where it was not started as a command. `log` is the file that a run without
-    a terminal writes its messages to. `resumes` is the earlier run that it goes on with.
-    `note` and `tags`, in their alphabet's order, are what people wrote on it. `user` is the name
-    that who started it has on that machine; None where it is not known.
-    """
+    """A row of `runs`. Times are time-zone-aware, in UTC."""
 
     id: int
-    kind: str
-    spec: Mapping[str, Any]
+    kind: str  # collect, train, validate, import, …
+    spec: Mapping[str, Any]  # what it was asked for
     state: RunState
     started: datetime
-    heartbeat: datetime
+    heartbeat: datetime  # when it last wrote to the store
     finished: datetime | None
     progress: Mapping[str, Any] | None
     message: str | None
-    key: str | None
+    key: str | None  # of the content that was imported; no two runs have the same
     process: Process | None
-    command: tuple[str, ...] | None
-    directory: str | None
-    log: str | None
+    command: tuple[str, ...] | None  # what starts it again; None where it was not a command
+    directory: str | None  # where the command was started
+    log: str | None  # the file that a run without a terminal writes its messages to
     cancel_asked: datetime | None
-    resumes: int | None
-    note: str | None
-    tags: tuple[str, ...]
-    user: str | None = None
+    resumes: int | None  # the earlier run that it continues
+    note: str | None  # what a person wrote about it
+    tags: tuple[str, ...]  # in alphabetical order
+    user: str | None = None  # the name, on that machine, of the user who started it

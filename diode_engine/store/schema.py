@@ -1,13 +1,14 @@
 """The tables, as the newest migration leaves them (a test compares the two).
 
 A timing belongs to a sweep: the candidates that one run timed on one problem in one environment. So
-a timing takes about 45 bytes, and the timings of a sweep lie side by side: `timings` is one B-tree
-ordered by (sweep, candidate, seq). `seq` counts how often a sweep has the same candidate. A reason
-of failure is a row of `failures`.
+a timing takes about 45 bytes, and the timings of a sweep are neighbours in the file: `timings` is
+one B-tree ordered by (sweep, candidate, seq). `seq` numbers the timings of the same candidate in a
+sweep, from 0. A reason of failure is a row of `failures`.
 
 `summaries` and `tallies` are derived from the timings and written with them, in the same
-transaction: a page of problems or the counts of a store must not need millions of timings to be
-read. So is a sweep's `checksum` (see `checksums`), which `soundness` compares.
+transaction, so that a page of problems, or the counts of a store, can be read without reading
+millions of timings. A sweep's `checksum` (see `checksums`) is derived in the same way; `soundness`
+compares it with the timings.
 
 On PostgreSQL the references of `timings` and `kernels` are not constraints: a trigger would look up
 each row, which makes a bulk insert six times slower. `ingest` writes what a row refers to before
@@ -24,7 +25,7 @@ from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
 
 HEAD = "0007"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
-CHANNEL = "diode"  # of the notifications that end a write to a server
+CHANNEL = "diode"  # of the notifications that are sent at the end of each write to a server
 
 metadata = sa.MetaData()
 
@@ -96,7 +97,7 @@ problems = sa.Table(
     _integer("b_align"),
     _integer("allow_tf32"),
     _text("bias"),
-    # What only problems of this op have, where it is not as usual: canonical JSON.
+    # The op's own fields that do not have their usual value: canonical JSON.
     sa.Column("attributes", TEXT, nullable=False, server_default=sa.text("'{}'")),
     sqlite_strict=True,
 )
@@ -115,7 +116,7 @@ runs = sa.Table(
     "runs",
     metadata,
     _id(),
-    sa.Column("key", TEXT, unique=True),  # the content of what was imported
+    sa.Column("key", TEXT, unique=True),  # the content key of what was imported
     _text("kind"),
     _text("spec"),  # JSON
     _text("state"),
@@ -179,8 +180,8 @@ timings = sa.Table(
     sqlite_with_rowid=False,
 )
 
-# What the compiler made of the kernel of a timing, where that is known (KernelFacts). Equal rows of
-# a sweep have one kernel.
+# The KernelFacts of a timing's kernel, where they are known. Timings of the same candidate in a
+# sweep have the same kernel.
 kernels = sa.Table(
     "kernels",
     metadata,
@@ -200,8 +201,8 @@ kernels = sa.Table(
 for _constraint in timings.foreign_key_constraints | kernels.foreign_key_constraints:
     _constraint.ddl_if(dialect="sqlite")
 
-# One problem in one environment. A candidate's time is the median of its timings' times there,
-# whichever runs they are of.
+# A row for each problem in each environment. A candidate's time is the median of the times of all
+# its timings there, of whatever run.
 summaries = sa.Table(
     "summaries",
     metadata,
@@ -218,7 +219,7 @@ summaries = sa.Table(
     sqlite_with_rowid=False,
 )
 
-# How many timings a run holds of each kind; failure is 0 for those with a time.
+# How many timings of each kind a run has; failure is 0 for timings with a time.
 tallies = sa.Table(
     "tallies",
     metadata,

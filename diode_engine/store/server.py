@@ -1,9 +1,8 @@
 """A store in a database on a PostgreSQL server.
 
-Several processes may write at once: a PostgreSQL transaction sees what others have committed. A
-transaction that gives ids to new rows and reads what it changes (timings, and what is derived from
-them) waits for its turn with an advisory lock. Each write ends with a notification to those who
-watch.
+Several processes may write at once. A transaction that gives ids to new rows, or that reads what it
+changes (timings, and what is derived from them), waits for its turn with an advisory lock. At the
+end of each write those who watch the store are notified.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from diode_engine.store.file_connection import BUSY_SECONDS
 from diode_engine.store.migrations import alembic_config, refuse_newer
 from diode_engine.store.schema import APPLICATION_ID, CHANNEL, HEAD
 
-_MARK = "The schema of a Diode store"  # a comment on Alembic's table tells it from other programs'
+# The comment on Alembic's table, by which a store is recognised: other programs use Alembic too.
+_MARK = "The schema of a Diode store"
 _CONNECT_SECONDS = 10
 # A server whose machine is gone is noticed after a minute, not after hours.
 _ALIVE = {
@@ -53,7 +53,7 @@ _MAY_WRITE = (
 
 
 class ServerBackend:
-    """The store at a URL, as `Session` and maintenance use it."""
+    """The store at a URL, as `OpenStore` and maintenance use it."""
 
     def __init__(self, location: ServerUrl) -> None:
         self.location = location
@@ -79,8 +79,9 @@ class ServerBackend:
         return self._engine()
 
     def revision(self, *, required: bool = True) -> str | None:
-        """The schema's revision; None for a database without tables, where one is not required.
-        Raises StoreMissingError, and StoreError for another program's tables."""
+        """The schema's revision. For a database without tables it is None, or raises
+        StoreMissingError where a store is `required`. Raises StoreError for another program's
+        tables."""
         with self.sentences(), closing(self.connect()) as connection:
             found = self._revision(connection)
         if found is None and required:
@@ -107,7 +108,8 @@ class ServerBackend:
         return str(row[0])
 
     def is_writable(self) -> bool:
-        """Whether the role may write timings. Raises StoreError where there is no store."""
+        """Whether the role may write timings; true for a database without tables. Raises StoreError
+        where the server cannot be reached."""
         with self.sentences(), closing(self.connect()) as connection:
             if self._revision(connection) is None:
                 return True
@@ -115,7 +117,8 @@ class ServerBackend:
             return row is not None and bool(row[0])
 
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Any]:
-        """A psycopg connection that waits BUSY_SECONDS for a lock. Raises StoreError."""
+        """A psycopg connection, which waits BUSY_SECONDS for a lock. Raises StoreError where there
+        can be none."""
         at = self.location
         given: dict[str, Any] = {
             "host": at.host or None, "port": at.port, "user": at.user, "password": at.password,
@@ -127,15 +130,15 @@ class ServerBackend:
                 autocommit=True, **{name: v for name, v in given.items() if v is not None}
             )
         except psycopg.Error as error:
-            # Not as the cause: psycopg's error holds all that the connection was made of.
+            # Without psycopg's error as the cause: it may hold the password.
             raise self._unreachable(" ".join(str(error).split())) from None
         if connection.info.parameter_status("server_encoding") != "UTF8":
             connection.close()
             raise StoreError(
                 f"The database {at} does not hold every text; make it with the encoding UTF8."
             )
-        # All rows are read, so the plan must not be one that is fast for the first few alone.
-        # Compiling a query's expressions takes longer than what is asked here.
+        # cursor_tuple_fraction: all rows of a cursor are read, so plans must not be made for the
+        # first few rows. jit: compiling a query's expressions takes longer than Diode's queries.
         connection.execute(
             f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'; SET cursor_tuple_fraction = 1;"
             " SET jit = off"
@@ -169,20 +172,19 @@ class ServerBackend:
         return sa.create_engine(
             "postgresql+psycopg://",
             creator=lambda: self.connect(autocommit=False),
-            pool_pre_ping=True,  # a dashboard outlives a server's restart
+            pool_pre_ping=True,  # a dashboard must survive a restart of the server
         )
 
     def reader_options(self) -> dict[str, Any]:
-        """The options of an engine whose transactions see the store as it was when they began."""
+        """The options of transactions that see the store as it was when they began."""
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def take_turn(self, connection: sa.Connection) -> None:
-        """Waits, once in a transaction, until no other transaction has the turn, and keeps it to
-        the end."""
+        """Waits until no other transaction has the turn, and keeps it until the end of this one."""
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, 0)")
 
     def tell(self, connection: sa.Connection) -> None:
-        """When the transaction is committed, those who watch the store are notified."""
+        """Notifies those who watch the store, when the transaction is committed."""
         connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
     @contextmanager
@@ -192,7 +194,8 @@ class ServerBackend:
 
     @contextmanager
     def sentences(self) -> Iterator[None]:
-        """Turns what psycopg and SQLAlchemy raise into a StoreError that names the store."""
+        """Turns errors of psycopg and SQLAlchemy into StoreErrors, whose sentences name the
+        store."""
         try:
             yield
         except (sa.exc.DBAPIError, psycopg.Error) as error:
@@ -239,7 +242,7 @@ class ServerBackend:
         return StoreError(f"The store {at} could not be read or written: {said}.")
 
     def _migrate(self) -> None:
-        """Brings the tables to HEAD in one transaction."""
+        """Migrates the tables to the schema HEAD in one transaction."""
         from alembic import command
 
         config = alembic_config()

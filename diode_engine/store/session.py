@@ -19,13 +19,13 @@ _UNFORESEEN = (AttributeError, LookupError, RecursionError, TypeError, ValueErro
 
 @contextmanager
 def doubts(store: Location) -> Iterator[None]:
-    """Turns what Python raises for rows that Diode does not write (a missing record, a text that is
-    not JSON, an impossible value) into a StoreError that names the store."""
+    """Turns the errors that damaged rows cause in the block (a missing record, a text that is not
+    JSON, an impossible value) into a StoreError that names the store."""
     try:
         yield
     except RecordError as error:
         raise _doubt(store, str(error)) from error
-    except (DiodeError, OverflowError, UnicodeEncodeError):  # for `sentences`
+    except (DiodeError, OverflowError, UnicodeEncodeError):  # `sentences` handles these
         raise
     except _UNFORESEEN as error:
         raise _doubt(store, f"{type(error).__name__}: {error}.") from error
@@ -53,10 +53,11 @@ class OpenStore:
 
     @classmethod
     def open(cls, location: str | PathLike[str] | ServerUrl, *, read_only: bool = False) -> Self:
-        """Opens the store in a file or, at a URL such as postgresql+psycopg://ann@host/diode, on
-        a server, making or migrating it first unless `read_only`.
+        """Opens the store in a file or, at a URL such as postgresql+psycopg://ann@host/diode, on a
+        server. Unless `read_only`, it is made where there is none, and migrated where its schema is
+        old.
 
-        Raises StoreError where the store is missing (read-only), foreign, damaged or out of
+        Raises StoreError where the store is missing (read-only), not Diode's, damaged or out of
         reach, and SchemaTooNewError where a newer Diode wrote it.
         """
         backend = backend_of(location_of(location))
@@ -80,8 +81,9 @@ class OpenStore:
 
     @contextmanager
     def writes(self, *, in_turn: bool = False) -> Iterator[sa.Connection]:
-        """A transaction that may write; committed at its end, undone by an exception. Transactions
-        that are `in_turn` run one after the other, each seeing what the earlier ones wrote."""
+        """A transaction that may write. It is committed at the end of the block, and undone where
+        the block raises. Transactions that are `in_turn` run one after the other, so that each sees
+        what the earlier ones wrote. Raises StoreError."""
         if self.read_only:
             raise StoreError(f"The store {self.location} was opened for reading only.")
         backend = self._backend
@@ -93,9 +95,9 @@ class OpenStore:
 
     @contextmanager
     def reads(self) -> Iterator[sa.Connection]:
-        """A transaction that sees the store as it is now and blocks nobody. Raises StoreLockedError
-        at its end where the store was written to while it was read without a lock (see
-        `unchanged`)."""
+        """A transaction that reads: it sees the store as it is now, and nobody has to wait for it.
+        Raises StoreLockedError at its end where the store was written to while it was read without
+        a lock (see `Backend.unchanged`)."""
         backend = self._backend
         with (
             backend.sentences(),

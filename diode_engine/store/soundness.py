@@ -1,8 +1,8 @@
-"""Checks whether a store holds what was written to it: its pages, its references, its records, and
-the timings against all that is derived from them.
+"""Checks whether a store still holds what was written to it. It checks the database's pages and
+references, the records against their keys, and the timings against all that is derived from them.
 
-Changes of what nothing is derived from are not found: a run's note, message and progress, tags, and
-the points of curves.
+Changes in values that nothing is derived from are not found: a run's note, message and progress,
+tags, and the points of curves.
 """
 
 from __future__ import annotations
@@ -32,25 +32,14 @@ from diode_engine.store.summaries import extern_ids, summaries_of
 _Ids = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
-_PROBLEMS = 1000  # whose timings are looked at together
+_PROBLEMS = 1000  # the timings of so many problems are checked together
 _RECORDS: tuple[tuple[sa.Table, Callable[[Any], Any]], ...] = (
     (schema.problems, problem_of),
     (schema.candidates, candidate_of),
     (schema.environments, environment_of),
 )
-_ROW = np.dtype(
-    [
-        ("sweep", np.int64),
-        ("candidate", np.int64),
-        ("seq", np.int64),
-        ("min_us", np.float64),
-        ("median_us", np.float64),
-        ("spread_us", np.float64),
-        ("repeats", np.int64),
-        ("failure", np.int64),
-    ]
-)
-# The sweeps first: by their index on the problem, and each one's timings lie side by side.
+# CROSS JOIN makes SQLite read the sweeps first: they have an index on the problem, and the timings
+# of a sweep are neighbours.
 _ROWS = sa.text(
     "SELECT t.sweep, t.candidate, t.seq, t.min_us, t.median_us, t.spread_us, t.repeats,"
     " coalesce(t.failure, 0) FROM sweeps s CROSS JOIN timings t"
@@ -68,21 +57,20 @@ _SUMMARIES = (
 
 @dataclass(frozen=True)
 class Soundness:
-    """The result of a check: the store's schema and that of this Diode, and sentences on what is
-    wrong."""
+    """The result of a check."""
 
-    revision: str | None
-    newest: str
-    problems: tuple[str, ...]
+    revision: str | None  # of the store's schema; None: it has no table
+    newest: str  # the revision of this Diode's schema
+    problems: tuple[str, ...]  # sentences that say what is wrong
 
 
 def check(where: Location) -> Soundness:
-    """Reads the whole store.
+    """Reads and checks the whole store.
 
-    Of a store with an older schema only pages and references are checked; of a store on a server,
-    whose pages the server itself checks, not the pages. Raises StoreMissingError where there is no
-    store, SchemaTooNewError where a newer Diode wrote it, and StoreError where it is not a store or
-    so damaged that SQLite cannot read it.
+    In a store with an older schema only pages and references are checked. In a store on a server
+    the pages are not checked, which is the server's own task. Raises StoreMissingError where there
+    is no store, SchemaTooNewError where a newer Diode wrote it, and StoreError where it is not a
+    store or so damaged that SQLite cannot read it.
     """
     revision = backend_of(where).revision()
     if revision is None:
@@ -149,6 +137,7 @@ def _records(connection: sa.Connection) -> Iterator[str]:
 
 
 def _fits(row: Any, make: Callable[[Any], Any]) -> bool:
+    """Whether the row is a possible record and has the key of its content."""
     try:
         record = make(row)
         return {"id": row.id, "key": record.key, **columns_of(record)} == dict(row._mapping)
@@ -192,17 +181,19 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
     }
     extern = extern_ids(connection)
     impossible, changed = 0, []
-    unlike: list[int] = []
+    wrong: list[int] = []
     counts: Counter[tuple[Any, ...]] = Counter()
     last = connection.scalar(sa.select(sa.func.max(p.id))) or 0
     for first in range(min(kinds, default=1), last + 1, _PROBLEMS):
         some = (first, first + _PROBLEMS - 1)
         sweeps = _Sweeps(*_columns(bulk.fetch(connection, _SWEEPS, some), 5))
-        rows = bulk.rows(connection, _ROWS.bindparams(first=some[0], last=some[1]), _ROW)
+        query = _ROWS.bindparams(first=some[0], last=some[1])
+        rows = bulk.rows(connection, query, bulk.TIMING_ROW)
         at = np.searchsorted(sweeps.id, rows["sweep"])
         impossible += int(np.count_nonzero(_impossible(rows)))
         changed += _changed(sweeps, rows, at)
-        unlike += _unlike(bulk.fetch(connection, _SUMMARIES, some), sweeps, rows, at, extern)
+        summaries = bulk.fetch(connection, _SUMMARIES, some)
+        wrong += _wrong_summaries(summaries, sweeps, rows, at, extern)
         counts.update(_counted(sweeps, rows, at, kinds))
     if impossible:
         yield f"Timings with a time, a spread or a count that cannot be: {impossible}."
@@ -212,9 +203,7 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
         "deleted timings",
         "problem",
     )
-    yield from _told(
-        unlike, "Problems with a summary that is not what their timings say", "problem"
-    )
+    yield from _told(wrong, "Problems with a summary that is not what their timings say", "problem")
     tallies = {tuple(row[:-1]): row[-1] for row in connection.execute(sa.select(schema.tallies))}
     different = {
         key[0] for key in tallies.keys() | counts.keys() if tallies.get(key) != counts[key]
@@ -228,7 +217,7 @@ def _columns(rows: Iterable[Any], n: int) -> tuple[_Ids, ...]:
 
 
 def _impossible(rows: npt.NDArray[Any]) -> _Mask:
-    """[n] the timings that `TimingTable` would refuse."""
+    """[n] whether `TimingTable` would refuse the timing."""
     low, median, spread = rows["min_us"], rows["median_us"], rows["spread_us"]
     bad: _Mask = (rows["repeats"] < 0) | (rows["repeats"] > MAX_DIM) | (low > median)
     bad |= (low <= 0) | (median <= 0) | (spread < 0)  # False for NaN
@@ -238,22 +227,18 @@ def _impossible(rows: npt.NDArray[Any]) -> _Mask:
 
 
 def _changed(sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids) -> list[int]:
-    """The problems of the sweeps whose checksum differs."""
-    candidate, seq, repeats, failure = (
-        np.ascontiguousarray(rows[name]) for name in ("candidate", "seq", "repeats", "failure")
-    )
-    times = (rows["min_us"], rows["median_us"], rows["spread_us"])
-    numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
+    """The problems of the sweeps whose checksum is not that of their timings. `at` [n] is the index
+    of each row's sweep in `sweeps`."""
     sums = np.zeros(len(sweeps.id), dtype=np.int64)
-    np.add.at(sums, at, numbers)
+    np.add.at(sums, at, checksums.of_timings(rows))
     found: list[int] = sweeps.problem[sums != sweeps.checksum].tolist()
     return found
 
 
-def _unlike(
+def _wrong_summaries(
     written: Iterable[Any], sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids, extern: _Ids
 ) -> list[int]:
-    """The problems whose summaries differ from those of these timings."""
+    """The problems whose summaries (`written`) differ from those computed from these timings."""
     there = {(row[0], row[1]): tuple(row[2:]) for row in written}
     expected: dict[tuple[int, int], tuple[Any, ...]] = {}
     if len(rows):
@@ -267,8 +252,8 @@ def _unlike(
 
 
 def _same(there: tuple[Any, ...] | None, expected: tuple[Any, ...] | None) -> bool:
-    """Whether two summaries are equal, except for the last digits of times: SQLite's mean of two
-    numbers and ours may differ there."""
+    """Whether two summaries are equal. The last digits of times may differ, since an older store's
+    means of two numbers were computed by SQLite."""
     if there is None or expected is None:
         return False
     times = np.array([there[-2:], expected[-2:]], dtype=np.float64)  # None becomes NaN

@@ -31,7 +31,7 @@ from diode_engine.store.runs import Run, RunState
 _Ids = npt.NDArray[np.int64]
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
 
-# Two integers travel as one where they can: a column less is a tenth of the time of a read.
+# Two integers are read as one where possible: one column fewer saves a tenth of the time.
 _ROW = np.dtype(
     [
         ("sweep_candidate", np.int64),
@@ -41,29 +41,26 @@ _ROW = np.dtype(
         ("repeats_failure", np.int64),
     ]
 )
-_LOW = 2**32 - 1  # the lower half of two integers in one
+_LOW = 2**32 - 1  # the lower half of an integer that has two integers in its halves
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did. It added `timings`; `there` more were in the store before. Where all
-    were, `new` is False and `run` is the last run that has some of them. `left_out` counts those of
-    another format that Diode cannot use."""
+    """What an import did."""
 
-    run: int
-    new: bool
-    timings: int
-    there: int
-    left_out: int = 0
+    run: int  # the new run; where all timings were there before, the last run that has some of them
+    new: bool  # whether there is a new run
+    timings: int  # how many were added
+    there: int  # how many the store had before
+    left_out: int = 0  # how many timings of another format Diode cannot use
 
 
 @dataclass(frozen=True)
 class StoreStats:
-    """What a store holds. Counts are of timings unless another thing is named; `by_dtype` counts
-    TF32 apart from float32; `size_bytes` is that of the file, without the part that is still in the
-    WAL, or of the tables on a server."""
+    """What a store holds. The counts in mappings are of timings; `by_dtype` counts TF32 apart from
+    float32."""
 
-    size_bytes: int
+    size_bytes: int  # of the file, without its write-ahead log; or of the tables on a server
     problems: int
     candidates: int
     timings: int
@@ -77,8 +74,7 @@ class StoreStats:
 
 class Store(RunTable):
     """Timings, in an SQLite file or on a PostgreSQL server. A context manager; several processes
-    may have it open. Every method raises StoreError, with a sentence, where the store cannot be
-    read or written."""
+    may have it open. Every method raises StoreError where the store cannot be read or written."""
 
     def add(self, run: int, table: TimingTable) -> int:
         """Writes all rows in one transaction and returns how many there are.
@@ -102,9 +98,9 @@ class Store(RunTable):
     ) -> Imported:
         """Writes these rows as a finished run of kind import, in one transaction.
 
-        Rows that the store has already, from an import or from a run of its own, are not written.
-        No run is made where one has this key, or no row is left. With `run` the rows are that
-        run's; it must be running and gets the key.
+        Rows that the store has already, from whatever run, are not written. No run is made where a
+        run has this key already, or no row is left. With `run` no run is made: the rows become
+        those of this run, which must be running and gets the key.
         """
         with self.writes(in_turn=True) as connection:
             there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
@@ -124,8 +120,8 @@ class Store(RunTable):
 
     def timed(self, problem: Problem, environment: Environment) -> dict[str, float | None]:
         """What was timed on the problem in exactly this environment, by candidate key: the shortest
-        time in microseconds (see Timing.time_us), None where it failed each time. A collection that
-        continues leaves these out."""
+        time in microseconds (see Timing.time_us), None where the candidate failed each time. A
+        collection does not time these candidates again."""
         t = schema.timings.c
         least = sa.func.min(sa.func.coalesce(t.min_us, t.median_us)).label("us")
         times = (
@@ -153,8 +149,8 @@ class Store(RunTable):
         ok_only: bool = False,
         kernels: bool = False,
     ) -> TimingTable:
-        """The timings, by problem and then by candidate, over the problems, candidates and
-        environments that occur; each of these in the order in which the store got them first.
+        """The timings, ordered by problem and then by candidate. The table has only problems,
+        candidates and environments that occur, in the order in which the store first got them.
 
         `query` keeps the timings of problems that a filter query (see `filter`) finds, `hardware`
         those of the GPU of this name, `run` those of one run; `ok_only` leaves out failures. With
@@ -239,6 +235,7 @@ class Store(RunTable):
             return [run for run in self._runs(connection) if run.id in known]
 
     def stats(self) -> StoreStats:
+        """Counts what the store holds."""
         t = schema.tallies.c
         kinds = (t.op, t.dtype, t.allow_tf32, t.environment, schema.failures.c.reason)
         counts = (
@@ -289,7 +286,8 @@ class Store(RunTable):
     ) -> tuple[tuple[_Record, ...], npt.NDArray[np.int32]]:
         """The records with these ids, ascending, and for each id the index of its record."""
         last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
-        if len(ids) and not 0 <= ids.min() <= ids.max() <= last:  # before room is made for it
+        # An impossible id must be noticed before an array of its size is allocated.
+        if len(ids) and not 0 <= ids.min() <= ids.max() <= last:
             raise StoreError(
                 f"The store {self.location} has timings of {table.name} that are not there; "
                 "restore a backup."
@@ -301,7 +299,7 @@ class Store(RunTable):
         return tuple(found), place[ids]
 
     def _failure_codes(self, connection: sa.Connection) -> npt.NDArray[np.uint8]:
-        """[largest id + 1] TimingTable's code for each id in `failures`, 0 for 0."""
+        """[largest id + 1] TimingTable's code of each reason in `failures`, by its id; 0 for 0."""
         reasons = failure_reasons(connection)
         codes = np.zeros(max(reasons.values(), default=0) + 1, dtype=np.uint8)
         for reason, i in reasons.items():
@@ -322,8 +320,8 @@ def _count(connection: sa.Connection, table: sa.Table) -> int:
 def _kernels(
     connection: sa.Connection, timing: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32] | None:
-    """[n, KernelFacts] of timings, each given as its sweep above its candidate; -1 where nothing is
-    known. None where nothing is known of any."""
+    """[n, KernelFacts] of timings; -1 where nothing is known, None where nothing is known of any.
+    `timing` [n] has the sweep of a timing in its upper 32 bits and the candidate in the lower."""
     k = schema.kernels.c
     columns = [(name, np.int64) for name in KERNEL_FACTS]
     rows = sa.select(bulk.packed(k.sweep, k.candidate), *(k[name] for name, _ in columns))

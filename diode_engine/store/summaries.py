@@ -38,8 +38,9 @@ _COUNT = (
 
 
 def medians(group: _Ids, candidate: _Ids, time_us: _Times) -> tuple[_Ids, _Ids, _Times, _Ids]:
-    """The distinct (group, candidate), ascending: their groups, their candidates, the medians of
-    their times (NaN where all failed) and their numbers of rows."""
+    """The distinct pairs (group, candidate), ascending: their groups, their candidates, the medians
+    of their times (NaN where all failed) and their numbers of rows. The arguments are [n], a row
+    for each timing."""
     order = np.lexsort((time_us, candidate, group))  # NaN comes last
     group, candidate, time_us = group[order], candidate[order], time_us[order]
     first = np.ones(len(group), dtype=np.bool_)
@@ -75,14 +76,16 @@ def summarise(
 def summaries_of(
     pairs: _Ids, group: _Ids, candidate: _Ids, time_us: _Times, extern: _Ids
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of `summaries`, with NaN for NULL, for the pairs (problem << 32 | environment;
-    ascending, each with timings), computed from all their timings: the index of each timing's
-    pair, its candidate and its time (all [n]; NaN for a failure). `extern` are the libraries'
-    candidates."""
+    """The rows of `summaries`, with NaN for NULL.
+
+    `pairs` are problem << 32 | environment, ascending; each must have timings. `group`, `candidate`
+    and `time_us` have all their timings, [n] each: the index of the timing's pair, its candidate,
+    and its time (NaN for a failure). `extern` are the candidates that a library computes.
+    """
     group, candidate, median, rows_of = medians(group, candidate, time_us)
     starts = np.searchsorted(group, np.arange(len(pairs)))
     failed = np.isnan(median)
-    best = np.lexsort((candidate, median, group))[starts]  # of equals the one met first
+    best = np.lexsort((candidate, median, group))[starts]  # of equally fast ones the lowest id
     named = candidate[best].astype(np.object_)
     named[np.isnan(median[best])] = None
     aten = np.where(np.isin(candidate, extern), median, np.nan)
@@ -103,7 +106,8 @@ def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
     """[n] which of these problems, in these environments, have a summary."""
     s = schema.summaries.c
     problems = np.unique(pairs >> 32)
-    # Of few problems each is looked up; of many their stretch of the table is read at once.
+    # A few problems are looked up one by one; for many, the part of the table from the first to the
+    # last is read.
     query = sa.select(bulk.packed(s.problem, s.environment)).where(
         bulk.is_in(connection, s.problem, problems.tolist())
         if len(problems) <= 500
@@ -127,8 +131,8 @@ def extern_ids(connection: sa.Connection) -> _Ids:
 def tally(
     connection: sa.Connection, run: int, table: TimingTable, environment: _Ids, failure: _Ids
 ) -> None:
-    """Adds the rows of a table, whose environments and failures ([n], 0 for none) have these
-    ids, to `tallies`."""
+    """Adds the rows of a table to `tallies`. `environment` and `failure` [n] are the ids of the
+    rows' environments and failures (0 for none)."""
     kinds = [(str(p.op), str(p.dtype), int(p.allow_tf32)) for p in table.problems]
     code_of = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
     code = np.array([code_of[kind] for kind in kinds], dtype=np.int64)[table.problem]

@@ -1,4 +1,4 @@
-"""Timings from dataset files into a store, and from a store into a file."""
+"""Imports timings from dataset files into a store, and exports them from a store into a file."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ def import_dataset(store: Store, path: str | PathLike[str]) -> Imported:
 
 @dataclass(frozen=True)
 class ToImport:
-    """The content of a file: its timings, their key, the run's spec, and how many timings were left
-    out."""
+    """The content of a file, ready to be imported."""
 
     table: TimingTable
-    key: str
-    spec: Mapping[str, Any]
-    left_out: int
+    key: str  # of the timings (see `dataset_key`)
+    spec: Mapping[str, Any]  # of the run that imports them
+    left_out: int  # how many timings of the file Diode cannot use
 
 
 def read_import(path: str | PathLike[str]) -> ToImport:
@@ -52,8 +51,8 @@ def import_table_of(store: Store, given: ToImport, *, run: int | None = None) ->
 
 
 def read_datasets(paths: Iterable[str | PathLike[str]], query: str = "") -> TimingTable:
-    """The timings of several files (equal ones once) of the problems that a filter query finds.
-    Raises what `import_dataset` does."""
+    """The timings of several files, equal ones once, on the problems that a filter query finds.
+    Raises DatasetError, and QueryError where the query has a mistake."""
     with (
         tempfile.TemporaryDirectory(prefix="diode-datasets-") as folder,
         Store.open(Path(folder, "all.db")) as store,
@@ -71,7 +70,8 @@ def export_dataset(
     run: int | None = None,
     ok_only: bool = False,
 ) -> int:
-    """Writes what Store.read selects, and returns the number of timings."""
+    """Writes the timings that Store.read selects into a file, and returns their number. Raises
+    DatasetError as `write_dataset` does."""
     suffix_of(Path(path))
     table = store.read(hardware=hardware, run=run, ok_only=ok_only, kernels=True)
     write_dataset(table, path)

@@ -1,4 +1,5 @@
-"""The tables' types: what SQLite has, and on PostgreSQL what holds the same values."""
+"""The types of the tables' columns: those of SQLite, and on PostgreSQL types that hold the same
+values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out whether a store has changed, cheaply enough to ask several times a second."""
+"""Finds out whether a store has changed, fast enough to be asked several times a second."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from diode_engine.location import Location
 from diode_engine.store.file_connection import Connection, connect, is_outdated, sentences
 from diode_engine.store.schema import CHANNEL
 
-_BUSY_MS = 100  # whoever watches asks again soon
-_WHICH = "SELECT 'alembic_version'::regclass::oid::bigint"  # another one in a store made anew
-
+_BUSY_MS = 100  # a short wait for locks, since the caller asks again soon
+# A number that tells a store from one that was made later in the same database.
+_WHICH = "SELECT 'alembic_version'::regclass::oid::bigint"
 
 if TYPE_CHECKING:
     from diode_engine.store.server import ServerBackend
 
 
 class Watch(Protocol):
-    """Watches a store. It need not exist yet, be Diode's, or have this schema. Not for two threads
-    at a time."""
+    """Watches a location, where there need not be a store of Diode's yet, or one with this schema.
+    Not for two threads at a time."""
 
     def version(self) -> tuple[int, int]:
-        """(which store it is, how often it has changed): equal as long as nothing was written.
+        """(which store it is, how often it has changed). The pair stays equal as long as nothing is
+        written.
 
         Raises StoreMissingError where there is no store, StoreLockedError where another process
         keeps it locked, and StoreError where it cannot be read.
@@ -34,7 +35,8 @@ class Watch(Protocol):
 
 
 def watch(store: Location) -> Watch:
-    """Raises StoreError where what a server needs is not installed."""
+    """A watch of the store at this location. Raises StoreError where it is on a server, and the
+    package for that is not installed."""
     if isinstance(store, Path):
         return FileWatch(store)
     from diode_engine.store.backend import backend_of
@@ -52,8 +54,8 @@ class FileWatch:
         self._file: tuple[int, int] | None = None
 
     def version(self) -> tuple[int, int]:
-        """From SQLite's data_version; where that cannot be read, from the time when the file was
-        written."""
+        """By SQLite's data_version; where the file is read without a lock, by the time when it was
+        last written."""
         try:
             found = os.stat(self.path)  # noqa: PTH116  # follows links, as SQLite does
         except OSError as error:
@@ -71,7 +73,8 @@ class FileWatch:
                 self._connection = connect(self.path, read_only=True)
                 self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
             (changes,) = self._connection.execute("PRAGMA data_version").fetchone()
-            self._connection.execute("PRAGMA schema_version").fetchone()  # it can be read
+            # This raises where the file is not a database, or locked.
+            self._connection.execute("PRAGMA schema_version").fetchone()
         return found.st_ino, int(changes) if self._connection.frozen is None else found.st_mtime_ns
 
     def close(self) -> None:
@@ -94,7 +97,7 @@ class ServerWatch:
             try:
                 if self._connection is None:
                     self._listen()
-                # The server sends what it has to tell before the end of any answer.
+                # The server sends pending notifications with the answer to any statement.
                 self._connection.execute("SELECT")
             except BaseException:
                 self.close()
@@ -105,7 +108,7 @@ class ServerWatch:
         self._connection = self._server.connect()
         self._connection.add_notify_handler(self._hear)
         self._connection.execute(f"LISTEN {CHANNEL}")
-        self._server.revision()  # there is a store
+        self._server.revision()  # raises StoreMissingError where there is no store
         self._changes += 1
         (self._store,) = self._connection.execute(_WHICH).fetchone()
 

@@ -23,7 +23,7 @@ from diode_engine.validation.cross_validation import CrossValidation
 FOLDS = 5
 KINDS: Mapping[str, Callable[[TimingTable], list[splits.SplitPart]]] = {
     "folds": lambda table: splits.folds(table, FOLDS),
-    "llm": splits.named,
+    "llm": splits.leave_one_named_out,
     "sizes": splits.largest,
 }
 _MODEL = "the model"

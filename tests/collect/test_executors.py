@@ -72,7 +72,7 @@ def executor(request, monkeypatch):
     if request.param == "local":
         return lambda **more: LocalExecutor([0, 1], **{"workers_per_gpu": 1} | more)
     address = request.getfixturevalue("two_machines").address
-    from diode_engine.collect.ray_executor import RayExecutor
+    from diode_engine.collect.cluster.executor import RayExecutor
 
     return lambda **more: RayExecutor(address, **{"workers_per_gpu": 1, "kind": KIND} | more)
 
@@ -220,7 +220,7 @@ command = json.loads(command)
 if kind == "local":
     made = LocalExecutor([0, 1], workers_per_gpu=1, command=command)
 else:
-    from diode_engine.collect.ray_executor import RayExecutor
+    from diode_engine.collect.cluster.executor import RayExecutor
     made = RayExecutor(address, workers_per_gpu=1, kind=KIND, command=command)
 with Store.open(path) as store:
     run(store, made)

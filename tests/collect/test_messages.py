@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from diode_engine.collect import protocol
-from diode_engine.collect.executor import Batch, Offer, Timed
-from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.ray_messages import (
+from diode_engine.collect.cluster.messages import (
     RequestPacker,
     pack_timed,
     unpack_request,
     unpack_timed,
 )
+from diode_engine.collect.executor import Batch, Offer, Timed
+from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.timed_rows import as_table, timed_rows
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, KernelFacts, Problem, Timing

@@ -91,8 +91,8 @@ def test_half_of_a_spread_is_near_the_fastest() -> None:
 def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped() -> None:
     def advise(rest: Sequence[Candidate]) -> Advice:
         expected = np.array([float(int(c.config["BLOCK_M"]) != 64) for c in rest])
-        hoped = np.array([float(int(c.config["BLOCK_M"]) != 32) for c in rest])
-        return Advice(expected, hoped)
+        lower_bound = np.array([float(int(c.config["BLOCK_M"]) != 32) for c in rest])
+        return Advice(expected, lower_bound)
 
     usual = DEFAULT[:1]
     plan = CandidatePlan(
@@ -227,8 +227,8 @@ def test_the_shipped_model_advises_by_its_members() -> None:
     assert known.any()
     assert not known.all()
     np.testing.assert_allclose(advice.expected[known], np.log(together[known]), rtol=1e-3)
-    assert np.all(advice.hoped[known] <= advice.expected[known])
-    assert np.any(advice.hoped[known] < advice.expected[known] - 0.01)
+    assert np.all(advice.lower_bound[known] <= advice.expected[known])
+    assert np.any(advice.lower_bound[known] < advice.expected[known] - 0.01)
 
 
 def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
@@ -240,7 +240,7 @@ def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
     advice = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm"), too_large, OFFERED[-1]])
     assert np.isfinite(advice.expected).tolist() == [False, False, True]
     nothing = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm")])
-    assert np.isinf(nothing.hoped).all()
+    assert np.isinf(nothing.lower_bound).all()
 
 
 def test_without_a_model_there_is_no_adviser() -> None:
@@ -255,5 +255,5 @@ def test_the_adviser_asks_the_members_of_any_model() -> None:
 
     advice = Adviser(Two(), H200).advise(PROBLEM, OFFERED[:3])
     assert advice.expected[:2] == pytest.approx(np.log([2.0, 4.0]))
-    assert advice.hoped[:2] == pytest.approx(np.log([2.0 / 4.0, 4.0]))  # less two deviations
+    assert advice.lower_bound[:2] == pytest.approx(np.log([2.0 / 4.0, 4.0]))  # less two deviations
     assert np.isinf(advice.expected[2])

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import replay_worker
-from diode_engine.collect import ray_compilers, ray_executor
+from diode_engine.collect.cluster import compilers, conversations, gpus
+from diode_engine.collect.cluster.executor import RayExecutor
+from diode_engine.collect.cluster.hosts import GpuHost
 from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.run import BATCH
 from diode_engine.errors import CollectionError
@@ -40,7 +42,7 @@ DATASET = ROOT / "datasets/nvidia-h200/gemm-direct-2026-11-22.packed.zst"
 @pytest.fixture
 def made(two_machines):
     usual = {"workers_per_gpu": 1, "kind": KIND}
-    return lambda **more: ray_executor.RayExecutor(two_machines.address, **usual | more)
+    return lambda **more: RayExecutor(two_machines.address, **usual | more)
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_a_machine_that_is_lost_in_a_replay_changes_no_key(tmp_path, two_machine
 
 DRIVER = """
 import json, sys
-from diode_engine.collect.ray_executor import RayExecutor
+from diode_engine.collect.cluster.executor import RayExecutor
 from tests.collect.test_ray import *
 address, path, command = sys.argv[1:]
 made = RayExecutor(
@@ -185,8 +187,8 @@ def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, two_machines, made)
 
 def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
     """The GPU's own process, not a worker of it."""
-    monkeypatch.setattr(ray_executor, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(ray_executor, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(gpus, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(gpus, "PATIENCE_SECONDS", 3.0)
     stopped = tmp_path / "stopped"
     frozen = []
 
@@ -206,7 +208,7 @@ def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch
     """The GPU's own process, not a worker of it: its answer is not taken."""
     confused = tmp_path / "confused"
 
-    class Confused(ray_executor.GpuHost):
+    class Confused(GpuHost):
         def ask(self, packed, references=None):
             answer = super().ask(packed, references)
             try:
@@ -215,7 +217,7 @@ def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch
                 return answer
             return b"nonsense"
 
-    monkeypatch.setattr(ray_executor, "GpuHost", Confused)
+    monkeypatch.setattr(gpus, "GpuHost", Confused)
     with Store.open(tmp_path / "s.db") as store:
         run(store, made(command=worker()))
         assert confused.exists()
@@ -231,17 +233,17 @@ def test_a_request_that_ends_every_process_is_given_up(tmp_path, made):
         progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
         assert progress.problems_done == 1
         assert len(keys(store)) == BATCH
-    assert len(killed.read_text().splitlines()) == ray_executor.MAX_LOSSES
+    assert len(killed.read_text().splitlines()) == conversations.MAX_LOSSES
 
 
 def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkeypatch):
     import ray
 
     lost = []
-    references = ray_compilers.RayCompilers.references
+    references = compilers.RayCompilers.references
 
-    def forgetful(compilers, classes):
-        found = references(compilers, classes)
+    def forgetful(self, classes):
+        found = references(self, classes)
         if classes and not lost:
             lost.append(len(classes))
             for cls in classes:  # and the folder
@@ -250,7 +252,7 @@ def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkey
             return dict.fromkeys(found, ray.put({}))
         return found
 
-    monkeypatch.setattr(ray_compilers.RayCompilers, "references", forgetful)
+    monkeypatch.setattr(compilers.RayCompilers, "references", forgetful)
     with Store.open(tmp_path / "s.db") as store:
         run(store, made(direct=direct_setups(tmp_path)()))
         assert lost

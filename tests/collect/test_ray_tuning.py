@@ -10,7 +10,7 @@ import pytest
 
 from diode_engine.cli import main
 from diode_engine.collect import local
-from diode_engine.collect.ray_executor import RayExecutor
+from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.core.hardware import H200
 from diode_engine.runs import find
 from diode_engine.store import RunState, Store

@@ -21,9 +21,8 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower
 
 NAME = "triton::mm_made_up"
-MADE_UP = replace(
-    TEMPLATES["triton::mm"], name=NAME, label="made_up", ops=("mm",), cut_from_list=False
-)
+UNLISTED = replace(TEMPLATES["triton::mm"].space, cut_from_list=False)
+MADE_UP = replace(TEMPLATES["triton::mm"], name=NAME, label="made_up", ops=("mm",), space=UNLISTED)
 
 
 class _ChangedHeuristic(heuristics.CUDAMMTemplateConfigHeuristic):

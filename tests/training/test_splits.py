@@ -19,7 +19,7 @@ from diode_engine.problems.splits import (
     held_out,
     held_out_by,
     largest,
-    named,
+    leave_one_named_out,
     split,
     split_validation,
 )
@@ -140,7 +140,7 @@ def layers() -> TimingTable:
 
 
 def test_one_transformer_is_left_out_at_a_time(layers: TimingTable) -> None:
-    parts = {part.name: part for part in named(layers)}
+    parts = {part.name: part for part in leave_one_named_out(layers)}
     assert {"llama-3-8b", "mistral-7b", "llama-2-7b"} <= set(parts)
     assert "bert-base" not in parts
     for name, part in parts.items():

@@ -301,7 +301,7 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
             held = ("hw_thermal_slowdown",) if self.looks < 2 else ()
             return GpuState(1980, 40, 300, held, 99, 1 << 30)
 
-    monkeypatch.setattr("diode_engine.collect.gpu_state.LOOK_SECONDS", 0.0)  # at each batch
+    monkeypatch.setattr("diode_engine.collect.gpu_state.READ_SECONDS", 0.0)  # at each batch
     with Store.open(tmp_path / "s.db") as store:
         made = tuned(store, look=lambda gpu: busy, watch=Watch)
         all_of_them = len(store.read())

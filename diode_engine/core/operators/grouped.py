@@ -4,8 +4,8 @@ There is an op for each form of the operands; B is the number of groups:
 
     grouped_mm_rows      a [M, K], b [B, K, N] → [M, N]: the rows of a are divided among the groups
     grouped_mm_columns   a [B, M, K], b [K, N] → [M, N]: the columns of b are divided
-    grouped_mm_depth     a [M, K], b [K, N] → [B, M, N]: K is, as in the gradient of the weights
-    grouped_mm_batch     a [B, M, K], b [B, K, N] → [B, M, N]: nothing is
+    grouped_mm_depth     a [M, K], b [K, N] → [B, M, N]: K is divided (the weights' gradient)
+    grouped_mm_batch     a [B, M, K], b [B, K, N] → [B, M, N]: nothing is divided
 
 The ends of the groups (`offsets`) are known when the program runs, but not when it is compiled. So
 a problem stands for all divisions of its size. It is timed with the divisions that a router
@@ -36,18 +36,19 @@ MILD, ZIPF = "mild skew", "zipf"  # the i-th largest is proportional to 1/i^0.5,
 HOT = "one hot group"  # one has half of all, the others are equal
 EMPTY = "empty groups"  # every other one is empty, the others are as by MILD
 DIVISIONS = (UNIFORM, MILD, ZIPF, HOT, EMPTY)
-# What a router does where nothing is known of it: a problem's time is the mean over these.
+# The divisions that a router is assumed to make: a problem's time is the mean over these.
 ROUTED = (MILD, ZIPF)
 _EXPONENTS = {UNIFORM: 0.0, MILD: 0.5, ZIPF: 1.0, HOT: 0.0, EMPTY: 0.5}
-# Columns and depths of groups are divisible by so many bytes of the operands, as the addresses of
-# these have to be.
+# Where columns or K are divided, a group's part of an operand must begin at an address that is
+# divisible by this.
 _ALIGN_BYTES = 16
 
 
 @lru_cache(maxsize=4096)
 def group_sizes(total: int, groups: int, division: str, align: int = 1) -> tuple[int, ...]:
-    """How many of `total` each group has. These are multiples of `align`, except for the last group
-    that has any. Which groups are large is drawn at random, the same each time."""
+    """How many of `total` each group has, in a division of DIVISIONS. These are multiples of
+    `align`, except for the last group that has any. Which groups are large is drawn at random, the
+    same each time."""
     weights = [(i + 1.0) ** -_EXPONENTS[division] for i in range(groups)]
     random.Random(f"{division}/{groups}").shuffle(weights)
     if division == EMPTY and groups > 1:
@@ -82,7 +83,7 @@ def _others(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> lis
 
 
 def flops(sizes: Sizes) -> Any:
-    """2·M·N·K in all: each group has a part of the size that is divided."""
+    """2·M·N·K for all groups together: each has a part of the size that is divided."""
     return 2.0 * sizes["M"] * sizes["N"] * sizes["K"]
 
 

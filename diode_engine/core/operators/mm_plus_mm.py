@@ -18,10 +18,12 @@ from diode_engine.core.operators.specification import (
 
 
 def function(torch: Any, problem: Any) -> Callable[..., Any]:
+    """The reference."""
     return lambda a, b, c, d: (a @ b).add_(c @ d)
 
 
 def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
+    """The layouts of c and d; None where one of them has gaps."""
     found: dict[str, Any] = {}
     for name in ("c", "d"):
         size, stride, _ = tensors[name]
@@ -29,7 +31,7 @@ def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
             found[f"{name}_layout"] = "row"
         elif stride == (1, size[0]):
             found[f"{name}_layout"] = "col"
-        else:  # with gaps
+        else:
             return None
     return found
 

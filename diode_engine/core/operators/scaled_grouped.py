@@ -47,8 +47,8 @@ def function(torch: Any, problem: Any) -> Callable[..., Any]:
 
 
 def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
-    """The attributes; None for scales of blocks (MX), for which Inductor has no kernel on NVIDIA's
-    GPUs."""
+    """No attributes; None for scales of blocks (MX formats), for which Inductor has no kernel on
+    NVIDIA's GPUs."""
     types = {tensors[name].dtype for name in ("scale_a", "scale_b")}
     return {} if types == {DType.FLOAT32} else None
 

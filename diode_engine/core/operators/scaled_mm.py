@@ -20,8 +20,8 @@ from diode_engine.core.operators.specification import (
     TensorShape,
 )
 
-# By which a scale stands for a whole operand, for a row of `a` and a column of `b`, and for blocks:
-# of 1×128 elements along K of `a` and 128×128 of `b`, or of 128 along K of either.
+# What one scale is for: the whole operand; a row of `a`, or a column of `b`; a block of 1×128
+# elements (along K) of `a`, and of 128×128 of `b`; or a block of 128 elements along K of either.
 TENSOR, ROW, BLOCK_128X128, BLOCK_1X128 = "tensor", "row", "1x128_128x128", "1x128_1x128"
 BLOCK = 128
 _FLOAT8 = (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
@@ -64,7 +64,7 @@ def _bias(sizes: Sizes, fields: Fields) -> tuple[Any, ...] | None:
 
 
 def scales(torch: Any, shape: TensorShape, problem: Any, generator: Any) -> Any:
-    """Random scales from 0.5 to 1.5, as in layers in training and serving."""
+    """Random scales from 0.5 to 1.5."""
     scale = torch.empty_strided(
         shape.size, shape.stride, dtype=torch.float32, device=generator.device
     )
@@ -99,9 +99,11 @@ def function(torch: Any, problem: Any) -> Callable[..., Any]:
 
 
 def read(tensors: Mapping[str, TensorShape]) -> Fields | None:
+    """The kind of scaling and the type of b; None for other scales, and for a bias that is not a
+    vector."""
     a, b = tensors["a"], tensors["b"]
     scale_a, scale_b = tensors["scale_a"], tensors["scale_b"]
-    if {scale_a.dtype, scale_b.dtype} != {DType.FLOAT32}:  # microscaling
+    if {scale_a.dtype, scale_b.dtype} != {DType.FLOAT32}:  # MX formats have scales of 8 bits
         return None
     (m, k), n = a.size, b.size[1]
     scaling = _scaling(scale_a.size, scale_b.size, m, n, k)

@@ -115,18 +115,19 @@ def no_keywords(torch: Any, fields: Fields) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator(str):
-    """An operator that Diode chooses kernels for. It is also its name (a str), under which Inductor
-    asks for choices, and which keys and files have.
+    """An operator that Diode chooses kernels for. The record is a str, too: the operator's name, as
+    Inductor, keys and files have it.
 
     The output is row-major and has no gaps.
     """
 
     name: str
-    # In the order of a call, in which Inductor gives them too. Inputs that not all problems have
-    # come last.
+    # In the order of a call of the op; Inductor has the same order. Inputs that only some problems
+    # have come last.
     inputs: tuple[Matrix | SideInput, ...]
     output: tuple[str, ...]  # names of sizes
-    # Names of templates (core/templates) that Inductor offers for it and that do not name it.
+    # Names of templates (core/templates) that Inductor offers for it, besides those whose record
+    # names the operator.
     templates: tuple[str, ...] = ()
     # The biases that it may have; the first is the default.
     biases: tuple[Bias, ...] = (Bias.NONE,)
@@ -154,7 +155,8 @@ class Operator(str):
     # Inductor chooses for this op itself, without asking (see inductor/hook/grouped.py).
     beside_hook: bool = False
     fuses_epilogue: bool = True  # into a Triton template: pointwise ops that follow
-    # How often sources of problems draw it, in relation to the others, and which biases.
+    # How often sources of problems draw it (a weight; 0: never), and the biases that they draw,
+    # each with its weight.
     drawn: int = 0
     drawn_biases: tuple[tuple[Bias, int], ...] = ()
 
@@ -200,8 +202,8 @@ class Operator(str):
     def input_shapes(
         self, sizes: Sizes, dtype: DType, fields: Fields, operands: Mapping[str, Operand]
     ) -> dict[str, TensorShape]:
-        """The inputs by name, in the order of a call. `operands` has "a" and "b". A matrix whose
-        contiguous size is a symbol has no gaps."""
+        """The inputs by name, in the order of a call. `operands` has "a" and "b". Where the
+        contiguous size of a matrix is one of Inductor's symbols, the matrix has no gaps."""
 
         def type_of(side: SideInput) -> DType:
             of = side.dtype

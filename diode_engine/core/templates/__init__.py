@@ -1,7 +1,7 @@
 """The table of kernel templates: all that Diode knows of a template, by its name.
 
-A family of templates is a module here, with its records in `TEMPLATES`, and a line in `_FAMILIES`.
-Other code asks `template_of` for a template's record and does not compare names.
+A family of templates is a module of this folder, with its records in `TEMPLATES`, and a line in
+`_FAMILIES`. Other code asks `template_of` for a template's record and does not compare names.
 """
 
 from __future__ import annotations

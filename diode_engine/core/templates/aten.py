@@ -1,13 +1,16 @@
-"""Libraries' kernels, called through ATen: cuBLAS has one function for each operator."""
+"""Libraries' kernels (cuBLAS), which are called through ATen: one call for each operator."""
 
 from __future__ import annotations
 
-from diode_engine.core.templates.template import Configs, LaunchMethod, Template, Version
+from diode_engine.core.templates.template import Configs, LaunchMethod, Space, Template, Version
 
 
-def one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
+def _one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
     """One candidate without parameters: the library tunes itself."""
     return ((),)
+
+
+ONE_CALL = Space(default_configs=_one, exhaustive_configs=_one)
 
 
 def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "") -> Template:
@@ -17,15 +20,15 @@ def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "
         launch=LaunchMethod.LIBRARY,
         bias_vector=bias_vector,
         recorded_with_bias_vector=recorded_as,
-        default_configs=one,
-        exhaustive_configs=one,
+        space=ONE_CALL,
     )
 
 
 TEMPLATES = (
     _call("aten::mm", "mm"),
-    # Given a bias vector as a matrix (by strides of 0), for which cuBLAS is slower. From torch 2.13
-    # on it is given the vector, which is the call that aten::bias_addmm makes before.
+    # Before torch 2.13 Inductor gives it a bias vector as a matrix (with strides of 0), for which
+    # cuBLAS is slower. From 2.13 on Inductor gives it the vector: that is the same call as
+    # aten::bias_addmm makes, so it is recorded under that name.
     _call("aten::addmm", "addmm", recorded_as="aten::bias_addmm"),
     _call("aten::bias_addmm", "addmm", bias_vector=True),
     _call("aten::bmm", "bmm"),

@@ -1,7 +1,9 @@
-"""What Inductor offers of 8-bit products and of mm_plus_mm in its DEFAULT space, before it is cut
-to the problem: BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps.
+"""Inductor's lists of configs for 8-bit products and for mm_plus_mm in its DEFAULT space. A config
+is BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps; Inductor makes blocks smaller where the problem
+is.
 
-As in torch/_inductor (template_heuristics/triton.py, NVIDIA GPUs), the same in torch 2.11 to 2.15.
+The lists are those of torch/_inductor (template_heuristics/triton.py, NVIDIA GPUs), the same in
+torch 2.11 to 2.15.
 """
 
 from __future__ import annotations

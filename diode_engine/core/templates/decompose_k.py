@@ -12,14 +12,17 @@ from diode_engine.core.templates.template import (
     SPLIT_PARAMETERS,
     Configs,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
 
-_SPLIT_FROM = 32  # times the larger of M and N: from there on K may be split
-_SPLIT_ONLY_FROM = 64  # and from there on nothing but splits and ATen is offered
-_SPLITS = 10  # of the DEFAULT space
-_MIN_PART = 128
+# K divided by the larger of M and N: from the first value on K may be split, from the second on
+# only splits and ATen are offered.
+_SPLIT_FROM = 32
+_SPLIT_ONLY_FROM = 64
+_MAX_DEFAULT_SPLITS = 10  # in the DEFAULT space
+_MIN_PART = 128  # of K
 
 
 def k_splits(m: int, n: int, k: int) -> list[int]:
@@ -46,7 +49,7 @@ def _exhaustive(m: int, n: int, k: int) -> Configs:
 
 
 def _default(m: int, n: int, k: int, torch: Version) -> Configs:
-    return _exhaustive(m, n, k)[:_SPLITS]
+    return _exhaustive(m, n, k)[:_MAX_DEFAULT_SPLITS]
 
 
 TEMPLATES = (
@@ -56,8 +59,7 @@ TEMPLATES = (
         launch=LaunchMethod.MODULE,
         parameters=SPLIT_PARAMETERS,
         required=tuple(SPLIT_PARAMETERS),
-        default_configs=_default,
-        exhaustive_configs=_exhaustive,
+        space=Space(default_configs=_default, exhaustive_configs=_exhaustive),
         excludes_tiled=lambda m, n, k: k / max(m, n) >= _SPLIT_ONLY_FROM,
     ),
 )

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
-from diode_engine.core.templates.aten import one
+from diode_engine.core.templates.aten import ONE_CALL
 from diode_engine.core.templates.template import (
     TILE_PARAMETERS,
     Configs,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
@@ -30,14 +31,14 @@ _SHARED_BYTES = 232_448
 
 
 def _reach(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """The number of rows of a group, rounded up to the sizes that Inductor's configs
-    distinguish."""
+    """(16, 32, 64 or 128; 0; 0): Inductor's configs depend only on the rows of a group, by these
+    steps."""
     return next((most for most in (16, 32, 64) if m <= most), 128), 0, 0
 
 
 @cache
 def _configs(itemsize: int, m: int, n: int, k: int, torch: Version | None = None) -> Configs:
-    """Of operands of `itemsize` bytes an element."""
+    """The configs for operands with elements of `itemsize` bytes."""
     least, most = {16: (16, 32), 32: (16, 64), 64: (32, 128)}.get(m, (64, 128))
     return tuple(
         config
@@ -48,7 +49,7 @@ def _configs(itemsize: int, m: int, n: int, k: int, torch: Version | None = None
 
 
 def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Template]:
-    """The library's and Triton's, of operators whose operands have one type."""
+    """The library's template and Triton's, for operators whose operands have one type."""
     ops = tuple(op.name for op in operators)
     configs = partial(_configs, operators[0].dtypes[0].itemsize)
     return (
@@ -56,8 +57,7 @@ def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Temp
             name=f"aten::_{name}",
             ops=ops,
             launch=LaunchMethod.LIBRARY,
-            default_configs=one,
-            exhaustive_configs=one,
+            space=ONE_CALL,
         ),
         Template(
             name=f"triton::{name}",
@@ -70,9 +70,7 @@ def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Temp
             tma=True,
             persistent=True,
             fuses_epilogue=True,
-            reach=_reach,
-            default_configs=configs,
-            exhaustive_configs=configs,
+            space=Space(reach=_reach, default_configs=configs, exhaustive_configs=configs),
         ),
     )
 

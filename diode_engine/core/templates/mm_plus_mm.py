@@ -1,7 +1,8 @@
-"""Triton's template of a sum of two products: the loop over K is run for either in turn.
+"""Triton's template of a sum of two products: the loop over K runs for one and then for the other.
 
 What Inductor offers is as in torch/_inductor (kernel/mm_plus_mm.py and template_heuristics,
-torch 2.10 to 2.15, NVIDIA GPUs): a list that is not cut to the problem, the same in both spaces.
+torch 2.10 to 2.15, NVIDIA GPUs): one list for both spaces, whose blocks are not made smaller for
+small problems.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from diode_engine.core.templates.template import (
     TILE_PARAMETERS,
     Configs,
     LaunchMethod,
+    Space,
     Template,
     Version,
 )
 from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, cut, one_tile_a_block
 
-_UNCUT = 1 << 16
+_UNCUT = 1 << 16  # a size that makes no block smaller
 
 
 def _reach(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """Only blocks that are shorter than K are offered."""
+    """Sizes of the same reach have the same configs: only BLOCK_Ks that are smaller than K are
+    offered, and the other blocks do not depend on the sizes."""
     blocks = sorted({block_k for _, _, block_k, _, _ in config_lists.MM_PLUS_MM})
     return _UNCUT, _UNCUT, max((block + 1 for block in blocks if block < k), default=1)
 
@@ -44,8 +47,6 @@ TEMPLATES = (
         fuses_prologue=True,
         arguments={**ARGUMENTS, "arg_C": "c", "arg_D": "d"},
         grid=one_tile_a_block,
-        reach=_reach,
-        default_configs=_configs,
-        exhaustive_configs=_configs,
+        space=Space(reach=_reach, default_configs=_configs, exhaustive_configs=_configs),
     ),
 )

@@ -1,8 +1,8 @@
-"""Triton's persistent TMA templates of scaled_mm: scales multiply the sums (one for all, or one a
-row), or the blocks of operands within the loop over K.
+"""Triton's persistent TMA templates of scaled_mm. One multiplies the sums by the scales after the
+loop over K (a scale for each operand or row), the other the blocks of operands within the loop.
 
 What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.11 to 2.15,
-NVIDIA GPUs), where the option is set that it asks for.
+NVIDIA GPUs) with TMA_OPTION set.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ def shared_bytes(problem: Any, columns: Any, hardware: Any) -> npt.NDArray[np.fl
     stages (all but one without wgmma, where registers hold the current one), and a buffer for the
     output, since the loop goes on while a tile is stored.
 
-    Checked with 42 kernels compiled for sm_90 with torch 2.11: none needs more. Of the 36 of them
-    that fit an H200, 2 are said not to fit.
+    It was checked with 42 kernels compiled for sm_90 with torch 2.11: none needs more. Of the 36 of
+    them that fit an H200, the rule wrongly excludes 2.
     """
     c = columns
-    hopper = hardware.backend == "cuda" and hardware.arch.startswith("9.")
-    wgmma = (c.block_m >= 64) & (np.fmod(c.warps, 4) == 0) & hopper
+    wgmma = (c.block_m >= 64) & (np.fmod(c.warps, 4) == 0) & hardware.has_wgmma
     stages = np.where(wgmma, c.stages, np.maximum(c.stages - 1, 1))
     staged = problem.out_dtype.itemsize * c.block_m * c.block_n
     need: npt.NDArray[np.float32] = (
@@ -103,9 +102,9 @@ TEMPLATES = (
     _template(
         "scaled_mm_device_tma_main_loop_scaling", "scaled_tma_blocks",
         lambda problem: not scaled_outside(problem), shared=False,
-        # Before, it reads all scales as if they lay side by side along K, while the library takes
-        # those of 1×128 side by side along M or N; and with tiles other than 128 along K, or along
-        # N with scales of 128×128, it reads others than the tile's.
+        # Before 2.15 it reads all scales as if they lay side by side along K, while those of 1×128
+        # lie side by side along M or N, as the library takes them. It also reads the scales of
+        # another tile where BLOCK_K is not 128, or BLOCK_N with scales of 128×128.
         right_from=(2, 15),
     ),
 )  # fmt: skip

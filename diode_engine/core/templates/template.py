@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 # The columns by which candidates are compared (core/encoding.py), each with its value for a kernel
-# that does not have that parameter. The tile is that of a usual cuBLAS kernel, so that what
-# follows from a tile means something there too.
+# without that parameter. A kernel without a tile counts as one with the tile of a usual cuBLAS
+# kernel, so that features of tiles have a meaning for it.
 COLUMNS: Mapping[str, int] = MappingProxyType(
     {
         "block_m": 128,
@@ -48,7 +48,7 @@ OTHER_PARAMETERS = frozenset(
         "matrix_instr_nonkdim", "waves_per_eu", "kpack",  # ROCm
     }
 )  # fmt: skip
-# Without this option of Inductor's it offers no template that loads through TMA descriptors.
+# Inductor's option without which it offers no template that loads through TMA descriptors.
 TMA_OPTION = "triton.enable_persistent_tma_matmul"
 
 Configs = tuple[tuple[int, ...], ...]  # each config's values, in the order of the parameters
@@ -78,14 +78,16 @@ def _the_sizes(m: int, n: int, k: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
-    """What Inductor offers of a template. Functions of sizes are given the sizes as `reach` returns
-    them; sizes with the same reach have the same configs."""
+    """What Inductor offers of a template, in its search spaces DEFAULT and EXHAUSTIVE."""
 
+    # Replaces sizes by fewer ones with the same configs. The functions below get its result.
     reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
     default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
     exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
-    cut_from_list: bool = False  # see Template
-    offered: Callable[[Any], bool] = _always  # whether it is, for this problem
+    # Whether Inductor has a list of configs and cuts it to the sizes, as inductor's space.py does;
+    # else Inductor is asked for its list for each problem.
+    cut_from_list: bool = False
+    offered: Callable[[Any], bool] = _always  # whether it is offered for this problem
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,15 +106,15 @@ class Template:
     other_parameters: frozenset[str] = frozenset()  # those that no column holds
     required: tuple[str, ...] = ()  # without these a candidate's columns mean nothing
 
-    tiled: bool = False  # computes one tile at a time, whose size decides what it needs
-    tma: bool = False  # loads through TMA descriptors, made for the layouts it is offered with
-    persistent: bool = False  # launches one thread block a multiprocessor at most
-    fuses_epilogue: bool = False  # Inductor fuses pointwise ops behind the product into it
-    fuses_prologue: bool = False  # and those before it into its loads
+    tiled: bool = False  # a thread block computes one tile at a time, of a size that can be tuned
+    tma: bool = False  # loads through TMA descriptors
+    persistent: bool = False  # launches at most one thread block for each multiprocessor
+    fuses_epilogue: bool = False  # Inductor fuses pointwise ops that follow the product into it
+    fuses_prologue: bool = False  # Inductor fuses pointwise ops on the inputs into its loads
     # Inductor's option without which it is not offered; empty: offered by default. A choice of such
     # a template is not remembered, since options are not part of a choice's key.
     option: str = ""
-    # The torch from which on its kernels compute the product. Of an older one Diode takes none.
+    # The first torch in which its kernels are right; with an older torch Diode never takes one.
     right_from: Version = (0, 0)
 
     # Whether it is a library's call that takes a bias vector as a vector, without a copy.
@@ -130,20 +132,13 @@ class Template:
     arguments: Mapping[str, str] = field(default_factory=dict)
     # (B, M, N, kwargs, multiprocessors): the thread blocks of a launch.
     grid: Callable[[int, int, int, Mapping[str, Any], int], Grid] | None = None
-    # (problem, columns, hardware): [n] bytes of shared memory a thread block. None: by the rule
-    # for tiles (core/resources.py), or 0 where the template is not tiled.
+    # (problem, columns, hardware): [n] bytes of shared memory that a thread block needs. None: by
+    # the rule for tiles (core/resources.py), or 0 where the template is not tiled.
     shared_bytes: Callable[[Any, Any, Any], Any] | None = None
 
-    # What Inductor offers, by its search spaces, for sizes as `reach` returns them. Sizes of the
-    # same reach have the same configs.
-    reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
-    default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
-    exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
-    # Whether Inductor has a list of configs and cuts it to the sizes, as inductor's space.py does;
-    # else Inductor is asked for its list for each problem.
-    cut_from_list: bool = False
-    # By operator, where Inductor offers something else for it than the fields above say.
+    # What Inductor offers of it: for operators that are named, and for all others.
     spaces: Mapping[str, Space] = field(default_factory=dict)
+    space: Space = Space()
     # (M, N, K): whether Inductor offers only this template and libraries' kernels for these sizes.
     excludes_tiled: Callable[[int, int, int], bool] = lambda m, n, k: False
 
@@ -152,18 +147,9 @@ class Template:
         """Whether a library computes it, not a generated kernel."""
         return self.launch is LaunchMethod.LIBRARY
 
-    def space(self, op: str) -> Space:
-        """What Inductor offers for this operator."""
-        return self.spaces.get(op) or self._space
-
-    @cached_property
-    def _space(self) -> Space:
-        return Space(
-            reach=self.reach,
-            default_configs=self.default_configs,
-            exhaustive_configs=self.exhaustive_configs,
-            cut_from_list=self.cut_from_list,
-        )
+    def space_for(self, op: str) -> Space:
+        """What Inductor offers of it for this operator."""
+        return self.spaces.get(op, self.space)
 
     @property
     def short_name(self) -> str:

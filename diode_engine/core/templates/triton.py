@@ -39,8 +39,8 @@ _BLOCKS = (16, 32, 64, 128, 256)
 _STAGES = (1, 2, 3, 4, 5)
 _WARPS = (2, 4, 8)
 _GROUP_M = 8
-MIN_8_BIT_K = 32  # the least BLOCK_K of 8-bit products
-_MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
+MIN_8_BIT_K = 32  # the smallest BLOCK_K of 8-bit products
+_MAX_ACCUMULATORS = 255  # 32-bit registers of a thread; Inductor drops a config that needs more
 
 REQUIRED = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
@@ -49,7 +49,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 
 
 def reach(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """The largest blocks that Inductor uses for these sizes."""
+    """The largest BLOCK_M, BLOCK_N and BLOCK_K that Inductor uses for these sizes."""
     return _reach(m), _reach(n), _reach(k)
 
 
@@ -68,7 +68,8 @@ def _default(m: int, n: int, k: int, torch: Version) -> Configs:
 
 
 def cut(configs: Configs, m: int, n: int, k: int, torch: Version | None = None) -> Configs:
-    """The configs of a list, cut to sizes of this reach, each once."""
+    """The configs of a list for sizes of this reach, each once: larger blocks are made as small as
+    the reach."""
     found: dict[tuple[int, ...], None] = {}
     for block_m, block_n, block_k, stages, warps in configs:
         bm, bn, bk = min(block_m, m), min(block_n, n), min(block_k, k)
@@ -77,14 +78,15 @@ def cut(configs: Configs, m: int, n: int, k: int, torch: Version | None = None) 
     return tuple(found)
 
 
-@cache  # 125 reaches
+@cache  # there are 125 reaches
 def combinations(
-    m: int, n: int, k: int, warps_tried: tuple[int, ...], least_k: int = _BLOCKS[0]
+    m: int, n: int, k: int, warps_tried: tuple[int, ...], min_k: int = _BLOCKS[0]
 ) -> Configs:
-    """The configs of the EXHAUSTIVE space for sizes of this reach, each once: blocks are cut to the
-    problem, then warps to the tile. `least_k` is the smallest BLOCK_K before that."""
+    """The configs of the EXHAUSTIVE space for sizes of this reach, each once: larger blocks are
+    made as small as the reach, then warps as few as the tile needs. Before that BLOCK_K is at least
+    `min_k`."""
     found: dict[tuple[int, ...], None] = {}
-    blocks_k = [block for block in _BLOCKS if block >= least_k]
+    blocks_k = [block for block in _BLOCKS if block >= min_k]
     for bm, bn, bk, warps in itertools.product(_BLOCKS, _BLOCKS, blocks_k, warps_tried):
         bm, bn, bk = min(bm, m), min(bn, n), min(bk, k)
         if -(-bm * bn // (32 * warps)) <= _MAX_ACCUMULATORS:
@@ -105,11 +107,17 @@ def one_tile_a_block(
 
 
 def scaled_outside(problem: Any) -> bool:
-    """Whether scaled_mm multiplies the sums by the scales after the loop, not blocks of operands in
-    it."""
+    """Whether scaled_mm multiplies the sums by the scales after the loop over K, not the blocks of
+    operands within it."""
     return problem.op_fields["scaling"] in ("tensor", "row")
 
 
+PRODUCT = Space(
+    reach=reach,
+    default_configs=_default,
+    exhaustive_configs=_exhaustive,
+    cut_from_list=True,
+)
 SCALED_MM = Space(
     reach=reach,
     default_configs=partial(cut, config_lists.SCALED_MM),
@@ -139,10 +147,7 @@ def _template(name: str, ops: tuple[str, ...], spaces: Mapping[str, Space] = {})
         asks_contiguous=True,
         arguments=ARGUMENTS,
         grid=one_tile_a_block,
-        reach=reach,
-        default_configs=_default,
-        exhaustive_configs=_exhaustive,
-        cut_from_list=True,
+        space=PRODUCT,
         spaces=spaces,
     )
 

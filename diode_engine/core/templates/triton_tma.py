@@ -1,7 +1,7 @@
 """Triton's persistent template that loads through the tensor memory accelerator (TMA).
 
 What Inductor offers is as in torch/_inductor (template_heuristics/triton.py, torch 2.10 to 2.15,
-NVIDIA GPUs), where the option is set that it asks for.
+NVIDIA GPUs) with TMA_OPTION set.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from diode_engine.core.templates.template import (
     Configs,
     Grid,
     LaunchMethod,
+    Space,
     Template,
 )
 from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, combinations, reach, tiles
@@ -52,8 +53,6 @@ TEMPLATES = (
         constants=frozenset(),
         arguments=ARGUMENTS,
         grid=resident_blocks,
-        reach=reach,
-        exhaustive_configs=_exhaustive,
-        cut_from_list=True,
+        space=Space(reach=reach, exhaustive_configs=_exhaustive, cut_from_list=True),
     ),
 )

@@ -1,4 +1,4 @@
-"""Columns that follow from the candidate, and what the cross columns need of it."""
+"""Columns that depend on the candidate alone, and what the cross columns need of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Knobs(NamedTuple):
 
 @lru_cache(maxsize=16)  # as many as `encode` keeps
 def of_candidates(c: CandidateColumns) -> tuple[Array, Array]:
-    """[NAMES, n] the columns, and [Knobs, n]."""
+    """The columns [NAMES, n], and the knobs [Knobs, n]."""
     named = {
         "aten": c.extern,
         "triton": c.tiled & ~c.tma,

@@ -1,5 +1,5 @@
-"""Columns that follow from problem, candidate and device together, a group a module. All arithmetic
-is float32, on whole numbers up to 2²⁴ exact."""
+"""Columns that depend on problem, candidate and device together; each group of them is a module.
+All arithmetic is in float32, which is exact for whole numbers up to 2²⁴."""
 
 from __future__ import annotations
 

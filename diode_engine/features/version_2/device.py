@@ -10,10 +10,12 @@ from diode_engine.core.hardware import Hardware
 
 
 class Device(NamedTuple):
+    """The rates and sizes of a device."""
+
     sms: np.float32
     bandwidth: np.float32  # of DRAM, bytes a microsecond
-    l2_bandwidth: np.float32
-    l2_bytes: np.float32  # that operands can fill
+    l2_bandwidth: np.float32  # bytes a microsecond
+    l2_bytes: np.float32  # the part of L2 that operands can fill
     shared_bytes: np.float32  # of a multiprocessor
     registers: np.float32  # of a multiprocessor
     clock_mhz: np.float32
@@ -32,5 +34,5 @@ class Device(NamedTuple):
         )
 
 
-_L2_TIMES_DRAM = 1.4  # bandwidth
-_L2_OF_OPERANDS = 0.8  # the rest holds the output
+_L2_TIMES_DRAM = 1.4  # the bandwidth of L2 divided by that of DRAM
+_L2_OF_OPERANDS = 0.8  # the share of L2 that holds operands; the rest holds the output

@@ -13,22 +13,23 @@ from diode_engine.features.version_2.rows import Rows
 from diode_engine.features.version_2.tiles import Tiles
 
 _ONE = np.float32(1)
-_LOAD_BYTES = np.float32(4)  # of a thread that a multiprocessor moves in one cycle
+_LOAD_BYTES = np.float32(4)  # what a multiprocessor moves for each thread in one cycle
 
 
 class Loads(NamedTuple):
-    """Each [n], for A and B."""
+    """What a thread loads of A and of B for a tile; each [n]."""
 
-    loads_a: Array  # instructions
+    loads_a: Array  # load instructions
     loads_b: Array
-    moves_a: Array  # cycles that they take a multiprocessor, or registers that they fill
+    moves_a: Array  # cycles of a multiprocessor that the loads take; also registers that they fill
     moves_b: Array
-    copied_a: Array  # whether they are asynchronous copies
+    copied_a: Array  # whether the loads are asynchronous copies
     copied_b: Array
     split: Array  # whether K is split
 
 
 def loads(p: ProblemFacts, c: Knobs, t: Tiles, rows: Rows) -> Loads:
+    """Computes the loads, and writes the columns that they give."""
     # A part of a split K starts where the parts before it end: an operand that is contiguous
     # along K may be less aligned there.
     width_a, width_b = p.copy_a, p.copy_b

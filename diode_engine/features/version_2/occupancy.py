@@ -1,4 +1,5 @@
-"""What a thread block needs, how many of them a multiprocessor holds, and in how many waves."""
+"""What a thread block needs, how many thread blocks a multiprocessor holds, and in how many waves
+all of them run."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ from diode_engine.features.version_2.tiles import Tiles
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _THREADS_MULTIPROCESSOR = 2048.0
 _BLOCKS_MULTIPROCESSOR = 32.0
-_SHARED_RESERVED = 1024.0  # bytes a thread block that the driver takes
+_SHARED_RESERVED = 1024.0  # bytes of each thread block that the driver takes
 _REGISTERS_THREAD = 255.0
-# Registers a thread, fitted to 2,600 compiled kernels (benchmarks/registers.py): an accumulator
-# takes more than its values, a load that is copied asynchronously its address and mask, another
-# one its values as well, each at least a register wide.
+# Registers of a thread, fitted to 2,600 compiled kernels (benchmarks/registers.py). An accumulator
+# takes more registers than it has values. An asynchronous copy takes registers for its address and
+# mask; another load takes them for its values too, at least one for each load.
 _OTHER_REGISTERS = 25.0
 _REGISTERS_ACCUMULATOR = 1.25
 _REGISTERS_COPY = 1.5
@@ -34,19 +35,20 @@ _REGISTERS_LOAD = 0.75
 
 
 class Occupancy(NamedTuple):
-    """Each [n]."""
+    """How a kernel fills the multiprocessors; each [n]."""
 
-    wgmma: Array
+    wgmma: Array  # whether the kernel uses wgmma
     threads: Array  # of a thread block
-    spilled: Array  # registers a thread
-    blocks: Array  # that a multiprocessor holds
-    waves: Array
-    active: Array  # blocks that share the busiest multiprocessor
+    spilled: Array  # registers of a thread
+    blocks: Array  # thread blocks that a multiprocessor holds
+    waves: Array  # with one thread block for each multiprocessor
+    active: Array  # thread blocks that share the busiest multiprocessor
 
 
 def occupancy(
     p: ProblemFacts, c: Knobs, t: Tiles, loads: Loads, device: Device, rows: Rows
 ) -> Occupancy:
+    """Computes the occupancy, and writes the columns that it gives."""
     threads = 32 * c.warps
     wgmma = uses_wgmma(p.typed, t.block_m, c.warps)
     shared = tile_shared_bytes(
@@ -74,7 +76,7 @@ def occupancy(
                    np.float32(_BLOCKS_MULTIPROCESSOR)),
     )  # fmt: skip
     blocks = np.where(c.persistent > 0, _ONE, np.maximum(blocks, _ONE))
-    # Waves over the multiprocessors, with one block each and with as many as they hold.
+    # Waves over the multiprocessors, with one thread block each and with as many as they hold.
     ratio_waves = t.tiles / device.sms
     waves = np.ceil(ratio_waves)
     ratio_resident = ratio_waves / blocks

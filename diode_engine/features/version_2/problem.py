@@ -1,4 +1,4 @@
-"""Columns that follow from the problem and the device, and what the cross columns need of them."""
+"""Columns that depend on the problem and the device, and what the cross columns need of them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ class ProblemFacts(NamedTuple):
     N: Array
     K: Array
     itemsize: Array
-    typed: Array  # wgmma has its type
-    copy_a: Array  # bytes that one load instruction moves
+    typed: Array  # whether the device has wgmma for the operands
+    copy_a: Array  # bytes that one load instruction moves of A, and of B
     copy_b: Array
     along_k_a: Array  # whether the operand is contiguous along K
     along_k_b: Array
     peak: Array  # flops a microsecond
     operand_bytes: Array
     unique_bytes: Array  # what has to be moved at least
-    small_m: Array  # the power of two from M on, 16 or more
+    small_m: Array  # the smallest power of two that is not below M, 16 or more
     small_n: Array
-    # The size that is divided among groups: 0 none, 1 M, 2 N, 3 K. Where there is one, it is the
-    # mean part here, and B the number of groups; and of blocks of 16, 32, … 256 along it there are
-    # so many a group, in the mean over what a router does.
+    # Which size is divided among groups: 0 none, 1 M, 2 N, 3 K. If one is, then that size is the
+    # mean over the groups here, and B is the number of groups.
     divided: Array
-    busy: Array  # of the batch, those that are not empty
+    busy: Array  # how many products of the batch, or groups, are not empty
+    # Blocks of 16, 32, … 256 that a group needs along the divided size: the mean over the groups
+    # and over the divisions that a router makes.
     blocks_16: Array
     blocks_32: Array
     blocks_64: Array
@@ -62,8 +63,7 @@ _WITHOUT_SCALES = dict(zip(SCALED_GROUPED, GROUPED, strict=True))
 
 
 def _parts(problem: Problem) -> Array:
-    """[divisions, groups] the parts of the divided size, in some divisions as a router makes
-    them."""
+    """[divisions, groups] the parts of the divided size, in the divisions that a router makes."""
     total = getattr(problem, problem.op.divided)
     return np.array([group_sizes(total, problem.B, division) for division in ROUTED])
 
@@ -76,7 +76,8 @@ def _blocks(problem: Problem) -> tuple[float, ...]:
 
 
 def _groups_bytes(problem: Problem) -> int:
-    """Bytes of the matrices of which each group has its own; of an empty group nothing is read."""
+    """Bytes of the matrices that each group has its own of; those of an empty group are not
+    read."""
     own = sum(
         math.prod(of(problem))
         for matrix, of in zip(problem.op.matrices, problem.op.matrices_of, strict=True)
@@ -88,11 +89,12 @@ def _groups_bytes(problem: Problem) -> int:
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
     """The values of NAMES and of `ProblemFacts`.
 
-    The columns were made for mm, addmm, bmm and baddbmm in 16 and 32 bits. They tell other ops
-    apart by values that these four do not have. For 8-bit operands, `bfloat16` and `float16` are
-    the output's type, `mm` says that there are no scales, `tf32` that sums are rounded to be fast,
-    and `bias_other` that each row and column has a scale. mm_plus_mm is none of the four ops, and
-    products of groups are two of them at once, of 8 bits with a scale for each row and column.
+    The columns were made for mm, addmm, bmm and baddbmm in 16 and 32 bits. Other ops have
+    combinations of values that these four never have. For 8-bit operands, `bfloat16` and `float16`
+    stand for the output's type, `mm` for a product without scales, `tf32` for fast accumulation,
+    and `bias_other` for a scale for each row and column. mm_plus_mm has none of the four ops'
+    columns set, and a product of groups has two of them set; in 8 bits it has a scale for each row
+    and column.
     """
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     divided, busy, blocks = 0, float(B), _NO_BLOCKS
@@ -123,7 +125,7 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         typed = problem.out_dtype
 
     def fill(block_m: int, block_n: int) -> float:
-        """The share of the multiprocessors' time in which such tiles keep them busy."""
+        """The share of the multiprocessors' time that is useful work, with tiles of this size."""
         tiles = B * math.ceil(M / block_m) * math.ceil(N / block_n)
         work = M * N * B / (tiles * block_m * block_n)
         return work * tiles / (math.ceil(tiles / sms) * sms)

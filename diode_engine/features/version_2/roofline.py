@@ -16,19 +16,20 @@ from diode_engine.features.version_2.tiles import Tiles
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _HUGE = np.float32(HUGE)
-_LAUNCH_US = 2.0  # an empty kernel, between two events
-_ITERATION_US = 0.6  # from a load of a tile to its use, when it comes from DRAM
-_ISSUE_US = 0.04  # the same when it was asked for in time: barriers and addresses
-_MMA_SHARE = 0.6  # of wgmma's rate that mma.sync reaches on a device with wgmma
+_LAUNCH_US = 2.0  # of an empty kernel, between two events
+_ITERATION_US = 0.6  # from the load of a tile to its use, when it comes from DRAM
+_ISSUE_US = 0.04  # the same when the load was issued early enough: barriers and addresses
+_MMA_SHARE = 0.6  # the share of wgmma's rate that mma.sync reaches on a device with wgmma
 
 
 def roofline(
     p: ProblemFacts, c: Knobs, t: Tiles, loads: Loads, o: Occupancy, device: Device, rows: Rows
 ) -> None:
-    # How far ahead loads run.
+    """Writes the columns of the times."""
+    # How many tiles along K are being loaded at a time.
     depth = np.where(loads.copied_a & loads.copied_b, np.minimum(c.stages, t.iterations), _ONE)
     step_bytes = p.itemsize * (t.block_m + t.block_n) * c.block_k
-    # Loads that one step's wait is spread over.
+    # Over how many loads the wait of one step is spread.
     hidden = np.maximum(depth - _ONE, np.float32(0.5))
     steps = o.waves * t.iterations  # of the busiest multiprocessor
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from diode_engine.core.resources import Array
 
-HUGE = 1e30  # where no device's memory reaches, float32 must not overflow
+HUGE = 1e30  # larger values are cut to this, so that float32 does not overflow
 
-# The order is that of the columns. Those of the first group are written as they are, and their
-# binary logarithm is taken of all at once.
+# The order is that of the columns. Columns of the first group are written as plain values, and
+# `take_logs` replaces all of them by their binary logarithms.
 LOG2 = (
     "log2_tiles_m", "log2_tiles_n", "log2_tiles", "log2_waves", "log2_waves_resident",
     "log2_k_iterations", "log2_shared", "log2_accumulator", "log2_registers", "log2_in_flight",
@@ -31,7 +31,8 @@ _PLACE: Mapping[str, int] = {name: place for place, name in enumerate(NAMES)}
 
 
 class Rows:
-    """Writes into `out` [NAMES, n], whose values are undefined before."""
+    """Writes columns by name: rows[name] = values [n]. They go into `out` [NAMES, n], whose values
+    are undefined before."""
 
     def __init__(self, out: Array) -> None:
         self._out = out
@@ -40,5 +41,6 @@ class Rows:
         self._out[_PLACE[name]] = values
 
     def take_logs(self) -> None:
+        """Replaces the values of LOG2 by their binary logarithms; call it last."""
         logs = self._out[: len(LOG2)]
         np.log2(np.minimum(logs, np.float32(HUGE)), out=logs)

@@ -24,7 +24,7 @@ NAMES = (
 )  # fmt: skip
 
 _ONE = np.float32(1)
-_OLD = len(VERSION_2.cross)
+_OLD = len(VERSION_2.cross)  # the number of cross columns of version 2, which come first
 _IN_FLIGHT = VERSION_2.cross.index("log2_in_flight")
 _ITERATIONS = VERSION_2.cross.index("log2_k_iterations")
 _LATENCY_US = np.float32(0.6)  # of a load from DRAM
@@ -48,7 +48,7 @@ def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     unrolled = ((c.block_k >= p.K) & (multiplications >= np.float32(MAX_IN_A_ROW))) | (
         (2 * c.block_k >= p.K) & (multiplications >= np.float32(MAX_IN_TWO_PASSES))
     )
-    # Of K, in the last iteration; beyond 2²⁴ float32 does not tell.
+    # How much of K is left for the last iteration; not exact for K above 2²⁴, in float32.
     last = np.clip(p.K - np.floor((p.K - _ONE) / c.block_k) * c.block_k, _ONE, c.block_k)
 
     columns = {

@@ -11,7 +11,7 @@ from diode_engine.features.version_2 import problem as version_2
 # The order is that of the columns.
 NAMES = ("log2_balance", "log2_bytes_sm", "log2_flops_sm", "align_differs")
 
-_TILE = 128  # of a side of the tiles that a multiprocessor's share is counted in
+_TILE = 128  # the side of the tiles in which a multiprocessor's share of the work is counted
 
 
 def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
@@ -21,7 +21,8 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     sms = max(hardware.multiprocessors, 1)
     unique = problem.moved_bytes[1]
     peak = max(hardware.peak_flops(problem.dtype, tf32=problem.allow_tf32), 1.0)
-    # Flops a byte over those that keep the device's arithmetic and DRAM equally busy.
+    # The problem's flops for each byte, divided by the flops for each byte that keep the device's
+    # arithmetic and its DRAM equally busy.
     balance = problem.flops / unique / (peak / max(hardware.memory_gb_s * 1e9, 1.0))
     l2 = max(hardware.l2_bytes, 1) / sms
     tile_flops = 2 * _TILE * _TILE * problem.K

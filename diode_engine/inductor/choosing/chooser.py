@@ -287,7 +287,7 @@ def _computes(uid: str, problem: Problem) -> bool:
     """Whether the template's kernels compute the problem. (torch 2.10 offers the template mm also
     for products with scales of blocks. These must be multiplied inside the loop over K, and mm
     multiplies after it.)"""
-    return template_of(uid).space(problem.op.name).offered(problem)
+    return template_of(uid).space_for(problem.op.name).offered(problem)
 
 
 def _key(request: Request, options: CompileOptions) -> Any:

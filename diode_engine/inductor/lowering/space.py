@@ -113,7 +113,7 @@ class Spaces:
     def _configs(self, uid: str, op_name: str, kernel_inputs: Any) -> _Configs | None:
         """The configs of a template, if the template is offered with all configs of its list and
         nothing else; else None."""
-        if not template_of(uid).space(op_name).cut_from_list:
+        if not template_of(uid).space_for(op_name).cut_from_list:
             return None
         heuristic = template_heuristic(uid, kernel_inputs.device_type, op_name)
         known = self._lists.get((uid, op_name))

@@ -9,7 +9,7 @@ from typing import Any
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Bias, DType, Problem
 
-# (dtype, TF32), in the order of the weights that sources give
+# (dtype, TF32), in the order in which sources give their weights
 TYPES = (
     (DType.BFLOAT16, False),
     (DType.FLOAT16, False),

@@ -12,10 +12,10 @@ from diode_engine.core.problem import DType, Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.layers import TOKENS
 
-# (outputs, inputs) of the linear layers of models that are trained or served in 8 bits, by their
-# published configurations, beside those of TRANSFORMERS: DeepSeek-V3's projections of queries,
-# keys and values (low-rank), attention's output, dense and shared experts' MLPs; Qwen3's,
-# Llama 3.1's and Llama 4's, of those with experts what is no expert (see `experts`).
+# (outputs, inputs) of the linear layers of models that are trained or served in 8 bits, from their
+# published configurations; those of TRANSFORMERS come on top. DeepSeek-V3 has low-rank projections
+# to queries, keys and values, the output of attention, and the MLPs of dense layers and of shared
+# experts. Layers of other experts are not here (see `experts`).
 MORE_LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "deepseek-v3": (
         (1536, 7168), (24576, 1536), (576, 7168), (32768, 512), (7168, 16384),
@@ -40,10 +40,10 @@ _LAYERS: Mapping[str, tuple[tuple[int, int], ...]] = {
         if name.startswith(("llama", "qwen", "mistral"))
     },
 }
-_STEP = 16  # by which K and N of an 8-bit product are divisible
-_WIDE = 65536  # above are vocabularies, which are not computed in 8 bits
-_MIN_INT_ROWS = 17  # of torch._int_mm
-_BY_BLOCKS = 0.3  # so many of the forward products in float8 are drawn with scales of blocks too
+_STEP = 16  # K and N of an 8-bit product must be divisible by this
+_MAX_WIDTH = 65536  # larger ones are vocabularies, which are not computed in 8 bits
+_MIN_INT_ROWS = 17  # torch._int_mm takes no fewer rows
+_BY_BLOCKS = 0.3  # the share of forward products in float8 that are drawn with scales of blocks too
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class EightBit:
                 (outputs, inputs)
                 for name in self.models or _LAYERS
                 for outputs, inputs in _LAYERS[name]
-                if max(outputs, inputs) <= _WIDE and outputs % _STEP == inputs % _STEP == 0
+                if max(outputs, inputs) <= _MAX_WIDTH and outputs % _STEP == inputs % _STEP == 0
             }
         )
         others = random.Random(f"eight-bit by blocks/{seed}")
@@ -88,9 +88,9 @@ class EightBit:
 
 
 def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
-    """A scale for each row can be computed without looking at the whole tensor; a scale for the
-    tensor cannot. Training and serving use both. Gradients have fewer digits and more range, and
-    are not accumulated fast."""
+    """A product in float8, with a scale for each row or one for the tensor: training and serving
+    use both. Half of the gradients have e5m2 operands, with fewer digits and more range, and none
+    is accumulated fast."""
     e4m3, e5m2 = DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2
     scaling = rng.choices(("row", "tensor"), (3, 2))[0]
     kind = rng.random()
@@ -98,7 +98,7 @@ def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Probl
     if kind < 0.8:
         bias = "vector" if rng.random() < 0.15 else "none"
         out = rng.choices(("bfloat16", "float16", "float32"), (8, 1, 1))[0]
-        if bias != "none" and out == "float32":  # which the library does not add one to
+        if bias != "none" and out == "float32":  # the library adds no bias to such an output
             out = "bfloat16"
         return Problem.make(
             "scaled_mm", tokens, outputs, inputs, e4m3, bias=bias, out_dtype=out, **fields
@@ -112,13 +112,14 @@ def _scaled(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Probl
 
 
 def _by_blocks(rng: random.Random, p: Problem) -> Problem:
-    """Scales as in DeepSeek-V3: activations by blocks of 1×128; weights by 128×128 or, as a
-    gradient, by 1×128. Inductor's Triton kernel has no bias."""
+    """The product with scales of blocks, as in DeepSeek-V3: blocks of 1×128 for activations and
+    gradients, of 128×128 for weights. It has no bias, as Inductor's Triton kernel has none."""
     scaling = rng.choices(("1x128_128x128", "1x128_1x128"), (3, 1))[0]
     return Problem.make("scaled_mm", p.M, p.N, p.K, DType.FLOAT8_E4M3FN, scaling=scaling)
 
 
 def _whole(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
+    """A product in int8."""
     return Problem.make(
         "int_mm", max(tokens, _MIN_INT_ROWS), outputs, inputs, DType.INT8,
         b_layout=rng.choices(("col", "row"), (4, 1))[0],
@@ -135,5 +136,5 @@ def _sum(rng: random.Random, tokens: int, outputs: int, inputs: int) -> Problem:
     return Problem.make("mm_plus_mm", tokens, inputs, outputs, dtype)
 
 
-# How often each is drawn, and by what.
+# How often each op is drawn (a weight), and the function that draws it.
 _MAKERS = {"scaled_mm": (6, _scaled), "int_mm": (2, _whole), "mm_plus_mm": (2, _sum)}

@@ -10,13 +10,13 @@ from diode_engine.core.named_layers import EXPERTS
 from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
 
-# Of a batch: decoding, and prompts or training. Each goes to `chosen` experts.
+# Tokens of a batch: few in decoding, many in prompts and in training.
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-# Experts are often spread over so many GPUs, each of which has that part of them.
+# How many GPUs the experts are divided among.
 SPREAD = (1, 1, 2, 4, 8)
-_STEP = 8  # by which K of the weights' gradient is divisible, as groups are padded for it
-_STEP_8_BIT = 16
-_IN_8_BITS = 0.3  # so many of the products are drawn in float8 too
+_STEP = 8  # groups are padded so that K of the weights' gradient is divisible by this
+_STEP_8_BIT = 16  # the same in 8 bits
+_IN_8_BITS = 0.3  # the share of products that are drawn in float8 too
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from diode_engine.problems.sources.drawing import (
     typed,
 )
 
-SKINNY = 64  # the larger of what M or N is in a skinny problem
-# Few that are small, since kernels with a short loop over K are compiled for each K.
+MAX_SKINNY = 64  # the smaller of M and N in a skinny problem is at most this
+# There are few small widths, since kernels with a short loop over K are compiled for each K alone.
 SMALL_WIDTHS = (64, 128, 256, 512, 768, 1024, 2048)
-WIDTH_STEP = 256  # of larger ones: what the largest block along K divides
+WIDTH_STEP = 256  # larger widths are multiples of the largest block along K
 MAX_GRID_POINTS = 1_000_000
 
 
@@ -53,9 +53,9 @@ class LogNormal:
             )  # fmt: skip
             kind = rng.random()
             if kind < 0.2:
-                m = rng.randint(1, SKINNY)
+                m = rng.randint(1, MAX_SKINNY)
             elif kind < 0.33:
-                n = rng.randint(1, SKINNY)
+                n = rng.randint(1, MAX_SKINNY)
             k = max(k, 16)
             rounding = rng.choice((1, 1, 2, 4, 8, 16, 64, 128))
             m, n, k = (max(s, s // rounding * rounding) for s in (m, n, k))
@@ -75,7 +75,7 @@ class Skinny:
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"skinny/{seed}")
         while True:
-            thin = rng.choice((1, 2, 4, 8, 16, 32, 64, rng.randint(1, SKINNY)))
+            thin = rng.choice((1, 2, 4, 8, 16, 32, 64, rng.randint(1, MAX_SKINNY)))
             wide, k = (
                 max(8, log_uniform(rng, 64, self.largest) // 8 * 8) for _ in range(2)
             )  # most are a model's widths
@@ -87,8 +87,8 @@ class Skinny:
 
 @dataclass(frozen=True)
 class Widths:
-    """K is a width of networks, N is mostly a multiple of 16, and M is anything. Many such problems
-    share kernels, so `collect --direct` times many more than it compiles."""
+    """K is a usual width of networks, N is mostly a multiple of 16, and M is any number. Many such
+    problems share kernels, so `collect --direct` times many more kernels than it compiles."""
 
     largest: int = 16384
 
@@ -100,7 +100,11 @@ class Widths:
                 k = log_uniform(rng, SMALL_WIDTHS[-1], self.largest) // WIDTH_STEP * WIDTH_STEP
             multiple = rng.choices((16, 8), (5, 1))[0]
             n = max(multiple, log_uniform(rng, 16, self.largest) // multiple * multiple)
-            m = rng.randint(1, SKINNY) if rng.random() < 0.3 else log_uniform(rng, 16, self.largest)
+            m = (
+                rng.randint(1, MAX_SKINNY)
+                if rng.random() < 0.3
+                else log_uniform(rng, 16, self.largest)
+            )
             op, b = drawn_op(rng)
             if named(op).batched:
                 m, n, k = (min(s, 2048) for s in (m, n, k))

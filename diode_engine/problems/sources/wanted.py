@@ -10,7 +10,7 @@ from diode_engine.core.problem import DType, Layout, Problem
 from diode_engine.errors import CollectionError
 
 OPS = tuple(OPERATORS)
-# fp32 is without TF32, which makes other kernels of it.
+# float32 is "fp32" without TF32 and "tf32" with it: the kernels differ.
 TYPES = ("bf16", "fp16", "fp32", "tf32", "e4m3", "e5m2", "int8")
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
 _SHORT = {
@@ -41,6 +41,7 @@ class Wanted:
             )
 
     def holds(self, problem: Problem) -> bool:
+        """Whether the problem is one of those that are wanted."""
         p = problem
         return (
             (not self.ops or str(p.op) in self.ops)

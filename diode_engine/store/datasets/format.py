@@ -9,7 +9,7 @@ from diode_engine.errors import DatasetError
 
 FORMAT = "diode-dataset"
 VERSION = 1
-PACKED_VERSION = 2  # the same, but for the timings (see `packed`)
+PACKED_VERSION = 2  # of files whose timings are packed columns (see `packed`)
 PACKED = ".packed.zst"
 SUFFIXES = (".json", ".msgpack", ".json.zst", ".msgpack.zst", PACKED)
 TIMES = ("min_us", "median_us")

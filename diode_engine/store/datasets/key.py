@@ -14,7 +14,8 @@ from diode_engine.core.table import COLUMNS, TimingTable
 
 
 def dataset_key(table: TimingTable) -> str:
-    """32 hex digits that name this table's rows, in whatever file and order they are."""
+    """32 hex digits, made of the table's rows. The same rows have the same key in every file, and
+    in every order."""
     digest = hashlib.sha256()
     columns: list[npt.NDArray[Any]] = []
     for name in ("problem", "candidate", "environment"):
@@ -29,7 +30,7 @@ def dataset_key(table: TimingTable) -> str:
     if table.kernel is not None:
         measured += list(table.kernel.T)
     for column in measured:
-        if column.dtype == np.float64:  # as bits, of which NaN has several forms
+        if column.dtype == np.float64:  # hashed as bits; NaN has several forms, so take one of them
             columns.append(np.where(np.isnan(column), np.nan, column).astype("<f8").view("<i8"))
         else:
             columns.append(column.astype("<i8"))

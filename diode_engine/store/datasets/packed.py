@@ -1,8 +1,9 @@
 """A table's rows as packed columns: what a compact dataset file holds.
 
-A column is the little-endian bytes of whole numbers, all lowest bytes first, then all second
-ones, and so on (the shuffle filter of HDF5): neighbours in a file are then alike, which halves
-what compression leaves. Times are whole nanoseconds, finer than GPUs' clocks tell them.
+A column is the little-endian bytes of whole numbers: the lowest bytes of all numbers first, then
+all second bytes, and so on (as by the shuffle filter of HDF5). So neighbouring bytes are alike, and
+the compressed file is half as large. Times are whole nanoseconds, which is finer than GPUs measure
+them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def pack(table: TimingTable) -> dict[str, Any]:
 
 def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
     """The columns of a TimingTable with this many candidates, from a document with FIELDS. Raises
-    RecordError where they are malformed; the table itself refuses values that are out of range."""
+    RecordError where they are malformed. (TimingTable itself checks the range of the values.)"""
     rows, names, packed = given["rows"], given["failures"], given["columns"]
     if type(rows) is not int or rows < 0:
         raise RecordError(f"Its number of rows is {rows!r}; it must be a whole number from 0 up.")
@@ -78,18 +79,20 @@ def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
 
 
 def _nanoseconds(us: npt.NDArray[np.float64]) -> Numbers:
-    """The nanoseconds plus one; 0 for NaN. Less than half a nanosecond counts as one, so that a
-    time is never 0."""
+    """Whole nanoseconds plus one; 0 for NaN. A time of less than half a nanosecond counts as one
+    nanosecond, so that no time becomes 0."""
     ns = np.rint(us * _NS)
     ns[(ns == 0) & (us > 0)] = 1
     return np.where(np.isnan(us), 0, np.nan_to_num(ns) + 1).astype(np.int64)
 
 
 def _microseconds(numbers: Numbers) -> npt.NDArray[np.float64]:
+    """The inverse of `_nanoseconds`."""
     return np.where(numbers == 0, np.nan, (numbers - 1) / _NS)
 
 
 def _planes(numbers: Numbers) -> dict[str, Any]:
+    """A packed column, with as few bytes for a number as the largest one needs."""
     most = int(numbers.max(initial=0))
     size = next(size for size in _SIZES if most < 1 << (8 * size))
     flat = numbers.astype(f"<u{size}").view(np.uint8).reshape(-1, size)
@@ -97,6 +100,7 @@ def _planes(numbers: Numbers) -> dict[str, Any]:
 
 
 def _numbers(name: str, given: Any, rows: int) -> Numbers:
+    """The inverse of `_planes`. Raises RecordError where the column is malformed."""
     if not isinstance(given, dict) or set(given) != {"bytes", "data"}:
         raise RecordError(f"The column {name} must have bytes and data.")
     size, data = given["bytes"], given["data"]
@@ -112,8 +116,8 @@ def _numbers(name: str, given: Any, rows: int) -> Numbers:
 
 
 def _failures(names: Any) -> npt.NDArray[np.uint8]:
-    """Diode's code for each of the file's failures; the last entry stands for numbers beyond the
-    list."""
+    """TimingTable's code for each of the file's failures, by its number in the file (0: none). The
+    last entry is an impossible code, for numbers that the file does not name."""
     known = {str(reason): code for code, reason in enumerate(FAILURES, 1)}
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise RecordError("Its failures must be a list of their names.")

@@ -1,5 +1,5 @@
-"""Reads a file of timings as one document of lists and objects, from JSON or msgpack. What is wrong
-with it is a sentence that names the place."""
+"""Reads a file of timings as one document of lists and objects, from JSON or msgpack. Errors say
+what is wrong, and where in the document."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from diode_engine.errors import NoSuchDatasetError
 
 __all__ = ["Malformed", "shortened", "show"]
 
-# What one dataset may hold. The largest shipped one has 2.4 million timings of 8,651 problems by
-# 3,296 candidates in 45 MiB of 15,260 lists and objects; the largest in groups 621,027 values.
-MAX_BYTES = 512 << 20  # once decompressed
+# What one dataset file may hold. The largest shipped one has 2.4 million timings of 8,651 problems
+# by 3,296 candidates, in 45 MiB with 15,260 lists and objects. The largest one that is not packed
+# has 621,027 values.
+MAX_BYTES = 512 << 20  # after decompression
 MAX_ROWS = 1 << 23  # timings; reading one takes 100 to 200 bytes
 MAX_RECORDS = 1 << 18  # problems, candidates, environments; one takes about a kilobyte
 MAX_CONTAINERS = 1 << 22  # lists and objects, 60 to 250 bytes each; torch-diode has two a timing
 MAX_VALUES = 1 << 25  # in these, up to 60 bytes each: 5 million timings with all their columns
-MAX_TEXT = 1 << 16  # bytes of one text in msgpack, and of JSON in a text, where shapes have 300
+# Bytes of one text in msgpack, and of a text that holds JSON, as torch-diode's files have them
+# (about 300 bytes for a shape).
+MAX_TEXT = 1 << 16
 
 
 def limits() -> Limits:
@@ -75,7 +78,7 @@ def parse_msgpack(data: bytes) -> Any:
     containers = values = 0
 
     def counted(size: int) -> None:
-        # Called as each list or object is complete: those made so far are within the limits.
+        # Called when a list or object is complete: all that were made before are within the limits.
         nonlocal containers, values
         containers += 1
         values += size
@@ -90,8 +93,8 @@ def parse_msgpack(data: bytes) -> Any:
         return unique(pairs)
 
     try:
-        # A header may promise more than follows, and a list is made at its promised length:
-        # so first walk through everything without making anything.
+        # A list's header may promise more items than follow, and msgpack allocates the promised
+        # length. So first walk through the whole file without making anything.
         walker = msgpack.Unpacker(max_buffer_size=len(data) + 1)
         walker.feed(data)
         walker.skip()
@@ -131,7 +134,8 @@ def check_records(records: Sized, name: str) -> None:
 
 
 def mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
-    """The value, an object with these fields. Raises Malformed where it is not."""
+    """Checks that the value is an object with the fields `needed`, and no others than `known`.
+    Raises Malformed."""
     if not isinstance(value, dict):
         raise Malformed(f"{place} is {show(value)}; it must be an object.")
     if missing := sorted(needed - set(value)):
@@ -141,7 +145,7 @@ def mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
 
 
 def items(value: Any, place: str) -> list[Any]:
-    """The value, a list. Raises Malformed."""
+    """The value, which must be a list. Raises Malformed where it is not."""
     if not isinstance(value, list):
         raise Malformed(f"{place} is {show(value)}; it must be a list.")
     return value

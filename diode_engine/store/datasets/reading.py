@@ -57,15 +57,16 @@ def read_dataset(path: str | PathLike[str], *, times_required: bool = True) -> T
     """The file's timings, rows in its order.
 
     With `times_required` False a row may have neither a time nor a failure, as in a file for
-    predictions; its failure is then Failure.NOT_TIMED. Raises DatasetError, with the place, where
-    the file is missing, malformed or of an unknown version. Of a file of torch-diode's, what Diode
-    does not know is left out (see `torch_diode.read`).
+    predictions; its failure is then Failure.NOT_TIMED. From a torch-diode file, timings that Diode
+    has no problem for are left out (see `torch_diode.read`). Raises DatasetError, with the place in
+    the file, where the file is missing, malformed or of an unknown version.
     """
     return read_file(Path(path), times_required).table
 
 
 def read_groups(path: str | PathLike[str]) -> tuple[TimingTable, tuple[Group, ...]]:
-    """As `read_dataset` where times are not required, and how the file groups its rows."""
+    """The file's timings, as from `read_dataset` with `times_required` False, and the groups that
+    the file has them in. Raises DatasetError also where the file has no groups."""
     table, rows, _ = read_file(Path(path), times_required=False)
     if rows is None:
         raise DatasetError(
@@ -85,8 +86,8 @@ class FileContent(NamedTuple):
     """What a dataset file holds."""
 
     table: TimingTable
-    rows: JoinedRows | None = None  # where the file groups them
-    left_out: int = 0  # timings
+    rows: JoinedRows | None = None  # of a file that groups its rows
+    left_out: int = 0  # how many timings were left out
 
 
 def read_file(where: Path, times_required: bool) -> FileContent:
@@ -203,8 +204,8 @@ def _records(
 
 
 def _environment(given: Mapping[str, Any]) -> Environment:
-    """An environment. Its software may be left out; its hardware may be a name, or lack facts that
-    KNOWN has."""
+    """An environment. Its software may be left out. Its hardware may be a name of KNOWN, or an
+    object with such a name; then facts that are missing are KNOWN's. Raises RecordError."""
     software = {"driver": "", "torch": "", "triton": ""}
     hardware = given.get("hardware")
     if isinstance(hardware, str):

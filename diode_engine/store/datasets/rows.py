@@ -1,4 +1,4 @@
-"""The rows of a dataset file's groups, checked, as columns."""
+"""The rows of all groups of a dataset file, as checked columns."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ class JoinedRows:
         self._ends = np.cumsum(self.lengths)
 
     def place(self, row: int | npt.NDArray[np.bool_], column: str = "") -> str:
-        """The place in the file of a row, or of the first row that is marked."""
+        """Where in the file a row is, as words for an error: the row of this index, or the first
+        row where a mask [n] is true."""
         i = row if isinstance(row, int) else int(np.argmax(row))
         group = int(np.searchsorted(self._ends, i, side="right"))
         within = i - (int(self._ends[group]) - self.lengths[group])
@@ -76,12 +77,14 @@ class JoinedRows:
         return f"Row {within} of timings[{group}]"
 
     def _refuse_first(self, name: str, good: Callable[[Any], bool], must: str) -> None:
+        """Raises Malformed for the first value of a column that is not good; `must` says what it
+        must be."""
         for row, value in enumerate(self.columns[name]):
             if not good(value):
                 raise Malformed(f"{self.place(row, name)} is {show(value)}; it must be {must}.")
 
     def numbers(self, name: str, *, positive: bool) -> npt.NDArray[np.float64]:
-        """A column of times, in microseconds; NaN for null."""
+        """[n] a column of times, in microseconds; NaN for null. Raises Malformed."""
         column = self.columns[name]
         must = "a positive number of microseconds" if positive else "a number from 0 up"
         must += ", of an hour at most, or null"
@@ -112,8 +115,8 @@ class JoinedRows:
         return numbers
 
     def whole(self, name: str, largest: int, *, none: int | None) -> npt.NDArray[np.int32]:
-        """A column of whole numbers from 0 to `largest`; `none` stands for null where null is
-        allowed."""
+        """[n] a column of whole numbers from 0 to `largest`. Null becomes the number `none`; where
+        `none` is None, null is not allowed. Raises Malformed."""
         column = self.columns[name]
         must = f"a whole number from 0 to {largest}" if largest >= 0 else "left out: there are none"
         if none is not None:
@@ -134,7 +137,7 @@ class JoinedRows:
         return np.array(column, dtype=np.int32)
 
     def kernel(self) -> npt.NDArray[np.int32] | None:
-        """The compiler's facts on the kernels: for each row all or none."""
+        """[n, KernelFacts] as in a TimingTable; None where the file has none. Raises Malformed."""
         if not self.columns.keys() >= set(KERNEL_FACTS):
             return None
         facts = np.stack([self.whole(name, 2**31 - 1, none=-1) for name in KERNEL_FACTS], axis=1)
@@ -147,6 +150,7 @@ class JoinedRows:
         return facts if known.any() else None
 
     def failures(self) -> npt.NDArray[np.uint8]:
+        """[n] TimingTable's codes of failures. Raises Malformed."""
         column = self.columns["failure"]
         try:
             return np.array([_FAILURE_CODES[reason] for reason in column], dtype=np.uint8)

@@ -4,10 +4,10 @@
         "{\\"B\\": 1, \\"M\\": 64, …}": {"timed_configs": [
             {"config": {"block_m": 64, "block_n": 32, …}, "time": 0.0251}, …]}}}}}}}
 
-A shape is JSON in a text, and in older files a config is too. What a file does not say is what
-torch-diode's collector does: row-major operands without gaps, a whole matrix as bias, Inductor's
-plain Triton template. A time is in milliseconds: so Inductor tells them, and the collector passes
-them on, whatever its documentation calls them.
+A shape is a text that holds JSON, and in older files a config is too. What a file does not say is
+known from torch-diode's collector: operands are row-major without gaps, a bias is a whole matrix,
+and the kernel is of Inductor's plain Triton template. Times are in milliseconds: Inductor measures
+them so, and the collector passes them on (its documentation says otherwise).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Row = tuple[Problem, Candidate, Environment, Timing]
 
 
 def is_dataset(document: Any) -> bool:
-    """Whether the document is meant as one of torch-diode's datasets, valid or not."""
+    """Whether the document has the form of a torch-diode dataset, valid or not."""
     return isinstance(document, dict) and "hardware" in document and "format" not in document
 
 
@@ -54,9 +54,9 @@ def read(document: Mapping[str, Any]) -> tuple[TimingTable, int]:
 
 
 def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
-    """What the shape says of a Problem, by the names of Problem.from_dict. None where Diode does
-    not know such a problem: another op or type, operands of two types, an output that is not
-    row-major, a size that is only a symbol. Raises Malformed where it is not a shape."""
+    """The fields of a problem (see Problem.from_dict) that a shape gives. None where Diode has no
+    such problem: another op or type, operands of two types, an output that is not row-major, or a
+    size that is a symbol. Raises Malformed where it is not a shape."""
     fields = _mapping(shape, place)
     if missing := [name for name in _SHAPE if name not in fields]:
         raise Malformed(f"{place} lacks the fields {', '.join(missing)}.")
@@ -90,6 +90,8 @@ def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
 
 
 class _DocumentReader:
+    """Reads the timings of one document, and counts those that are left out."""
+
     def __init__(self) -> None:
         self.left_out = 0
         self._rows = 0
@@ -146,7 +148,7 @@ class _DocumentReader:
 
 
 def _config(config: Mapping[str, Any], place: str) -> tuple[dict[str, int], bool]:
-    """The kernel's kwargs, and whether it computes in TF32."""
+    """The kernel's kwargs, and whether it computes in TF32. Raises Malformed."""
     kwargs = {}
     for name, theirs in _KWARGS.items():
         value = config.get(theirs)
@@ -160,7 +162,8 @@ def _config(config: Mapping[str, Any], place: str) -> tuple[dict[str, int], bool
 
 
 def _microseconds(ms: Any, place: str) -> float | None:
-    """The time; None where it is not finite, since the kernel failed."""
+    """The time in microseconds; None where it is not finite, which means that the kernel failed.
+    Raises Malformed."""
     if type(ms) is float and (math.isnan(ms) or ms == math.inf):
         return None
     if type(ms) not in (int, float) or not 0 < ms <= MAX_US / 1000:

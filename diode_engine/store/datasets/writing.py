@@ -31,11 +31,12 @@ from diode_engine.store.datasets.parsing import Malformed
 
 
 def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
-    """Writes the table, rows in its order, and replaces the file only when it is complete.
+    """Writes the table's rows, in their order; an existing file is replaced when the new one is
+    complete.
 
-    The suffix (one of SUFFIXES) decides the form; the packed form keeps times to the nanosecond.
-    Raises DatasetError where it is another suffix, the file cannot be written, or it would be
-    larger than the largest file that is read.
+    The suffix (one of SUFFIXES) decides the form; the packed form rounds times to nanoseconds.
+    Raises DatasetError where the path has another suffix, the file cannot be written, or it would
+    be too large to be read again.
     """
     where = Path(path)
     suffix = suffix_of(where)
@@ -53,7 +54,7 @@ def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
     if suffix.endswith(".zst"):
         import zstandard
 
-        # what is packed is small, and more effort takes a few bits off every timing
+        # Packed data is small, so a higher level is affordable; it saves a few bits a timing.
         level = 19 if suffix == PACKED else 12
         written = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(data)
     try:
@@ -78,8 +79,8 @@ def _document(table: TimingTable, *, packed: bool) -> dict[str, Any]:
 
 
 def _groups(table: TimingTable) -> list[dict[str, Any]]:
-    """One group for each stretch of rows with the same problem and environment. A column without
-    any known value is left out."""
+    """One group for each run of adjacent rows with the same problem and environment. A column
+    without any known value is left out."""
     if not len(table):
         return []
     changes = (np.diff(table.problem) != 0) | (np.diff(table.environment) != 0)
@@ -112,8 +113,8 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
 def _check_readable(
     document: Mapping[str, Any], table: TimingTable, data: bytes, suffix: str
 ) -> None:
-    """Raises Malformed where the document, which is this data, is larger than what is read of a
-    file."""
+    """Raises Malformed where the document is too large to be read again. `data` is the document as
+    it is written, before compression."""
     parsing.limits().check_bytes(len(data))
     parsing.check_rows(len(table))
     for name in ("environments", "problems", "candidates"):

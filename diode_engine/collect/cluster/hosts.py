@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.cluster.messages import pack_timed, unpack_request
 from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request, Timed
-from diode_engine.collect.gpu_state import GpuState, GpuWatch, Looks
+from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.pool import Pool
-from diode_engine.collect.ray_messages import pack_timed, unpack_request
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -27,54 +27,55 @@ FETCH_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Setup:
-    """What hosts are made with: the commands of workers and compilers, and the interpreter that
-    these were written for, whose place on another machine may be another; a worker's deadline in
-    seconds; and the folder of binaries, on each machine, where kernels are launched directly."""
+    """What the processes on the machines need to know."""
 
-    worker: tuple[str, ...]
-    compiler: tuple[str, ...]
-    python: str
-    deadline: float
+    worker: tuple[str, ...]  # the command that starts one
+    compiler: tuple[str, ...]  # the command that starts one
+    python: str  # the interpreter in these commands, by its path on the driver's machine
+    deadline: float  # of a worker, in seconds
+    # The folder of binaries on each machine, where kernels are launched directly; else None.
     binaries: Path | None
 
     def here(self, command: Sequence[str]) -> tuple[str, ...]:
+        """The command with this machine's interpreter in place of the driver's."""
         return tuple(sys.executable if word == self.python else word for word in command)
 
 
 @dataclass(frozen=True)
 class Hello:
-    """Where a GPU's process is, in which version of Diode, and what it works on."""
+    """The first answer of a GPU's process."""
 
-    machine: str
-    node: str  # as Ray names it
-    version: str
+    machine: str  # the machine's host name
+    node: str  # Ray's id of the machine
+    version: str  # of Diode there
     host: Host
 
 
 @dataclass(frozen=True)
 class Missing:
-    """The answer to a batch whose binaries, of these keys, cannot be had any more."""
+    """The answer to a batch some of whose binaries are lost: they were compiled, and can be found
+    neither on this machine nor in Ray's object store. `keys` are those of their classes."""
 
     keys: tuple[str, ...]
 
 
 class GpuHost:
-    """A GPU and its workers. Ray calls it in several threads: one for each worker at a time, and
-    one for the rest."""
+    """A GPU and its workers. Ray makes calls in several threads at a time: at most one for each
+    worker, and others for `hello`, `state` and `close`."""
 
     def __init__(self, setup: Setup, workers: int) -> None:
         self._binaries = setup.binaries
         command = setup.here(setup.worker)
         if setup.binaries is not None:
             command = (*command, str(setup.binaries))
-        self._looks = Looks(GpuWatch.open())
+        self._states = GpuStates(GpuWatch.open())
         self._open = contextlib.ExitStack()
         self._pools = [
             self._open.enter_context(
                 Pool(
-                    [0],  # Ray lets this process see one
+                    [0],  # the one GPU that Ray lets this process see
                     1,
-                    looks=self._looks,
+                    states=self._states,
                     command=command,
                     deadline=setup.deadline,
                     in_turn=setup.binaries is not None,
@@ -85,7 +86,8 @@ class GpuHost:
         self._environment: Environment | None = None
 
     def hello(self) -> Hello:
-        """Waits for the first worker. Raises CollectionError where it cannot be started."""
+        """Waits for the first worker, and says what it found. Raises CollectionError where it
+        cannot be started."""
         hosts: list[Host] = []
         for _ in self._pools[0].run(lambda host: hosts.append(host)):
             pass
@@ -98,9 +100,10 @@ class GpuHost:
     def ask(
         self, packed: bytes, references: Mapping[str, Any] | None = None
     ) -> Answer | Missing | bytes:
-        """The answer to a packed request of the worker that it names; timings are packed too.
-        `references` are Ray's, for binaries that this machine may lack, each to a mapping of them
-        by key. Raises CollectionError where the worker cannot be started again."""
+        """The answer to a packed request, which names the worker (see `messages`); timings are
+        packed too. `references` has, by the keys of classes whose binaries this machine may lack,
+        Ray's references to mappings of key to binary. Raises CollectionError where the worker has
+        died and cannot be started again."""
         worker, request = unpack_request(packed)
         if isinstance(request, Batch) and (missing := self._fetch(request, references or {})):
             return Missing(missing)
@@ -116,7 +119,8 @@ class GpuHost:
         return pack_timed(answer) if isinstance(answer, Timed) else answer
 
     def _fetch(self, request: Batch, references: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys that could not be had."""
+        """Stores the binaries of the request's classes on this machine; returns the keys of those
+        that are lost."""
         if self._binaries is None or self._environment is None:
             return ()
         import ray
@@ -124,7 +128,7 @@ class GpuHost:
         binaries = Binaries(self._binaries, self._environment)
         missing = {cls.key for cls in binaries.missing(request.classes)}
         for reference in {references[key] for key in missing if key in references}:
-            with contextlib.suppress(ray.exceptions.RayError):  # gone with its machine
+            with contextlib.suppress(ray.exceptions.RayError):  # lost with its machine
                 for key, content in ray.get(reference, timeout=FETCH_SECONDS).items():
                     if key in missing:
                         binaries.put_packed(key, content)
@@ -132,8 +136,8 @@ class GpuHost:
         return tuple(missing)
 
     def state(self) -> GpuState | None:
-        """How the GPU is; None where it is not known."""
-        return self._looks.look(0)
+        """The GPU's state; None where it is not known, or was read a moment ago."""
+        return self._states.read(0)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -141,7 +145,7 @@ class GpuHost:
 
 
 class CompileHost:
-    """A compiler, on one core."""
+    """A process with one compiler, on one core."""
 
     def __init__(self, setup: Setup, environment: Environment) -> None:
         assert setup.binaries is not None
@@ -150,11 +154,12 @@ class CompileHost:
         self._compilers.__enter__()
 
     def ready(self) -> None:
-        """Answers when Ray has found a core for it."""
+        """Returns at once; so the caller's answer comes when Ray has found a core for the
+        process."""
 
     def compile(self, classes: Sequence[KernelClass]) -> tuple[tuple[str, ...], dict[str, bytes]]:
-        """(keys, contents by key) of what there is when all have been compiled. Raises
-        CollectionError where the compiler cannot be started."""
+        """Compiles the classes; returns their keys, and by key the contents of their files (see
+        `Binaries.put_packed`). Raises CollectionError where the compiler cannot be started."""
         self._compilers.order(classes).result()
         found = {cls.key: self._binaries.get_packed(cls.key) for cls in classes}
         contents = {key: content for key, content in found.items() if content is not None}

@@ -8,12 +8,12 @@ from typing import Any
 
 from diode_engine.errors import CollectionError
 
-_KIND = "accelerator_type:"  # how Ray's resource of a GPU's kind begins
+_KIND = "accelerator_type:"  # Ray's resource for a kind of GPU begins with this
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What Ray says of a machine that is alive: its resources, by their names."""
+    """A machine that is alive: its amounts of Ray's resources, by their names."""
 
     resources: Mapping[str, float]
 
@@ -32,19 +32,19 @@ class Machine:
         return [name.removeprefix(_KIND) for name in names if name.startswith(_KIND)]
 
     def resource(self, kind: str | None) -> str | None:
-        """The resource that stands for the kind here; None where it has none of it."""
+        """The name of the machine's resource for this kind; None where it has none."""
         names = (f"{_KIND}{kind}", kind)
         return next((n for n in names if n is not None and n in self.resources), None)
 
 
 def machines(ray: Any) -> list[Machine]:
-    """All that are alive."""
+    """All machines that are alive."""
     return [Machine(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
 def machines_with(ray: Any, kind: str | None, address: str) -> list[Machine]:
-    """Those that have GPUs of the kind; None: of the only one. Raises CollectionError where there
-    is none, or the kind has to be named."""
+    """The machines that have GPUs of this kind; with None, of the only kind there is. Raises
+    CollectionError where there is no such machine, or there are several kinds and none is named."""
     with_gpus = [machine for machine in machines(ray) if machine.gpus]
     kinds = sorted({kind for machine in with_gpus for kind in machine.kinds})
     if kind is None and len(kinds) > 1:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from diode_engine.collect.ray_hosts import Setup
+from diode_engine.collect.cluster.calls import RayCalls
+from diode_engine.collect.cluster.hosts import CompileHost, Setup
+from diode_engine.collect.compile_jobs import jobs_of
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
@@ -18,15 +20,15 @@ from diode_engine.ray_connection import error_line
 
 log = logging.getLogger(__name__)
 
-MAX_LOSSES = 3  # of processes over one job, before it is given up
-MAX_FAILED_STARTS = 3  # of processes, with none that starts between them
-MAX_JOB_CLASSES = 8  # classes of one family share what they are rendered from
+MAX_LOSSES = 3  # of processes that had the same job; then nothing more is compiled
+MAX_FAILED_STARTS = 3  # of processes in a row
 
 
 class RayOrder:
-    """Classes being compiled for someone."""
+    """Classes that a conversation waits for. All of it is used in one thread (see RayCalls)."""
 
     def __init__(self, keys: Iterable[str]) -> None:
+        """`keys` are those of the classes that are not compiled yet."""
         self.left = set(keys)
         self._error: CollectionError | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -36,15 +38,17 @@ class RayOrder:
         return bool(self.left) and self._error is None
 
     def done(self, keys: Iterable[str]) -> None:
+        """Takes note that the classes of these keys are compiled."""
         self.left.difference_update(keys)
         self._tell()
 
     def fail(self, error: CollectionError) -> None:
+        """Ends the order: `result` raises this error."""
         self._error = error
         self._tell()
 
     def when_done(self, then: Callable[[], None]) -> None:
-        """Calls it when nothing is pending any more, which may be now."""
+        """Calls `then` when nothing is pending any more; at once, if that is so already."""
         self._waiting.append(then)
         self._tell()
 
@@ -60,22 +64,6 @@ class RayOrder:
             raise self._error
 
 
-class Cores(Protocol):
-    """A cluster's cores, as compilers use them."""
-
-    def compile_cores(self) -> int:
-        """How many cores there are to compile on."""
-
-    def compile_host(self, setup: Setup, environment: Environment) -> Any:
-        """A new process on one of them."""
-
-    def later(self, reference: Any, then: Callable[[Future[Any]], None]) -> None:
-        """Calls it with what the reference stands for, when that is there."""
-
-    def is_own_error(self, error: BaseException) -> bool:
-        """Whether the process itself raised the error, and was not lost."""
-
-
 @dataclass(eq=False)
 class _Job:
     classes: list[KernelClass]
@@ -83,31 +71,48 @@ class _Job:
 
 
 class RayCompilers:
-    """Compilers on a cluster's cores, for one environment. What they compile stays in Ray's object
-    store, from where the machine of a GPU takes it; only its keys come here."""
+    """Compilers for one environment, on as many of a cluster's cores as `cores()` returns.
 
-    def __init__(self, cores: Cores, setup: Setup, environment: Environment) -> None:
-        self._cores = cores
+    What they compile stays in Ray's object store, and the machines of the GPUs take it from there.
+    This process has only the keys of the classes.
+    """
+
+    def __init__(
+        self, calls: RayCalls, setup: Setup, environment: Environment, cores: Callable[[], int]
+    ) -> None:
+        self._calls = calls
         self._setup = setup
         self._environment = environment
-        self._references: dict[str, Any] = {}  # by key
-        self._underway: set[str] = set()
+        self._cores = cores
+        self._references: dict[str, Any] = {}  # Ray's, by the key of a compiled class
+        self._underway: set[str] = set()  # keys of classes that are being compiled
         self._orders: list[RayOrder] = []
         self._jobs: deque[_Job] = deque()
-        self.hosts: list[Any] = []
-        self.ready: list[Any] = []  # those of them that Ray has found a core for
+        self._hosts: list[Any] = []
+        self.ready: list[Any] = []  # those of the hosts that Ray has found a core for
         self._idle: list[Any] = []
         self._failed_starts = 0
-        self._broken = 0  # that cannot start compilers: kept, so that they are not tried again
+        # How many hosts cannot start their compilers. They stay, so that Ray does not start others
+        # in their place.
+        self._broken = 0
         self.grow()
 
     def grow(self) -> None:
-        """Has as many processes as there are cores for them."""
-        for _ in range(self._cores.compile_cores() - len(self.hosts)):
-            host = self._cores.compile_host(self._setup, self._environment)
-            self.hosts.append(host)
-            # A job is only given to one that has a core; Ray may be waiting for one.
-            self._cores.later(host.ready.remote(), partial(self._started, host))
+        """Starts a process for each core that has none."""
+        for _ in range(self._cores() - len(self._hosts)):
+            host = (
+                self._calls.ray.remote(CompileHost)
+                .options(num_cpus=1, num_gpus=0, max_restarts=0)
+                .remote(self._setup, self._environment)
+            )
+            self._hosts.append(host)
+            # It gets no job before it has a core, for which Ray may have to wait.
+            self._calls.later(host.ready.remote(), partial(self._started, host))
+
+    def end(self) -> None:
+        """Ends all processes at once."""
+        for host in self._hosts:
+            self._calls.end(host)
 
     def _started(self, host: Any, future: Future[Any]) -> None:
         error = future.exception()
@@ -115,8 +120,8 @@ class RayCompilers:
             self.ready.append(host)
             self._idle.append(host)
             self._hand_out()
-        elif host in self.hosts:
-            self.hosts.remove(host)
+        elif host in self._hosts:
+            self._hosts.remove(host)
             self._failed_starts += 1
             if self._failed_starts >= MAX_FAILED_STARTS:
                 raise CollectionError(
@@ -130,34 +135,31 @@ class RayCompilers:
         todo = {cls.key: cls for cls in classes if cls.key not in self._references}
         order = RayOrder(todo)
         self._orders.append(order)
-        families: dict[str, list[KernelClass]] = {}
-        size = min(MAX_JOB_CLASSES, 1 + len(todo) // max(1, len(self.hosts)))
-        for key, cls in todo.items():
-            if key not in self._underway:
-                self._underway.add(key)
-                families.setdefault(cls.family, []).append(cls)
-        for members in families.values():
-            for at in range(0, len(members), size):
-                self._jobs.append(_Job(members[at : at + size]))
+        new = [cls for key, cls in todo.items() if key not in self._underway]
+        self._underway.update(cls.key for cls in new)
+        jobs = jobs_of(new, ordered=len(todo), compilers=len(self._hosts))
+        self._jobs.extend(map(_Job, jobs))
         self._hand_out()
         return order
 
     def again(self, classes: Sequence[KernelClass]) -> RayOrder:
-        """As `order`, for what the object store has lost."""
+        """As `order`, for classes that are compiled, but that the object store has lost."""
         for cls in classes:
             self._references.pop(cls.key, None)
         return self.order(classes)
 
     def references(self, classes: Sequence[KernelClass]) -> Mapping[str, Any]:
-        """Where the binaries of these are, by key, as far as there are any."""
+        """Ray's references to the binaries of these classes, by key; classes that are not compiled
+        are left out."""
         keys = (cls.key for cls in classes)
         return {key: self._references[key] for key in keys if key in self._references}
 
     def _hand_out(self) -> None:
+        """Gives jobs to idle compilers."""
         while self._idle and self._jobs:
             host, job = self._idle.pop(), self._jobs.popleft()
             keys, contents = host.compile.options(num_returns=2).remote(job.classes)
-            self._cores.later(keys, partial(self._compiled, host, job, contents))
+            self._calls.later(keys, partial(self._compiled, host, job, contents))
 
     def _compiled(self, host: Any, job: _Job, contents: Any, future: Future[Any]) -> None:
         error = future.exception()
@@ -168,13 +170,13 @@ class RayCompilers:
         else:
             job.losses += 1
             log.warning("A compiler is lost: %s", error_line(error))
-            if self._cores.is_own_error(error):
+            if self._calls.is_own_error(error):
                 self._broken += 1
-                if self._broken == len(self.hosts):
+                if self._broken == len(self._hosts):
                     self._fail(CollectionError(error_line(error)))
                     return
             else:
-                self.hosts.remove(host)
+                self._hosts.remove(host)
                 self.ready.remove(host)
             if job.losses >= MAX_LOSSES:
                 ended = CollectionError(f"{job.losses} compilers were lost: {error_line(error)}")

@@ -1,8 +1,8 @@
 """Requests on their way to a GPU's process in a cluster, and timings on their way back, as bytes:
 Ray passes bytes on without looking into them, which costs the driver less than objects do.
 
-Candidates and kernels come again in many requests, so each is packed once, and unpacked once where
-it arrives."""
+The same candidates and kernel classes are in many requests, so each is packed once, and unpacked
+once where it arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from diode_engine.collect.executor import Batch, Offer, Timed
+from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Request, Timed
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.protocol import unpack_candidate
 from diode_engine.collect.timed_rows import TIMED
@@ -22,13 +22,13 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 
 class RequestPacker:
-    """Packs requests; what it has packed of their parts it keeps."""
+    """Packs requests, and remembers their packed parts."""
 
     def __init__(self) -> None:
         self._packed: dict[str, bytes] = {}  # by content key
 
     def __call__(self, worker: int, request: Offer | Batch) -> bytes:
-        """A request to this worker of a GPU's, as `unpack_request` unpacks it."""
+        """A request to the worker with this number; `unpack_request` unpacks it."""
         parts: list[Any] = [worker, self._part(request.problem)]
         if isinstance(request, Batch):
             parts.append([self._part(candidate) for candidate in request.candidates])
@@ -57,7 +57,7 @@ def unpack_request(packed: bytes) -> tuple[int, Offer | Batch]:
 
 
 def pack_timed(answer: Timed) -> bytes:
-    """What `unpack_timed` unpacks."""
+    """The answer as bytes; `unpack_timed` unpacks it."""
     state = None if answer.state is None else astuple(answer.state)
     rows = answer.rows.tobytes()
     packed: bytes = msgpack.packb([rows, answer.gpu, state, answer.throttled, answer.workers_lost])
@@ -65,13 +65,27 @@ def pack_timed(answer: Timed) -> bytes:
 
 
 def unpack_timed(packed: bytes) -> Timed | None:
-    """None where it is nothing that was packed."""
+    """The inverse of `pack_timed`; None for other bytes."""
     try:
         rows, gpu, state, throttled, lost = msgpack.unpackb(packed, use_list=False)
         known = None if state is None else GpuState(*state)
         return Timed(np.frombuffer(rows, TIMED), gpu, known, throttled, lost)
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
+
+
+def is_answer(request: Request, answer: object) -> bool:
+    """Whether a GPU's process may answer this to the request. (It has checked the messages of its
+    own workers.)"""
+    if isinstance(request, Offer):
+        return isinstance(answer, Offered | Refused)
+    if not isinstance(request, Batch) or not isinstance(answer, Timed):
+        return False
+    rows = answer.rows
+    if not isinstance(rows, np.ndarray) or rows.dtype != TIMED or rows.ndim != 1:
+        return False
+    places = rows["place"].tolist()
+    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
 
 
 @lru_cache(maxsize=1 << 8)

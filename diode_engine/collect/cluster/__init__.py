@@ -1,0 +1,1 @@
+"""Collection on the GPUs of a Ray cluster."""

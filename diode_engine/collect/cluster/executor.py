@@ -1,0 +1,165 @@
+"""The executor of a Ray cluster: a process for each of its GPUs of one kind, and compilers on its
+cores.
+
+A GPU's process (`hosts.GpuHost`) holds the GPU alone and supervises its workers. So a worker that
+dies or hangs is replaced on its own machine, and this process only notices GPUs' processes that
+are lost. `calls` connects to the cluster, `gpus` has the GPUs' processes, `conversations` what
+their workers are asked, and `compilers` the compilers.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from diode_engine.collect.cluster.calls import RayCalls
+from diode_engine.collect.cluster.compilers import RayCompilers
+from diode_engine.collect.cluster.conversations import RayConversations
+from diode_engine.collect.cluster.gpus import RayGpu, RayGpus
+from diode_engine.collect.cluster.hosts import Setup
+from diode_engine.collect.cluster.machines import Machine, machines, machines_with
+from diode_engine.collect.executor import Conversations
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.local import Direct, workers_of
+from diode_engine.collect.pool import DEADLINE_SECONDS, STEP_SECONDS, WORKER
+from diode_engine.core.hardware import Environment
+
+log = logging.getLogger(__name__)
+
+
+class RayExecutor:
+    """The GPUs of one kind in the cluster at `address` (as Ray takes it: host:port, or auto).
+
+    `kind` is a type of accelerator as Ray names it (H200), or a custom resource that the machines
+    have; it can be left out where the cluster's GPUs are of one type. With `direct`, kernels are
+    launched directly (see Direct); each machine has its own folder of binaries at that path, or
+    they share one. `command` starts a worker (without `direct`); `deadline` is a worker's, in
+    seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        kind: str | None = None,
+        workers_per_gpu: int | None = None,
+        direct: Direct | None = None,
+        command: Sequence[str] = WORKER,
+        deadline: float = DEADLINE_SECONDS,
+    ) -> None:
+        self.gpus: tuple[int, ...] = ()
+        self._kind = kind
+        self._per_gpu = workers_per_gpu
+        self._direct = direct
+        self._setup = Setup(
+            tuple(command) if direct is None else direct.worker,
+            () if direct is None else direct.compiler,
+            sys.executable,
+            deadline,
+            None if direct is None else direct.binaries.absolute(),
+        )
+        self._calls = RayCalls(address)
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return {
+            "ray": self._calls.address,
+            "accelerator": self._kind,
+            "workers_per_gpu": self._per_gpu,
+            **({} if self._direct is None else {"direct": True}),
+        }
+
+    def __enter__(self) -> RayExecutor:
+        self._calls.connect()
+        try:
+            there = self._machines_with_gpus()
+            cores, gpus = min(m.cores // m.gpus for m in there), sum(m.gpus for m in there)
+            if self._per_gpu is None:
+                self._per_gpu = workers_of(cores + 1, 1, direct=self._direct is not None)
+            log.info("%d GPUs on %d machines, %d workers each", gpus, len(there), self._per_gpu)
+        except BaseException:
+            self._calls.disconnect()
+            raise
+        # Launched directly, one of a GPU's workers times and perhaps another gets ready: they need
+        # two cores, and one is left to compilers.
+        most = self._per_gpu if self._direct is None else min(2, cores - 1)
+        self._cores_per_gpu = max(0, min(cores, most))
+        self._compilers: dict[Environment, RayCompilers] = {}
+        self._gpus = RayGpus(
+            self._calls,
+            self._kind,
+            self._setup,
+            workers=self._per_gpu,
+            cores=self._cores_per_gpu,
+            started=self._started,
+            lost=self._lost,
+        )
+        self._conversations = RayConversations(
+            self._calls,
+            self._compilers,
+            workers=self._per_gpu,
+            failed=self._gpus.failed,
+            answered_nonsense=self._gpus.answered_nonsense,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        compilers = self._compilers.values()
+        self._calls.close([*self._gpus.ready, *(actor for c in compilers for actor in c.ready)])
+        for each in compilers:
+            each.end()
+        self._gpus.end()
+        self._calls.disconnect()
+
+    def count(self) -> int:
+        """How many GPUs there are now. Connects to the cluster, and stays connected until the
+        executor was left. Raises CollectionError where there is none."""
+        self._calls.connect()
+        return sum(machine.gpus for machine in self._machines_with_gpus())
+
+    def run(self, conversations: Conversations) -> Iterator[None]:
+        self._conversations.begin(conversations)
+        while self._conversations.unfinished:
+            if self._gpus.is_check_due():
+                self._check()
+            self._calls.step(STEP_SECONDS)
+            yield
+
+    def compilers(self, environment: Environment) -> RayCompilers | None:
+        if self._direct is None:
+            return None
+        if environment not in self._compilers:
+            self._compilers[environment] = RayCompilers(
+                self._calls, self._setup, environment, self._compile_cores
+            )
+        return self._compilers[environment]
+
+    def states(self) -> Mapping[int, GpuState]:
+        return self._gpus.states()
+
+    def _machines_with_gpus(self) -> list[Machine]:
+        return machines_with(self._calls.ray, self._kind, self._calls.address)
+
+    def _check(self) -> None:
+        """Notices processes that hang, and machines that came to the cluster."""
+        self._gpus.ask_states()
+        if self._conversations.waiting and self._gpus.start_missing():
+            for compilers in self._compilers.values():
+                compilers.grow()
+
+    def _started(self, gpu: RayGpu) -> None:
+        self._conversations.started(gpu)
+
+    def _lost(self, gpu: RayGpu) -> None:
+        self._conversations.lost(gpu)
+
+    def _compile_cores(self) -> int:
+        """How many compilers there should be: one for each core that the GPUs' workers leave."""
+        assert self._direct is not None
+        if self._direct.compilers is not None:
+            return self._direct.compilers
+        there = machines(self._calls.ray)
+        taken = self._cores_per_gpu * sum(machine.gpus for machine in there)
+        return max(1, sum(machine.cores for machine in there) - taken)
