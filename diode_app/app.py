@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 POLL_SECONDS = 0.5
-# The screens that are made while nothing is pressed, so that the first visit is as quick as the
-# next; those that take longest first.
+# The screens that are made while no key is pressed, so that a first visit is as quick as the next.
+# Those that take longest to make come first.
 MADE_AHEAD = ("runs", "ask", "train", "validate", "collect", "data", "settings", "models", "about")
-QUIET_SECONDS = 0.3  # since the last key, before the next of them is made
+QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
 _LOOK_SECONDS = 0.02
-BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
+BLURRED = 4  # while the terminal does not have the focus, only every 4th poll is done
 
 APP_ACTIONS = (
     *(place.action for place in PLACES),
@@ -103,7 +103,7 @@ class DiodeApp(Actions, App[None]):
             self.add_mode(place.mode, partial(self._screen_of, place))
         self._poll_seconds = poll_seconds
         self._problem = problem
-        self._wanted = wanted  # what to begin with
+        self._wanted = wanted  # the place or page to begin with
         self._looking = False
         self._warmed = False
         self._ticks = 0
@@ -123,8 +123,8 @@ class DiodeApp(Actions, App[None]):
 
     def _screen_of(self, place: Place) -> Screen[Any]:
         screen: Screen[Any] = place.load()(self.session)
-        # Textual takes a new screen's styles for outdated and parses every style sheet twice
-        # more, 100 ms; they are applied when it is mounted all the same.
+        # Textual considers a new screen's styles outdated and parses every style sheet twice more,
+        # which takes 100 ms. Without that they are applied too, when the screen is mounted.
         screen._css_update_count = self._css_update_count
         return screen
 
@@ -173,8 +173,8 @@ class DiodeApp(Actions, App[None]):
         self._telling.title(look, self.session.location.name)
         for run in self._telling.ended(look):
             self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
-        # One below is told when it is in front again: Textual paints the whole terminal anew
-        # whenever there is a message for a screen that another one covers.
+        # A screen that another one covers is told when it is in front again: for each message to
+        # such a screen Textual would paint the whole terminal anew.
         if isinstance(self.screen, DiodeScreen):
             self.screen.post_message(StoreLooked(look))
         if not self._warmed:
@@ -268,8 +268,8 @@ class DiodeApp(Actions, App[None]):
     # Where one is
 
     def delay_update(self, delay: float = 0.0) -> None:
-        """Does nothing. Textual would hold back each change of screens for 50 ms, to hide a screen
-        that is half made; here the frame is shown first and the body as a whole."""
+        """Does nothing. Textual would delay each change of screens by 50 ms, so that nobody sees a
+        screen that is half made; here the frame is shown first and the body as a whole."""
 
     def action_go(self, mode: str) -> None:
         """Goes to a place; a second time, from a place that was only visited (such as Help),
@@ -283,13 +283,13 @@ class DiodeApp(Actions, App[None]):
         self.switch_mode(mode)
 
     def action_leave_aside(self) -> None:
-        """From a place that was only visited back to where the person was."""
+        """Leaves a place that was only visited: goes back to where the person was before."""
         if self.current_mode in ASIDE:
             self.switch_mode(self._came_from)
 
     async def action_press(self, key: str) -> None:
-        """Does at once what another key does at the focus; home does what ctrl+home does where home
-        has no meaning of its own."""
+        """Does at once what another key does at the focus. Where `key` has ctrl+ and no meaning
+        there, does what the key without ctrl+ does."""
         for name in (key, key.removeprefix("ctrl+")):
             if (active := self.screen.active_bindings.get(name)) is not None:
                 await self.run_action(active.binding.action, active.node)
@@ -325,7 +325,7 @@ class DiodeApp(Actions, App[None]):
             await self.switch_mode(link.place)
             place = self.screen_stack[0]
             while isinstance(place, DiodeScreen) and not place.has_body:
-                await asyncio.sleep(0.01)  # a screen that is left before it is made is not made
+                await asyncio.sleep(0.01)  # a screen that is left too early is never made
             if page is not None:
                 await self.push_screen(page)
                 return
@@ -374,8 +374,8 @@ class DiodeApp(Actions, App[None]):
             if binding.key not in self._clashes:
                 self._clashes.add(binding.key)
                 self.notify(
-                    f"The key {binding.key} has more than one meaning by your settings; "
-                    f"{binding.id} has lost it.",
+                    f"By your settings the key {binding.key} has more than one meaning; "
+                    f"{binding.id} no longer has it.",
                     severity="warning",
                     markup=False,
                 )
@@ -459,8 +459,9 @@ def create_app(
     poll_seconds: float = POLL_SECONDS,
     wanted: Link | None = None,
 ) -> DiodeApp:
-    """The dashboard over this store, which need not exist; it begins with what is `wanted`. Where
-    the settings cannot be read, the screen says so, the defaults are used, and none are written."""
+    """The dashboard over this store, which need not exist. It begins with `wanted` (None: Home).
+    Where the settings cannot be read, the screen says so, the defaults are used, and no settings
+    are written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
     try:

@@ -239,7 +239,7 @@ class AskScreen(DiodeScreen):
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "rows":  # there is a way to the list only from elsewhere
+        if action == "rows":  # not offered where the focus is in the list already
             return not (self.has_body and self.table.has_focus_within)
         return super().check_action(action, parameters)
 

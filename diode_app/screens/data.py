@@ -51,7 +51,7 @@ _RANKS = {key: rank for rank, key in enumerate(
 )}  # fmt: skip
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 _NEXT = (
-    Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
+    Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200.", "i"),
     Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
     Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
 )

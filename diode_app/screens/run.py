@@ -87,7 +87,8 @@ class RunScreen(RunActions):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the run is not read yet, which says what can be done with it; keys wait."""
+        """Whether the run is not read yet. Keys wait for it, since it decides which actions there
+        are."""
         return self._view is None and self.reading.busy
 
     def body(self) -> ComposeResult:
@@ -151,7 +152,7 @@ class RunScreen(RunActions):
         if before is None or (before.trained, before.status.state) != (
             snapshot.trained, status.state
         ):  # fmt: skip
-            self.refresh_bindings()  # some actions are for what came of a training, or for its end
+            self.refresh_bindings()  # which actions there are depends on the state and the result
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
         width = max((len(name) for name, _ in snapshot.facts), default=0)

@@ -23,12 +23,12 @@ from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
 
-# Told apart without colours as well: what plotext draws with, and what the legend shows.
+# Curves differ in their marks too, not in colour alone: plotext's name, and the legend's sign.
 _MARKS = (("braille", "⣀⣀"), ("dot", "••"), ("x", "xx"), ("*", "**"), ("+", "++"), ("o", "oo"))
 _STRONG = ("sd", "▚▚")
-_BESIDE = 90  # columns, from which on the legend is beside the curves and not below them
-_PANEL = 44  # columns that a chart beside others has at least
-_ROWS = 9  # that a chart above others has at least
+_BESIDE = 90  # columns from which on the legend is beside the curves and not below them
+_PANEL = 44  # least columns of a chart that has others beside it
+_ROWS = 9  # least rows of a chart that has others below it
 _GREY = (128, 128, 128)
 
 
