@@ -344,7 +344,7 @@ class ModelActions(DiodeScreen):
 
 def checks(verdict: Verdict) -> Content:
     """The gate's checks, one on each line."""
-    lines = [Content(f"Held against {verdict.against}:")]
+    lines = [Content(f"Compared with {verdict.against}:")]
     for name, passed, found in verdict.checks:
         sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")
         lines.append(Content.assemble((f"{sign} {name:<12}", colour), found))
