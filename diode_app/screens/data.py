@@ -31,7 +31,8 @@ from diode_app.settings import PROBLEM_COLUMNS
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.reading import Reading
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:

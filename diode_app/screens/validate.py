@@ -53,8 +53,8 @@ _OF_A_REPORT = (
 
 
 class ValidateScreen(DiodeScreen):
-    """The last report, or the chosen one. A is its model; B is the model or other chooser that it is
-    compared with."""
+    """The last report, or the chosen one. A is its model; B is what that is compared with: another
+    model or another chooser."""
 
     MODE = "validate"
     HORIZONTAL_BREAKPOINTS = WIDTHS

@@ -252,13 +252,16 @@ class Plot(Actions, Vertical):
         title = charts[0].title if charts else ""
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
 
-        def write(target: Path) -> str:
+        async def made(target: Path) -> str:
             return as_csv(charts) if target.suffix == ".csv" else as_svg(charts)
 
-        self.run_worker(
-            save_as(self, "Write this plot", f"{name}.svg", (".svg", ".csv"), write),
-            group=ASKING, exit_on_error=False,
-        )  # fmt: skip
+        async def export() -> None:
+            question = "Write this plot to (.svg or .csv)"
+            target = await save_as(self, question, f"{name}.svg", (".svg", ".csv"), made)
+            if target is not None:
+                self.notify(f"It is in {target}.", markup=False)
+
+        self.run_worker(export(), group=ASKING, exit_on_error=False)
 
 
 def _entry(frame: Frame, curve: DrawnLine, at: float | None) -> Content:

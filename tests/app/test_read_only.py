@@ -232,7 +232,7 @@ async def test_every_action_of_every_screen(make_app, filled, folder, tmp_path, 
             await settled(pilot)
             met |= await _do_all(pilot, folder, but=met)
             if place.mode == "runs":  # on the live one, which alone can be cancelled
-                app.screen.table._point_at(str(filled - 1), 0)
+                app.screen.table.grid._point_at(str(filled - 1), 0)
                 await settled(pilot)
                 met |= await _do_all(pilot, folder, only="runs.cancel")
         pages = _pages(app, filled)
