@@ -107,6 +107,20 @@ def test_bounds_that_the_program_gives_are_used() -> None:
     assert (rows[0], rows[-1]) == (100, 1000)
 
 
+@pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 20, True)])
+def test_without_max_autotune_bounds_beyond_32_bit_indices_are_left_to_the_library(
+    most: int, chosen: bool
+) -> None:
+    """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
+    the compile would fail, which it does not in stock's default mode."""
+    lowered = lowered_mm(
+        Speeds(lambda _: 0.5), mark={"min": 2, "max": most},
+        mode="default", options={"fast_autotune": True},
+    )  # fmt: skip
+    assert only(lowered).is_extern is not chosen
+    assert diode_engine.get_stats()["fallback_unsupported"] == (not chosen)
+
+
 def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.relu(a @ b)
 

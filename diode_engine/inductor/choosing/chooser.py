@@ -22,7 +22,7 @@ from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.decider import Decider
 from diode_engine.inductor.choosing.decision import Decision, Prediction
-from diode_engine.inductor.choosing.dynamic import problems_over
+from diode_engine.inductor.choosing.dynamic import may_exceed_32_bits, problems_over
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.memory import key_of
 from diode_engine.inductor.choosing.outcomes import LeftToStock, Outcomes
@@ -238,6 +238,11 @@ class Chooser:
             )
         problems: tuple[Problem, ...] = (problem,)
         if dynamic:
+            if options.fast and may_exceed_32_bits(kernel_inputs):
+                raise LeftToStock(
+                    Fallback.UNSUPPORTED,
+                    "a dynamic size may be so large that Triton's kernels cannot index the tensor",
+                )
             told = told_of(op_name, overrides)
             problems = problems_over(kernel_inputs, op_name, problem, told)
         epilogue = fusion.current_epilogue() if options.fusion else None

@@ -25,6 +25,7 @@ _VALUES = 12  # of a symbol
 _MAX_SIZE = 1 << 20  # a symbol's largest value
 _USUAL = 8192  # how far a dimension reaches that has no bound
 _BEYOND_HINT = 4  # or so many times its hint
+_MAX_INDEX = (1 << 31) - 1  # of Triton's templates
 _STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
 
 
@@ -56,6 +57,23 @@ def problems_over(
         hinted,
         told,
     )
+
+
+def may_exceed_32_bits(kernel_inputs: Any) -> bool:
+    """Whether the program declares bounds of its dynamic sizes with which an operand or the result
+    may have more elements than Triton's templates can index. Such a template has a guard that
+    contradicts the bounds, so that the compile fails; a library's kernel has none."""
+    m, n, _ = kernel_inputs.mnk_symbolic()
+    shapes = kernel_inputs.shapes_symbolic()
+    batch = [shape[0] for shape in shapes if len(shape) == 3][:1]
+    env = V.graph.sizevars.shape_env
+    for shape in (*shapes, (*batch, m, n)):
+        elements = sympy.Mul(*shape)
+        if elements.free_symbols:
+            most = env.bound_sympy(elements).upper
+            if most.is_Integer and most > _MAX_INDEX:
+                return True
+    return False
 
 
 @lru_cache(256)  # a model's layers have the same ones
