@@ -19,11 +19,13 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from diode_app import settings as user_settings
-from diode_app.actions import Action, Actions
+from diode_app.actions import Actions
+from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
 from diode_app.keys import ASKING, Keys, Passed
-from diode_app.links import Link, link_to, page_of
+from diode_app.links import Link, page_of
+from diode_app.screen_commands import headless_commands, palette_entries
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
@@ -47,30 +49,6 @@ MADE_AHEAD = ("runs", "ask", "train", "validate", "collect", "data", "settings",
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
 _LOOK_SECONDS = 0.02
 BLURRED = 4  # while the terminal does not have the focus, only every 4th poll is done
-
-APP_ACTIONS = (
-    *(place.action for place in PLACES),
-    Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
-           does="command_palette"),
-    Action("app.commands", "y", "As command", "The commands that do the same without the "
-           "dashboard."),
-    Action("app.text", "Y", "As text", "Copy the table as text, in columns; where there is none, "
-           "what the screen shows.", footer=False, does="copy_as_text"),
-    Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
-           "others."),
-    Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
-    Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
-           "was made here.", footer=False),
-    Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
-    Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
-    Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
-    Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
-    Action("move.first", "g", "First", "To the first row or line.", footer=False,
-           does="press('ctrl+home')"),
-    Action("move.last", "G", "Last", "To the last row or line.", footer=False,
-           does="press('ctrl+end')"),
-    Action("app.quit", "q", "Quit", "Leave; runs go on."),
-)  # fmt: skip
 
 
 def _everything() -> type[Provider]:
@@ -386,40 +364,15 @@ class DiodeApp(Actions, App[None]):
         filters = super().get_line_filters()
         return [*filters, NoColor()] if self.no_color else filters
 
-    # Actions by name, and as commands
+    # Commands and texts
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for active in list(screen.active_bindings.values()):
-            binding = active.binding
-            if binding.id is None or not active.enabled:
-                continue
-            yield SystemCommand(
-                binding.description,
-                self._palette_help(screen, binding),
-                partial(self.run_action, binding.action, active.node),
-            )
-
-    def _palette_help(self, screen: Screen[Any], binding: Binding) -> str:
-        says = f"{self.get_key_display(binding)}  {binding.tooltip}"
-        if isinstance(screen, DiodeScreen) and binding.id is not None:
-            command = screen.headless_command(binding.id)
-            if command is not None:
-                says = f"{says}  $ {command}"
-        return says
+        return palette_entries(self, screen)
 
     def action_commands(self) -> None:
-        screen = self.screen
-        if not isinstance(screen, DiodeScreen):
+        if not isinstance(self.screen, DiodeScreen):
             return
-        link = link_to(screen)
-        here = (
-            []
-            if link is None
-            else [
-                ("Open this", link.command(self.session.location, read_only=self.session.read_only))
-            ]
-        )
-        commands = [*here, *screen.headless_commands()]
+        commands = headless_commands(self.session, self.screen)
         if not commands:
             self.notify("Nothing on this screen has a command.")
             return
