@@ -92,12 +92,12 @@ class ModelActions(DiodeScreen):
             failed = [name for name, passed, _ in verdict.checks if not passed]
             title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
             if not await self.app.push_screen_wait(
-                Confirm(title + checks(verdict), yes="Take it all the same", no="Leave it")
+                Confirm(title + checks(verdict), yes="Take it anyway", no="Leave it")
             ):
                 return None
             reason = await self.app.push_screen_wait(
                 Prompt(
-                    f"Why is {reference} to be taken all the same?",
+                    f"Why should {reference} be taken anyway?",
                     f"although it fails: {', '.join(failed)}",
                     check=lambda given: None if given.strip() else "The history keeps the reason.",
                 )
