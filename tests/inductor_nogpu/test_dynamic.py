@@ -96,6 +96,21 @@ def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op: str) -> None:
     assert only(lower(build)).is_extern
 
 
+@pytest.mark.parametrize("speed", [0.5, 1.5])
+def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
+    """addmm asks twice: with the bias as it is, and with the bias expanded, which has other
+    symbols. The sizes at which the kernels are compared are the same."""
+    predictor = Speeds(lambda p: 0.5 if p.M == 300 else speed)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        bias = torch.empty_strided((300, 1), (4, 1), dtype=torch.bfloat16, device="cuda")
+        return torch.addmm, (bias, empty(300, K), empty(K, N))
+
+    assert only(lower(build, dynamic=True)).is_extern == (speed > 1)
+    assert diode_engine.get_stats()["fallback_error"] == 0
+
+
 def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:
     assert only(lowered_mm(Speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
 

@@ -17,6 +17,7 @@ import torch
 from torch._inductor.virtualized import V
 
 from diode_engine.core.operators import OPERATORS
+from diode_engine.core.operators.specification import Matrix
 from diode_engine.core.problem import Problem, Scalar
 from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
@@ -29,10 +30,10 @@ _MAX_INDEX = (1 << 31) - 1  # of Triton's templates
 _STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
 
 
-def symbols_of(sizes: Sequence[Any]) -> list[sympy.Symbol]:
-    """The free symbols of Inductor's sizes and strides, in the order of their names."""
-    found = {s for size in sizes if isinstance(size, sympy.Expr) for s in size.free_symbols}
-    return sorted(found, key=str)
+def symbols_of(rows: Sequence[Sequence[Any]]) -> list[sympy.Symbol]:
+    """The free symbols of rows of Inductor's sizes or strides, in the order of their names."""
+    sizes = [size for row in rows for size in row if isinstance(size, sympy.Expr)]
+    return sorted({symbol for size in sizes for symbol in size.free_symbols}, key=str)
 
 
 def problems_over(
@@ -44,9 +45,15 @@ def problems_over(
     """`hinted`, and the other problems that these KernelInputs of Inductor stand for; `told` is
     what `told_of` returns."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
-    symbols = symbols_of([size for each in (*shapes, *strides) for size in each])
+    symbols = symbols_of([*shapes, *strides])
     if not symbols:
         return (hinted,)
+    given = zip(OPERATORS[op_name].inputs, shapes, strides, strict=False)
+    matrices = [row for each, *rows in given if isinstance(each, Matrix) for row in rows]
+    of_matrices = set(symbols_of(matrices))
+    # An op may ask again with another form of its bias. The matrices' sizes are the same then,
+    # because the symbols of the bias alone come last.
+    symbols.sort(key=lambda symbol: symbol not in of_matrices)
     return _drawn(
         op_name,
         tuple(map(tuple, shapes)),

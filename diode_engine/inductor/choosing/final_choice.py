@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch.utils._ordered_set import OrderedSet
 
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
-from diode_engine.inductor.choosing.decision import prediction_of
+from diode_engine.inductor.choosing.decision import Decision, Prediction, prediction_of
 from diode_engine.inductor.choosing.outcomes import Outcomes
 from diode_engine.inductor.choosing.stats import Fallback, Selection
 from diode_engine.inductor.fusion.epilogue import charged_us
@@ -70,7 +73,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
         return choices
     # An op that has asked several times is judged by the time that it offered most.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
-    costs = np.array([p.pick.costs_us for p in seen]).T
+    costs, saved_us = _costs(seen, decision)
     policy = replace(
         Policy.of(decision.problem, [p.pick.candidate for p in seen], None), sure=decision.sure
     )
@@ -84,9 +87,9 @@ def _best_of(choices: list[Any]) -> list[Any]:
             order, why = [best_of_library(costs[0], policy.library)], Why.LAYOUT
         else:
             _keep_as_predicted(choices[order[0]], seen[order[0]].pick.uid)
-    if any(decision.saved_us):
+    if any(saved_us):
         fused = np.array([template_of(p.pick.uid).fuses_epilogue for p in seen], np.bool_)
-        alone = costs - charged_us(decision.saved_us, fused)
+        alone = costs - charged_us(saved_us, fused)
         fusing_decided = decision.fusing_decided or choose(alone)[0] != order
         outcomes.stats.count("fusion_decided", int(fusing_decided))
     library_us = None if decision.library is None else decision.library.cost_us
@@ -104,3 +107,27 @@ def _best_of(choices: list[Any]) -> list[Any]:
     outcomes.stats.selected(selection)
     trace.tell(selection)
     return [choices[i] for i in order]
+
+
+def _costs(
+    seen: Sequence[Prediction], decision: Decision
+) -> tuple[npt.NDArray[np.float64], list[float]]:
+    """[n problems, n choices] the costs for those of the decision's problems for which all were
+    judged, and what fusing the epilogue saves for each. The first problem is always one of them."""
+    if len(decision.problems) == 1:
+        return np.array([[p.pick.cost_us for p in seen]]), list(decision.saved_us)
+    costs = [
+        dict(zip(map(_matrices, p.decision.problems), p.pick.costs_us, strict=True)) for p in seen
+    ]
+    shared = {
+        _matrices(problem): saved
+        for problem, saved in zip(decision.problems, decision.saved_us, strict=True)
+        if all(_matrices(problem) in of_choice for of_choice in costs)
+    }
+    rows = [[of_choice[matrices] for of_choice in costs] for matrices in shared]
+    return np.array(rows), list(shared.values())
+
+
+def _matrices(problem: Problem) -> Hashable:
+    """The matrices of a problem, whatever its bias, of which an op asks in several forms."""
+    return problem.B, problem.M, problem.N, problem.K, problem.a, problem.b
