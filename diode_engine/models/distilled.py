@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -134,32 +134,52 @@ class DistilledNetwork(TimingModel):
         """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
-        tensors: dict[str, np.ndarray[Any, Any]] = {"low": self.low, "step": self.step}
+        return save(self.tensors())
+
+    def tensors(self, prefix: str = "") -> dict[str, Matrix]:
+        """The tensors of the file, by name; `prefix` comes before each name."""
+        tensors = {"low": self.low, "step": self.step}
         for place, layer in enumerate(self.layers):
             tensors[f"weight.{place}"] = layer.weight
             tensors[f"bias.{place}"] = layer.bias
             tensors[f"scale.{place}"] = layer.scale
-        return save(tensors)
+        return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
     @classmethod
     def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
         """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there, in
         whole numbers where they must be."""
         tensors = Tensors(data, "network")
+        network = cls.taken(tensors, feature_set)
+        tensors.end()
+        return network
+
+    @classmethod
+    def taken(
+        cls,
+        tensors: Tensors,
+        feature_set: features.FeatureSet,
+        prefix: str = "",
+        *,
+        packed: bool = False,
+    ) -> Self:
+        """The inverse of `tensors`; these are taken from the file. With `packed` the weights are
+        int16 there, in which all weights of exact sums fit. Raises ModelError as `from_bytes`
+        does."""
+        weights = tensors.whole if packed else tensors.take
         width: int = len(feature_set.names)
-        low, step = (tensors.take(name, width, 1) for name in ("low", "step"))
+        low, step = (tensors.take(prefix + name, width, 1) for name in ("low", "step"))
         layers: list[Layer] = []
-        while f"weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
+        while f"{prefix}weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
             place = len(layers)
-            weight = tensors.take(f"weight.{place}", None, width)
+            weight = weights(f"{prefix}weight.{place}", None, width)
             width = weight.shape[0]
-            bias = tensors.take(f"bias.{place}", width, 1)
+            bias = tensors.take(f"{prefix}bias.{place}", width, 1)
             if not all(np.array_equal(np.rint(values), values) for values in (weight, bias)):
                 raise ModelError("The network's weights must be whole numbers.")
-            layers.append(Layer(weight, bias, tensors.take(f"scale.{place}", width, 1)))
+            layers.append(Layer(weight, bias, tensors.take(f"{prefix}scale.{place}", width, 1)))
         if not layers or not 1 <= width <= _MAX_OUTPUTS:
             raise ModelError(f"The network's last layer must have 1 to {_MAX_OUTPUTS} outputs.")
-        tensors.end()
         return cls(low, step, tuple(layers), feature_set)
 
 

@@ -65,6 +65,12 @@ FAMILIES: dict[str, ModelFamily] = {
             "diode_engine.models.fit_distilled:FITTING",
             teacher=ENSEMBLE,
         ),
+        ModelFamily(
+            "cascade",
+            "diode_engine.models.cascade:Cascade",
+            "diode_engine.models.fit_cascade:FITTING",
+            teacher=ENSEMBLE,
+        ),
     )
 }
 

@@ -7,7 +7,7 @@ from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FittingMethod
 
-_CALIBRATED = 20_000  # rows that the activations' levels are spread over
+CALIBRATED = 20_000  # rows that the activations' levels are spread over
 
 
 def fit_distilled(
@@ -20,7 +20,7 @@ def fit_distilled(
     """As FittingMethod.fit; the network has an output for each of the training examples'
     `heads`."""
     network = fit_network(train, held_out, settings, report, checkpoint)
-    step = max(1, len(train.x) // _CALIBRATED)
+    step = max(1, len(train.x) // CALIBRATED)
     return quantized(network, train.x[::step])
 
 

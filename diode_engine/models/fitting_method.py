@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
-from diode_engine.models.protocol import TimingModel
+from diode_engine.models.protocol import Matrix, TimingModel
 
 
 class FitSettings(Protocol):
@@ -76,8 +76,11 @@ class SearchedSettings:
 @dataclass(frozen=True)
 class FittingMethod:
     """How a family is fitted: `settings` are the usual ones. Examples for a family that has a
-    teacher (families.ModelFamily) have `heads`."""
+    teacher (families.ModelFamily) have `heads`. `with_teacher` is for a family whose models keep
+    parts of their teacher: it makes the model of the fitted one, the teacher's members and typical
+    feature rows [n, F]."""
 
     settings: FitSettings
     fit: Fit
     searched: SearchedSettings = field(default_factory=SearchedSettings)
+    with_teacher: Callable[[Any, Sequence[TimingModel], Matrix], TimingModel] | None = None

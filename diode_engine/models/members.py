@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.models.families import ENSEMBLE
@@ -19,6 +20,19 @@ def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
 def space_answers_of(members: Sequence[TimingModel], space: features.SpaceFeatures) -> Matrix:
     """[m, n] the same for a problem's candidate space."""
     return np.concatenate([member.space_answers(space) for member in members])
+
+
+def likely_of(
+    members: Sequence[TimingModel], space: features.SpaceFeatures
+) -> npt.NDArray[np.bool_] | None:
+    """[n] the candidates that a member says may be the fastest; None: all may be."""
+    together = np.zeros(space.rest.shape[1], np.bool_)
+    for member in members:
+        likely = member.likely(space)
+        if likely is None:
+            return None
+        together |= likely
+    return together
 
 
 def prediction_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:

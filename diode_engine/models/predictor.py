@@ -20,7 +20,7 @@ from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import kernel, op_type
 from diode_engine.models.manifest import Manifest
-from diode_engine.models.members import answers_of, prediction_of, space_answers_of
+from diode_engine.models.members import answers_of, likely_of, prediction_of, space_answers_of
 from diode_engine.models.protocol import Matrix, mean_answer
 from diode_engine.models.ranking import Ranking
 
@@ -66,7 +66,7 @@ class Predictor:
     def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
         """The candidates by `predict_us` (equal ones in their order), and how sure that is. Of many
         candidates only the SHORTLIST with the shortest estimated base times are ranked, and the
-        library's."""
+        library's; of a model that says which ones are likely, those alone, and the library's."""
         predicted, members = self._one(problem, candidates, SHORTLIST)
         known = np.flatnonzero(~np.isnan(predicted))
         order = known[np.argsort(predicted[known], kind="stable")]
@@ -106,7 +106,8 @@ class Predictor:
         self, problem: Problem, candidates: Sequence[Candidate], most: int | None = None
     ) -> tuple[Times, Times]:
         """[n] as `predict_us`, and [members, known] the log times of those that are not NaN. With
-        `most`, only of a shortlist of that many, and of the library's."""
+        `most`, only of a shortlist of that many, of which the members may leave out those that are
+        not likely, and of the library's."""
         n = len(candidates)
         predicted = np.full(n, np.nan)
         index = np.zeros(n, np.intp), np.arange(n)
@@ -117,6 +118,11 @@ class Predictor:
         known &= _shortlist(space.base, known, candidates, most)
         asked = space if known.all() else space.take(known)
         with one_thread():
+            likely = None if most is None else likely_of(self._members, asked)
+            if likely is not None:
+                likely |= ~encode(candidates).tiled[known]
+                known[known] = likely
+                asked = asked.take(likely)
             answers = space_answers_of(self._members, asked)
         predicted[known] = us = _microseconds(mean_answer(answers))
         return predicted, answers[:, ~np.isnan(us)].astype(np.float64)

@@ -22,7 +22,8 @@ class TimingModel(Protocol):
 
     The class of a family inherits from it and defines `predict`, `to_bytes` and `from_bytes`. A
     class that answers for several models, or is faster when it is asked about a whole candidate
-    space, defines `answers` and `space_answers` too.
+    space, defines `answers` and `space_answers` too; one that is too slow for hundreds of
+    candidates defines `likely`.
     """
 
     family: ClassVar[str]  # its name in `families.FAMILIES`
@@ -41,6 +42,11 @@ class TimingModel(Protocol):
     def space_answers(self, space: features.SpaceFeatures) -> Matrix:
         """[m, n] `answers` for the n candidates of the space."""
         return self.answers(space.rows())
+
+    def likely(self, space: features.SpaceFeatures) -> npt.NDArray[np.bool_] | None:
+        """[n] which candidates of the space may be the fastest, for a model that takes long to
+        answer for all of them; the others need not be ranked. None: all may be."""
+        return None
 
     def to_bytes(self) -> bytes:
         """The file's content."""

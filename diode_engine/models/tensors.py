@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine.documents import shortened
 from diode_engine.errors import ModelError
@@ -35,20 +38,33 @@ class Tensors:
     def take(self, name: str, *shape: int | None) -> Matrix:
         """The float32 tensor of this name and shape (None: any). Raises ModelError where there
         is none such, or a value is not finite."""
-        tensor = self._left.pop(name, None)
+        tensor: Matrix = self._fitting(name, shape, np.float32)
+        if not np.isfinite(tensor).all():
+            raise ModelError(f"The {self._what}'s tensor {name} holds values that are not finite.")
+        tensor.flags.writeable = False
+        return tensor
+
+    def whole(self, name: str, *shape: int | None) -> Matrix:
+        """The int16 tensor of this name and shape (None: any), as float32. Raises ModelError where
+        there is none such."""
+        tensor: Matrix = self._fitting(name, shape, np.int16).astype(np.float32)
+        tensor.flags.writeable = False
+        return tensor
+
+    def _fitting(
+        self, name: str, shape: tuple[int | None, ...], dtype: type[np.generic]
+    ) -> npt.NDArray[Any]:
+        tensor: npt.NDArray[Any] | None = self._left.pop(name, None)
         if tensor is None:
             raise ModelError(f"The {self._what}'s file lacks the tensor {name}.")
         fitting = len(tensor.shape) == len(shape) and all(
             want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
         )
-        if tensor.dtype != np.float32 or not fitting:
+        if tensor.dtype != dtype or not fitting:
             raise ModelError(
                 f"The {self._what}'s tensor {name} is {tensor.dtype}{list(tensor.shape)}, which "
                 "does not fit its place."
             )
-        if not np.isfinite(tensor).all():
-            raise ModelError(f"The {self._what}'s tensor {name} holds values that are not finite.")
-        tensor.flags.writeable = False
         return tensor
 
     def flag(self, name: str) -> bool:

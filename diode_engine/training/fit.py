@@ -173,7 +173,10 @@ class MemberFits:
         def make(checkpoint: Checkpoint | None) -> TimingModel:
             examples = self._taught(teacher) if teacher else (self._train, self._held_out)
             of_member = replace(self._settings.of(member), seed=self._seed + place)
-            return method.fit(*examples, of_member, told, checkpoint)
+            model = method.fit(*examples, of_member, told, checkpoint)
+            if method.with_teacher is None:
+                return model
+            return method.with_teacher(model, teacher, examples[0].x)
 
         if checkpoints is None:
             return make(None)

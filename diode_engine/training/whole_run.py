@@ -19,7 +19,7 @@ from diode_engine.training.search import FOLDS as SEARCH_FOLDS
 from diode_engine.training.settings import TrainingSettings
 
 # Of a fit of each kind to the same rows, beside one of trees.
-_COSTS = {"trees": 1.0, "network": 1.5, "distilled": 3.0}
+_COSTS = {"trees": 1.0, "network": 1.5, "distilled": 3.0, "cascade": 3.0}
 _OTHER_COST = 1.5  # of a family that is not among them
 _REST = 0.25  # of a fit of trees with the usual rounds: judging and writing the model
 _PACE_SECONDS = 10.0  # over which the steps a second are taken

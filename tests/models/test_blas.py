@@ -76,6 +76,9 @@ class Watched:
         self._member = member
         self.seen: list[set[int]] = []
 
+    def likely(self, space: SpaceFeatures) -> None:
+        self.seen.append(threads())
+
     def space_answers(self, space: SpaceFeatures) -> Matrix:
         self.seen.append(threads())
         return self._member.space_answers(space)
@@ -92,4 +95,4 @@ def test_a_problem_is_asked_about_with_one() -> None:
     space = default_space(problem, "2.11.0")
     for ask in (predictor.rank, predictor.predict_us, predictor.predict_members_us):
         ask(problem, space)
-    assert member.seen == [{1}] * 3
+    assert member.seen == [{1}] * 4  # which are likely is asked for a rank alone

@@ -35,6 +35,7 @@ from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
 from diode_engine.models.artifact import load_artifact, save_artifact
+from diode_engine.models.cascade import Cascade
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized
@@ -283,6 +284,9 @@ def _models() -> dict[str, dict[str, bytes]]:
     families = {
         "network": (_network(),),
         "distilled": (quantized(_network(3), examples.x),),
+        "cascade": (
+            Cascade(quantized(_network(3), examples.x), {1: quantized(_network(), examples.x)}),
+        ),
         "trees": (fit_trees(examples, examples, TreesSettings(rounds=3, max_depth=3, threads=1)),),
     }
     found = {}
@@ -632,6 +636,7 @@ KINDS = {
     "manifest": Kind("manifest.json", _manifest, _described),
     "network": Kind("a.zip", partial(_model, family="network"), _folder),
     "distilled": Kind("a.zip", partial(_model, family="distilled"), _folder),
+    "cascade": Kind("a.zip", partial(_model, family="cascade"), _folder),
     "trees": Kind("a.zip", partial(_model, family="trees"), _folder),
     "archive": Kind("a.diode.zip", _archive, _imported),
     "index": Kind("a.json", _json(_INDEX), _index),

@@ -128,7 +128,8 @@ def test_its_way_of_being_made_is_cross_validated(timings: TimingTable) -> None:
 
 
 def test_it_can_be_trained_by_its_name_and_is_refused_where_its_file_is_wrong() -> None:
-    assert families.trainable() == ("trees", "network", NAME, "ensemble", "networks", "distilled")
+    alone, together = ("trees", "network", NAME), ("ensemble", "networks")
+    assert families.trainable() == (*alone, *together, "distilled", "cascade")
     assert families.members_of(NAME) == (NAME,)
     with pytest.raises(ModelError, match="not two finite numbers"):
         load_member(NAME, b"none")
@@ -152,7 +153,7 @@ def test_no_code_asks_which_family_a_model_is_of() -> None:
     classes = {
         family.model.partition(":")[2] for name, family in families.FAMILIES.items() if name != NAME
     }
-    assert classes == {"Trees", "Network", "DistilledNetwork"}
+    assert classes == {"Trees", "Network", "DistilledNetwork", "Cascade"}
     for folder in ("diode_engine", "diode_app", "benchmarks"):
         for source in (ROOT / folder).rglob("*.py"):
             asked = _classes_asked_for(ast.parse(source.read_text(encoding="utf-8")))

@@ -38,6 +38,7 @@ SMALL = TrainingSettings(
         "trees": TreesSettings(rounds=60, learning_rate=0.2, max_depth=4, threads=1),
         "network": NETWORK,
         "distilled": replace(NETWORK, hidden=(32, 16), epochs=20),
+        "cascade": replace(NETWORK, hidden=(32, 16), epochs=20),
     },
     lessons=90,
 )
@@ -80,6 +81,7 @@ def test_timings_may_come_from_a_collection_of_files(store: Store, timings: Timi
         ("network", ["network"]),
         ("ensemble", ["trees", "network", "network", "network"]),
         ("distilled", ["distilled"]),
+        ("cascade", ["cascade"]),
     ],
 )
 def test_each_family_is_trained_and_registered(

@@ -1,0 +1,132 @@
+"""The cascade: its teachers rank what its first network finds, with the same bits everywhere."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_engine import features
+from diode_engine.core.hardware import H200
+from diode_engine.core.operators import MM
+from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import ModelError
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.cascade import RANKED, Cascade
+from diode_engine.models.coverage import Coverage, kernel
+from diode_engine.models.distilled import quantized
+from diode_engine.models.fit_cascade import with_teacher
+from diode_engine.models.network import Network
+from diode_engine.models.predictor import Predictor
+
+
+@pytest.fixture(scope="module")
+def x(table: TimingTable) -> np.ndarray:
+    return features.matrix(table.problems, table.candidates, table.problem, table.candidate, H200)
+
+
+def made_up(x: np.ndarray, seed: int, outputs: int = 1) -> Network:
+    rng = np.random.default_rng(seed)
+    layers = tuple(
+        (
+            (rng.standard_normal(pair) / pair[0] ** 0.5).astype(np.float32),
+            rng.standard_normal(pair[1]).astype(np.float32) / 10,
+        )
+        for pair in itertools.pairwise((x.shape[1], 24, outputs))
+    )
+    spread = x.std(axis=0)
+    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
+    return Network(x.min(axis=0), x.max(axis=0), x.mean(axis=0), scale, layers, True)
+
+
+@pytest.fixture(scope="module")
+def cascade(x: np.ndarray) -> Cascade:
+    """Of three teachers, of which the second has no network."""
+    first = quantized(made_up(x, 1, outputs=3), x)
+    return Cascade(first, {place: quantized(made_up(x, 2 + place), x) for place in (0, 2)})
+
+
+def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade: Cascade) -> None:
+    answers = cascade.answers(x)
+    assert np.array_equal(answers[1], cascade.first.answers(x)[1])
+    for place in (0, 2):
+        assert np.array_equal(answers[place], cascade.teachers[place].answers(x)[0])
+    assert np.array_equal(
+        cascade.predict(x), (answers[0] + answers[1] + answers[2]) / np.float32(3)
+    )
+
+
+def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
+    x: np.ndarray, cascade: Cascade, table: TimingTable
+) -> None:
+    bulk = cascade.answers(x)
+    for i in range(0, len(x), 97):
+        assert np.array_equal(cascade.answers(x[i : i + 1])[:, 0], bulk[:, i])
+    index, rows = next(iter(table.groups()))
+    asked = [table.candidates[c] for c in table.candidate[rows]]
+    space = features.space(table.problems[index], asked, H200)
+    assert np.array_equal(cascade.space_answers(space), bulk[:, rows])
+
+
+def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
+    cascade: Cascade,
+    save: Callable[..., Artifact],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiles = [
+        Candidate.make(
+            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=32, num_stages=s, num_warps=4, GROUP_M=8
+        )
+        for m, n in itertools.product((16, 32, 64, 128), repeat=2)
+        for s in (2, 3, 4)
+    ]
+    offered = [*tiles, Candidate.make("aten::mm")]
+    kernels = (kernel(MM, "aten::mm"), kernel(MM, "triton::mm"))
+    coverage = Coverage(kernels, ("float16",))
+    predictor = Predictor(save(tmp_path / "model", (cascade,), coverage=coverage))
+    problem = Problem.make("mm", 512, 512, 1024, "float16")
+    ranking = predictor.rank(problem, offered)
+    every = predictor.predict_us(problem, offered)
+    assert not np.isnan(every).any()
+    first = cascade.first.space_answers(features.space(problem, offered, H200)).mean(axis=0)
+    likely = {*np.argsort(first, kind="stable")[:RANKED].tolist(), len(tiles)}
+    assert set(ranking.order.tolist()) == likely
+    assert ranking.order.tolist() != sorted(likely, key=first.__getitem__)  # as the first would
+    assert every[ranking.order].tolist() == sorted(every[list(likely)])
+    few = predictor.rank(problem, offered[-RANKED:])
+    assert len(few.order) == RANKED
+    monkeypatch.setattr(Cascade, "likely", lambda _, space: np.zeros(space.rest.shape[1], np.bool_))
+    assert predictor.rank(problem, offered).order.tolist() == [len(tiles)]  # the library's alone
+
+
+def test_the_file_is_read_as_it_was_written(x: np.ndarray, cascade: Cascade) -> None:
+    again = Cascade.from_bytes(cascade.to_bytes())
+    assert np.array_equal(again.answers(x), cascade.answers(x))
+    assert sorted(again.teachers) == [0, 2]
+
+
+def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) -> None:
+    beyond = Cascade(cascade.first, {3: cascade.teachers[0]})
+    with pytest.raises(ModelError, match="unknown tensors"):
+        Cascade.from_bytes(beyond.to_bytes())
+    two = Cascade(cascade.first, {0: quantized(made_up(x, 1, outputs=2), x)})
+    with pytest.raises(ModelError, match="one output"):
+        Cascade.from_bytes(two.to_bytes())
+    with pytest.raises(ModelError, match="does not fit its place"):
+        Cascade.from_bytes(cascade.to_bytes().replace(b'"dtype":"I16"', b'"dtype":"F16"'))
+    with pytest.raises(ModelError, match="lacks the tensor"):
+        Cascade.from_bytes(cascade.first.to_bytes())
+
+
+def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(
+    x: np.ndarray, cascade: Cascade, network: Callable[..., Network]
+) -> None:
+    found = with_teacher(cascade.first, (cascade, made_up(x, 3), network(1, residual=False)), x)
+    assert sorted(found.teachers) == [1]
+    wanted = quantized(made_up(x, 3), x)
+    assert np.array_equal(found.teachers[1].answers(x), wanted.answers(x))
