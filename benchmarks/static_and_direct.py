@@ -28,8 +28,8 @@ from diode_engine.store.datasets.reading import read_dataset
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 STATIC = "gemm-2026-11-21.msgpack.zst"
 LOADS = (4, 8, 16, 24, 1 << 20)
-FAR = 1.2  # apart
-SHORT_US = 8.0  # below, all that is timed is how long a launch takes
+FAR = 1.2  # a pair with a larger ratio of its two times is far apart
+SHORT_US = 8.0  # below it a timing is mostly that of the launch
 
 
 def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candidate, float]]:

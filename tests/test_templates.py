@@ -1,5 +1,6 @@
-"""The table of templates, and what a new family of them touches: this module stands for the one
-that it would have under core/templates, and `family` for its line in the table."""
+"""The table of templates, and what a new family of them touches. The first part of this module is
+what would be the family's module under core/templates; the fixture `family` is its line in the
+table."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def family(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(TEMPLATES, template.name, template)
 
 
-# ---- what there is with nothing else changed
+# ---- what works with nothing else changed
 
 
 def test_its_candidates_are_encoded() -> None:
@@ -231,7 +232,7 @@ def test_a_table_of_columns_names_a_template_s_own_parameters(
     assert encode([candidate]).block_n.tolist() == [128]
 
 
-# ---- what is in no table
+# ---- templates that are not in the table
 
 
 def test_a_template_that_is_not_in_the_table_is_told_by_inductor_s_rules_of_naming() -> None:

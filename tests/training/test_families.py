@@ -1,4 +1,4 @@
-"""A family of models is a module and a line in a table; nobody else knows it by name."""
+"""A family of models is a module and a line in a table; no other code names a family's class."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _classes_asked_for(tree: ast.AST) -> set[str]:
     return found
 
 
-def test_nobody_asks_of_which_family_a_model_is() -> None:
+def test_no_code_asks_which_family_a_model_is_of() -> None:
     classes = {
         family.model.partition(":")[2] for name, family in families.FAMILIES.items() if name != NAME
     }
